@@ -1,0 +1,55 @@
+# Everything starts here: `make up` runs paddock, `make test` proves it. Both set up what they need.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# The set-up is done again when a lock file changed, and not otherwise.
+READY  := $(VENV)/.ready-$(shell cat requirements/dev.lock pyproject.toml | cksum | cut -d' ' -f1)
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up test lint fmt docs bench lock clean
+
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv with all that running, testing and measuring need
+
+$(READY): requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("paddock needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Choose another with: make PYTHON=python3.12 ...")'
+	@echo "setup: installing the locked dependencies into $(VENV) (once; about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@rm -f $(VENV)/.ready-* && touch $@
+	@echo "setup: done"
+
+up: setup ## Run paddock on this machine, with its own PostgreSQL (ARGS="--help" for its options)
+	@exec $(BIN)/paddock up $(ARGS)
+
+test: setup ## Run the tests (ARGS="-k name" to choose)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+lint: setup ## Check style, types and layers
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fmt: setup ## Format the code and fix what can be fixed
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+docs: setup ## Write the parts of docs/ that come from the code
+	@$(BIN)/python -m paddock.docs
+
+bench: setup ## Measure beside peers (ARGS="claims --quick")
+	@$(BIN)/python -m bench $(ARGS)
+
+lock: setup ## Resolve the dependencies anew and write the lock files
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links --upgrade pyproject.toml -o requirements/run.lock
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links --upgrade pyproject.toml --group dev --group bench -o requirements/dev.lock
+	@! grep -n '://' requirements/*.lock
+
+clean: ## Remove what make made
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
