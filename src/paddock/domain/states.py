@@ -1,8 +1,8 @@
 """The life of a job and of a runner, as data.
 
 Everything that knows about states reads these tables: the database is checked against them
-(`store/migrations` holds the same pairs and a test compares the two), the documentation's diagram is
-drawn from them, and every guarded write names a pair that stands here. A transition that is not
+(`store/migrations` holds the same pairs and a test compares the two), the documentation's diagram
+is drawn from them, and every guarded write names a pair that stands here. A transition that is not
 listed cannot be committed by anyone.
 """
 
@@ -57,11 +57,7 @@ RUNNER_TRANSITIONS: Final[dict[tuple[RunnerState, RunnerState], str]] = {
     (_S.BUSY, _S.DONE): "its job completed",
     (_S.RETIRING, _S.BUSY): "it turned out to execute a job",
     (_S.RETIRING, _S.DONE): "it turned out to have completed a job",
-    **{
-        (state, _S.RETIRING): "fenced"
-        for state in _S
-        if state not in (_S.RETIRING, _S.GONE)
-    },
+    **{(state, _S.RETIRING): "fenced" for state in _S if state not in (_S.RETIRING, _S.GONE)},
     **{
         (state, _S.GONE): "its Pod was seen terminal, or is proven absent"
         for state in _S
@@ -70,9 +66,7 @@ RUNNER_TRANSITIONS: Final[dict[tuple[RunnerState, RunnerState], str]] = {
 }
 
 #: States in which a runner that has a demand key holds a place of its account's capacity (I46).
-HOLDS_CAPACITY: Final = frozenset(
-    {_S.CLAIMED, _S.ARMED, _S.RUNNING, _S.BUSY, _S.DONE, _S.RETIRING}
-)
+HOLDS_CAPACITY: Final = frozenset({_S.CLAIMED, _S.ARMED, _S.RUNNING, _S.BUSY, _S.DONE, _S.RETIRING})
 
 #: States in which a runner is still to receive one of its key's queued jobs.
 IS_SUPPLY: Final = frozenset({_S.CLAIMED, _S.ARMED, _S.RUNNING})

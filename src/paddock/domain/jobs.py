@@ -1,0 +1,83 @@
+"""What is known of a job, and how two pieces of knowledge become one.
+
+GitHub's events are lost, late, doubled and out of order. `merge` is the join of a lattice: it is
+commutative, associative and idempotent, so a job's row depends on *which* events arrived and never
+on when or how often. The database merges with the same rules in one statement
+(`store/queries/jobs.sql`); a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from paddock.domain.ids import GitHubRunnerId, HostId, JobId
+from paddock.domain.states import JobState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executor:
+    """The runner GitHub names in an event: ours, a sibling's or a stranger's (I23)."""
+
+    github_id: GitHubRunnerId
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """A job as one event, or one look-up, tells of it.
+
+    The first group never changes in a job's life. `queued_at` is when GitHub created the job: the
+    moment from which its owner waits.
+    """
+
+    host: HostId
+    id: JobId
+    run_id: int
+    run_attempt: int
+    name: str
+    workflow: str | None
+    labels: tuple[str, ...]
+    queued_at: datetime
+
+    state: JobState
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    conclusion: str | None = None
+    executor: Executor | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is JobState.IN_PROGRESS and self.started_at is None:
+            raise ValueError(f"job {self.id} is in_progress without a start time")
+        if self.state is JobState.COMPLETED and None in (self.completed_at, self.conclusion):
+            raise ValueError(f"job {self.id} is completed without a time and a conclusion")
+
+
+def merge(one: JobFacts, other: JobFacts) -> JobFacts:
+    """All that either knows. Where both know and differ, a rule that does not depend on the order
+    decides: the greater state, the earliest time, the executor with the greatest id (GitHub counts
+    upwards, so that is the one the job was given to last)."""
+    if (one.host, one.id) != (other.host, other.id):
+        raise ValueError(f"jobs {one.id} and {other.id} are not the same job")
+    completed_at, conclusion = (
+        min(
+            (facts.completed_at, facts.conclusion)
+            for facts in (one, other)
+            if facts.completed_at and facts.conclusion
+        )
+        if (one.completed_at or other.completed_at)
+        else (None, None)
+    )
+    return replace(
+        one,
+        queued_at=min(one.queued_at, other.queued_at),
+        state=max(one.state, other.state, key=lambda state: state.rank),
+        started_at=min((t for t in (one.started_at, other.started_at) if t), default=None),
+        completed_at=completed_at,
+        conclusion=conclusion,
+        executor=max(
+            (e for e in (one.executor, other.executor) if e),
+            key=lambda executor: (executor.github_id, executor.name),
+            default=None,
+        ),
+    )
