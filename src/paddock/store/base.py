@@ -1,0 +1,46 @@
+"""What the parts of the store share: a database, a clock, a name for who acts, the matcher's lock."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Self
+
+from paddock.ports import Clock, Ids
+from paddock.store.database import Connection, Database
+
+#: A matcher is silent for microseconds between two of its statements. One that is silent for this
+#: long has stalled, and the server ends it: the others wait for no more than this (I72).
+STALLED_MATCHER = "1s"
+
+#: Sent before anything is read, as a message of its own: a statement that both waited for the lock
+#: and read would see the database as it was before the wait, and two matchers could fill the same
+#: place (I25).
+MATCHER_LOCK = f"""
+SET LOCAL idle_in_transaction_session_timeout = '{STALLED_MATCHER}';
+SELECT pg_advisory_xact_lock(1885430635, 1)
+"""
+
+
+class Part:
+    """Time and ids come from the ports, never from SQL: a simulated run repeats to the last row."""
+
+    def __init__(self, database: Database, *, clock: Clock, ids: Ids, actor: str) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self.actor = actor
+
+    def acting_as(self, actor: str) -> Self:
+        """The same store, its events signed by somebody else."""
+        other = copy.copy(self)
+        other.actor = actor
+        return other
+
+    @asynccontextmanager
+    async def _matching(self) -> AsyncIterator[Connection]:
+        """A transaction under the matcher's lock, for all that decides or changes who may claim."""
+        async with self._database.transaction() as connection:
+            await connection.execute(MATCHER_LOCK)
+            yield connection

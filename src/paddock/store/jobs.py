@@ -1,0 +1,169 @@
+"""Jobs: what GitHub reports is joined with what is known, and moves the runners it names.
+
+The job's row, the runner's row and both events commit together (I14). A batch is merged in memory
+first, so that each job is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import asyncpg
+
+from paddock.domain.ids import AccountId, HostId, JobId, KeyId, RepositoryId, RunnerId
+from paddock.domain.jobs import JobFacts, merge
+from paddock.domain.states import JobState, RunnerState
+from paddock.store.base import Part
+from paddock.store.database import Connection, retrying
+from paddock.store.sql import queries
+
+_SQL = queries("jobs")
+_RUNNERS = queries("runners")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why nobody serves a job that could have been ours."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """A job's facts and whose it is. `served` is the key under which runners are given out for it,
+    or the reason why none is."""
+
+    facts: JobFacts
+    account: AccountId
+    repository: RepositoryId
+    served: KeyId | Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unplaced:
+    """An event named our runner in a state from which it cannot go where the event says: told to
+    the caller, left to recovery, never swallowed."""
+
+    runner: RunnerId
+    state: RunnerState
+    job: JobId
+    job_state: JobState
+
+
+class Jobs(Part):
+    @retrying
+    async def apply_jobs(self, reports: Iterable[JobReport], *, why: str) -> list[Unplaced]:
+        merged = _merge_reports(reports)
+        if not merged:
+            return []
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["merge"], *_columns(merged), self._clock.now(), self.actor, why
+            )
+            return await self._move_executors(connection, merged)
+
+    async def demote_job(self, host: HostId, job: JobId, *, why: str) -> bool:
+        """GitHub says the job is queued again and its runner is gone. False if it is not
+        in_progress here; the database refuses it while its runner lives."""
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(
+                _SQL["demote"], host, job, self._clock.now(), self.actor, why
+            )
+        return row is not None
+
+    async def _move_executors(
+        self, connection: Connection, reports: Sequence[JobReport]
+    ) -> list[Unplaced]:
+        """In_progress makes the runner GitHub names busy and completed makes it done, whatever job
+        it was claimed for (I23), within the tenant of the event (I5)."""
+        named = [report for report in reports if report.facts.executor is not None]
+        if not named:
+            return []
+        rows = await connection.fetch(
+            _SQL["executors"],
+            [report.account for report in named],
+            [report.facts.executor and report.facts.executor.github_id for report in named],
+            [report.facts.executor and report.facts.executor.name for report in named],
+        )
+        ours = [(named[row["position"] - 1], row) for row in rows]
+        await connection.execute(
+            _SQL["attribute"],
+            [report.facts.host for report, _ in ours],
+            [report.facts.id for report, _ in ours],
+            [row["id"] for _, row in ours],
+        )
+        unplaced = []
+        for report, row in ours:
+            if not await self._move_executor(connection, report.facts, row):
+                unplaced.append(
+                    Unplaced(
+                        runner=RunnerId(row["id"]),
+                        state=RunnerState(row["state"]),
+                        job=report.facts.id,
+                        job_state=report.facts.state,
+                    )
+                )
+        return unplaced
+
+    async def _move_executor(
+        self, connection: Connection, facts: JobFacts, row: asyncpg.Record
+    ) -> bool:
+        if facts.state is JobState.COMPLETED:
+            step, why, past = "finish", "its job completed", {"done", "gone"}
+        else:
+            step, why, past = "occupy", "GitHub gave it a job", {"busy", "done", "gone"}
+        if row["state"] in past:
+            return True
+        moved = await connection.fetchrow(
+            _RUNNERS[step],
+            row["id"],
+            row["generation"],
+            self._clock.now(),
+            self.actor,
+            why,
+            None,
+            facts.id,
+        )
+        return moved is not None
+
+
+def _merge_reports(reports: Iterable[JobReport]) -> list[JobReport]:
+    merged: dict[tuple[HostId, JobId], JobReport] = {}
+    for report in reports:
+        identity = (report.facts.host, report.facts.id)
+        known = merged.get(identity)
+        merged[identity] = (
+            report if known is None else replace(known, facts=merge(known.facts, report.facts))
+        )
+    return [merged[identity] for identity in sorted(merged)]
+
+
+def _columns(reports: Sequence[JobReport]) -> list[list[object]]:
+    """The batch, turned on its side for `unnest`."""
+    rows = [
+        (
+            report.facts.host,
+            report.facts.id,
+            report.account,
+            report.repository,
+            report.facts.run_id,
+            report.facts.run_attempt,
+            report.facts.name,
+            report.facts.workflow,
+            "\n".join(report.facts.labels),
+            report.facts.state.value,
+            None if isinstance(report.served, Refusal) else report.served,
+            report.served.reason if isinstance(report.served, Refusal) else None,
+            report.served.detail if isinstance(report.served, Refusal) else None,
+            report.facts.queued_at,
+            report.facts.started_at,
+            report.facts.completed_at,
+            report.facts.conclusion,
+            report.facts.executor.github_id if report.facts.executor else None,
+            report.facts.executor.name if report.facts.executor else None,
+        )
+        for report in reports
+    ]
+    return [list(column) for column in zip(*rows, strict=True)]

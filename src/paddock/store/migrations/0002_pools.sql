@@ -1,0 +1,69 @@
+-- Pools of runners, and the demand keys under which jobs and runners of a pool meet.
+-- oldest program: 0.1.0
+
+CREATE TYPE pool_state AS ENUM ('active', 'draining', 'deleted');
+CREATE TYPE pod_shape AS ENUM ('gated', 'single');
+
+CREATE TABLE pools (
+    id          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name        text NOT NULL CHECK (name ~ '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$'),
+    state       pool_state NOT NULL DEFAULT 'active',
+    labels      text[] NOT NULL CHECK (cardinality(labels) BETWEEN 1 AND 100),
+    shape       pod_shape NOT NULL,
+    -- What one runner occupies, its Pod's runtime overhead included (I48).
+    vcpu_milli  integer NOT NULL CHECK (vcpu_milli >= 0),
+    memory_mib  integer NOT NULL CHECK (memory_mib >= 0),
+    -- NULL is "no maximum"; zero is zero (I54).
+    max_runners integer CHECK (max_runners >= 0),
+    spec        jsonb NOT NULL,
+    spec_hash   text NOT NULL,
+    runner_group_id  bigint NOT NULL DEFAULT 1,
+    paused_at   timestamptz,
+    paused_by   text,
+    created_at  timestamptz NOT NULL,
+    changed_at  timestamptz NOT NULL,
+    CHECK ((paused_at IS NULL) = (paused_by IS NULL))
+);
+COMMENT ON COLUMN pools.runner_group_id IS 'GitHub''s id of the runner group; 1 is the default group of every organisation and repository.';
+CREATE UNIQUE INDEX pools_name ON pools (name) WHERE state <> 'deleted';
+
+CREATE TABLE pool_groups (
+    pool_id     integer NOT NULL REFERENCES pools ON DELETE CASCADE,
+    account_id  integer NOT NULL REFERENCES accounts ON DELETE CASCADE,
+    runner_group_id  bigint NOT NULL,
+    PRIMARY KEY (pool_id, account_id)
+);
+COMMENT ON TABLE pool_groups IS 'Where an account''s runner group for a pool differs from the pool''s own.';
+
+-- Pools whose label sets contain one another are refused: a job of the smaller set would fit both (I10).
+CREATE FUNCTION pools_labels_apart() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    other text;
+BEGIN
+    -- Two writers who cannot see each other's row yet must not both pass.
+    PERFORM pg_advisory_xact_lock(hashtext('paddock pools'));
+    SELECT p.name INTO other
+      FROM pools p
+     WHERE p.id <> NEW.id AND p.state = 'active' AND (p.labels @> NEW.labels OR p.labels <@ NEW.labels)
+     ORDER BY p.id LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the labels of pool % and of pool % contain one another', NEW.name, other
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'pools_labels_apart';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER pools_labels_apart
+    AFTER INSERT OR UPDATE OF labels, state ON pools
+    FOR EACH ROW WHEN (NEW.state = 'active') EXECUTE FUNCTION pools_labels_apart();
+
+CREATE TABLE demand_keys (
+    id             integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    account_id     integer NOT NULL REFERENCES accounts,
+    -- NULL: registered at the organisation. Set: at this repository alone.
+    repository_id  integer REFERENCES repositories,
+    runner_group_id  bigint NOT NULL,
+    pool_id        integer NOT NULL REFERENCES pools,
+    UNIQUE NULLS NOT DISTINCT (account_id, repository_id, runner_group_id, pool_id),
+    UNIQUE (id, account_id)
+);
+COMMENT ON TABLE demand_keys IS 'Jobs and runners of one key are interchangeable at GitHub: demand and supply are counted per key.';

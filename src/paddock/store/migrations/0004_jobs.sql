@@ -1,0 +1,74 @@
+-- Jobs, as GitHub tells of them. A state only rises (I2), but for one guarded demotion.
+-- oldest program: 0.1.0
+
+-- The order is the lattice: GREATEST merges.
+CREATE TYPE job_state AS ENUM ('waiting', 'queued', 'in_progress', 'completed');
+
+CREATE TABLE jobs (
+    host_id        smallint NOT NULL REFERENCES hosts,
+    id             bigint NOT NULL,
+    account_id     integer NOT NULL REFERENCES accounts,
+    repository_id  integer NOT NULL REFERENCES repositories,
+    run_id         bigint NOT NULL,
+    run_attempt    integer NOT NULL,
+    name           text NOT NULL,
+    workflow       text,
+    labels         text[] NOT NULL,
+    state          job_state NOT NULL,
+    -- Whom it can be served by, or why by nobody.
+    key_id         integer REFERENCES demand_keys,
+    refusal        text,
+    refusal_detail text,
+    queued_at      timestamptz NOT NULL,
+    started_at     timestamptz,
+    completed_at   timestamptz,
+    conclusion     text,
+    -- The executor GitHub names, ours or not (I23), and our runner's row when it is ours.
+    executor_id    bigint,
+    executor_name  text,
+    runner_id      uuid,
+    trusted        boolean,
+    demotions      integer NOT NULL DEFAULT 0,
+    seen_at        timestamptz NOT NULL,
+    -- Of the last change of state: copied into its event.
+    since          timestamptz NOT NULL,
+    actor          text NOT NULL,
+    why            text NOT NULL,
+    PRIMARY KEY (host_id, id),
+    CHECK ((key_id IS NULL) <> (refusal IS NULL)),
+    CHECK ((executor_id IS NULL) = (executor_name IS NULL)),
+    CHECK (state <> 'in_progress' OR started_at IS NOT NULL),
+    CHECK (state <> 'completed' OR (completed_at IS NOT NULL AND conclusion IS NOT NULL)),
+    CHECK ((completed_at IS NULL) = (conclusion IS NULL)),
+    CHECK (state = 'completed' OR completed_at IS NULL)
+);
+
+-- Demand: walked key by key, oldest first, by the matcher. Finished jobs are not in it, so it stays
+-- as small as the queue however long history grows.
+CREATE INDEX jobs_demand ON jobs (key_id, queued_at, id) WHERE state = 'queued' AND key_id IS NOT NULL;
+CREATE INDEX jobs_refused ON jobs (queued_at) WHERE state = 'queued' AND refusal IS NOT NULL;
+CREATE INDEX jobs_in_progress ON jobs (started_at) WHERE state = 'in_progress';
+CREATE INDEX jobs_completed ON jobs (completed_at) WHERE state = 'completed';
+CREATE INDEX jobs_of_runner ON jobs (runner_id) WHERE runner_id IS NOT NULL;
+
+-- Every new state is an event, in the statement that wrote it.
+CREATE FUNCTION jobs_inserted() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at, actor, host_id, job_id, before, after, why)
+    SELECT since, actor, host_id, id, NULL, state::text, why FROM added ORDER BY host_id, id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER jobs_inserted AFTER INSERT ON jobs
+    REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION jobs_inserted();
+
+CREATE FUNCTION jobs_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at, actor, host_id, job_id, before, after, why)
+    SELECT n.since, n.actor, n.host_id, n.id, o.state::text, n.state::text, n.why
+      FROM was o JOIN became n USING (host_id, id)
+     WHERE n.state <> o.state
+     ORDER BY host_id, id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER jobs_changed AFTER UPDATE ON jobs
+    REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION jobs_changed();

@@ -1,0 +1,53 @@
+-- What comes in from GitHub and how much may go out to it: deliveries, back-offs, budgets.
+-- oldest program: 0.1.0
+
+CREATE TYPE delivery_state AS ENUM ('pending', 'applied', 'ignored', 'dead');
+
+CREATE TABLE deliveries (
+    -- The order of arrival.
+    id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    guid        text NOT NULL CHECK (length(guid) BETWEEN 1 AND 64),
+    host_id     smallint NOT NULL REFERENCES hosts,
+    event       text NOT NULL,
+    action      text,
+    installation_id  bigint,
+    received_at timestamptz NOT NULL,
+    state       delivery_state NOT NULL DEFAULT 'pending',
+    payload     bytea,
+    attempts    integer NOT NULL DEFAULT 0,
+    settled_at  timestamptz,
+    note        text,
+    -- Deduplicated for as long as a row is kept: longer than GitHub redelivers (I6).
+    UNIQUE (host_id, guid),
+    CHECK ((state = 'pending') = (settled_at IS NULL)),
+    CHECK (state NOT IN ('pending', 'dead') OR payload IS NOT NULL),
+    CHECK (state <> 'dead' OR note IS NOT NULL)
+);
+CREATE INDEX deliveries_pending ON deliveries (id) WHERE state = 'pending';
+CREATE INDEX deliveries_dead ON deliveries (id) WHERE state = 'dead';
+CREATE INDEX deliveries_received ON deliveries (received_at);
+
+CREATE TYPE backoff_scope AS ENUM ('key', 'repository', 'account', 'app');
+
+CREATE TABLE backoffs (
+    scope     backoff_scope NOT NULL,
+    -- The id of the key, repository, account or App.
+    subject   integer NOT NULL,
+    until     timestamptz NOT NULL,
+    failures  integer NOT NULL CHECK (failures > 0),
+    reason    text NOT NULL,
+    since     timestamptz NOT NULL,
+    PRIMARY KEY (scope, subject)
+);
+
+CREATE TABLE budgets (
+    app_id    integer NOT NULL REFERENCES apps ON DELETE CASCADE,
+    bucket    text NOT NULL,
+    capacity  double precision NOT NULL CHECK (capacity >= 0),
+    refill_per_s  double precision NOT NULL CHECK (refill_per_s >= 0),
+    tokens    double precision NOT NULL,
+    as_of     timestamptz NOT NULL,
+    PRIMARY KEY (app_id, bucket),
+    CHECK (tokens <= capacity)
+);
+COMMENT ON TABLE budgets IS 'Token buckets shared by all replicas. What a row holds at a time is min(capacity, tokens + refill * (time - as_of)).';

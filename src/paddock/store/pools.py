@@ -1,0 +1,91 @@
+"""Pools as rows, and the demand keys under which their jobs and runners meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import asyncpg
+
+from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
+from paddock.domain.limits import Resources
+from paddock.store.base import Part
+from paddock.store.database import Connection
+from paddock.store.errors import StoreError
+from paddock.store.sql import queries
+
+_SQL = queries("pools")
+
+
+class PoolRefused(StoreError):
+    """The pool as described cannot be, beside the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFacts:
+    """What of a pool is counted with and matched by. `spec` is the whole of its description, JSON,
+    and `spec_hash` names it: a runner of another hash is stale."""
+
+    name: str
+    labels: tuple[str, ...]
+    shape: Literal["gated", "single"]
+    cost: Resources
+    max_runners: int | None
+    spec: str
+    spec_hash: str
+    runner_group: int = 1
+
+
+class Pools(Part):
+    async def apply_pool(self, pool: PoolFacts) -> PoolId:
+        try:
+            async with self._matching() as connection:
+                now = self._clock.now()
+                found = PoolId(
+                    await connection.fetchval(
+                        _SQL["apply"],
+                        pool.name,
+                        sorted(pool.labels),
+                        pool.shape,
+                        pool.cost.vcpu_milli,
+                        pool.cost.memory_mib,
+                        pool.max_runners,
+                        pool.spec,
+                        pool.spec_hash,
+                        pool.runner_group,
+                        now,
+                    )
+                )
+                await self._note_pool(connection, found, "applied", pool.spec_hash)
+        except asyncpg.CheckViolationError as error:
+            if error.constraint_name != "pools_labels_apart":
+                raise
+            raise PoolRefused(
+                f"Pool {pool.name} is refused: {error.args[0]}. A job that asks for the smaller set "
+                "would fit both; give each a label the other lacks."
+            ) from error
+        return found
+
+    async def demand_key(
+        self, account: AccountId, *, pool: PoolId, repository: RepositoryId | None
+    ) -> KeyId:
+        """`repository` is set when its runners register at its own scope."""
+        async with self._database.transaction() as connection:
+            return KeyId(await connection.fetchval(_SQL["key"], account, repository, pool))
+
+    async def pause_pool(self, pool: PoolId, *, why: str) -> bool:
+        async with self._matching() as connection:
+            found = await connection.fetchval(_SQL["pause"], pool, self._clock.now(), self.actor)
+            if found is not None:
+                await self._note_pool(connection, pool, "paused", why)
+        return found is not None
+
+    async def resume_pool(self, pool: PoolId, *, why: str) -> bool:
+        async with self._matching() as connection:
+            found = await connection.fetchval(_SQL["resume"], pool)
+            if found is not None:
+                await self._note_pool(connection, pool, "resumed", why)
+        return found is not None
+
+    async def _note_pool(self, connection: Connection, pool: PoolId, what: str, why: str) -> None:
+        await connection.execute(_SQL["note"], self._clock.now(), self.actor, pool, what, why)

@@ -1,0 +1,91 @@
+-- Hosts, Apps, accounts, installations, repositories.
+
+-- name: host
+-- The id of a host, made on first sight.
+INSERT INTO hosts (name, api_url) VALUES (lower($1), $2)
+ON CONFLICT (name) DO UPDATE SET api_url = excluded.api_url
+RETURNING id
+
+-- name: app
+-- The id of an App, made on first sight.
+INSERT INTO apps (host_id, github_id, slug) VALUES ($1, $2, $3)
+ON CONFLICT (host_id, github_id) DO UPDATE SET slug = coalesce(excluded.slug, apps.slug)
+RETURNING id
+
+-- name: budget
+-- An App's bucket, full when new; a changed size keeps what has been spent.
+INSERT INTO budgets (app_id, bucket, capacity, refill_per_s, tokens, as_of) VALUES ($1, $2, $3, $4, $3, $5)
+ON CONFLICT (app_id, bucket) DO UPDATE
+   SET capacity = excluded.capacity, refill_per_s = excluded.refill_per_s,
+       tokens = least(budgets.tokens, excluded.capacity)
+
+-- name: account
+-- The account behind an installation. Its limits and weight ($6..$9) are defaults: they apply when it is
+-- new and are an operator's afterwards. Names change; ids do not (I4).
+INSERT INTO accounts AS a (host_id, github_id, login, kind, created_at, max_runners, max_vcpu_milli,
+                           max_memory_mib, weight)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ON CONFLICT (host_id, github_id) DO UPDATE SET login = excluded.login, kind = excluded.kind
+RETURNING id
+
+-- name: replace_installation
+-- An App installed anew for an account has a new id; the old one is history.
+UPDATE installations SET state = 'removed', read_at = $5
+ WHERE account_id = $1 AND app_id = $2 AND host_id = $3 AND github_id <> $4 AND state <> 'removed'
+
+-- name: installation
+-- What GitHub says of an installation now.
+INSERT INTO installations (host_id, github_id, app_id, account_id, state, all_repositories, read_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (host_id, github_id) DO UPDATE
+   SET state = excluded.state, all_repositories = excluded.all_repositories, read_at = excluded.read_at,
+       account_id = excluded.account_id
+
+-- name: repository
+-- A repository, under the name it has now.
+INSERT INTO repositories (host_id, github_id, account_id, full_name, accessible)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (host_id, github_id) DO UPDATE
+   SET account_id = excluded.account_id, full_name = excluded.full_name, accessible = excluded.accessible
+RETURNING id
+
+-- name: set_account_limits
+-- Takes effect with the next match, and touches nothing that runs.
+UPDATE accounts SET max_runners = $2, max_vcpu_milli = $3, max_memory_mib = $4 WHERE id = $1 RETURNING id
+
+-- name: set_repository_limits
+-- A repository with limits registers its runners at its own scope.
+UPDATE repositories SET max_runners = $2, max_vcpu_milli = $3, max_memory_mib = $4 WHERE id = $1
+RETURNING account_id
+
+-- name: rekey_jobs
+-- Jobs of repository $1 that wait under the wrong scope move to the right one. $2: its own, or NULL.
+WITH moved AS (
+    INSERT INTO demand_keys (account_id, repository_id, runner_group_id, pool_id)
+    SELECT DISTINCT k.account_id, $2::int, k.runner_group_id, k.pool_id
+      FROM jobs j JOIN demand_keys k ON k.id = j.key_id
+     WHERE j.repository_id = $1 AND j.state IN ('waiting', 'queued') AND k.repository_id IS DISTINCT FROM $2
+    ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO UPDATE SET pool_id = excluded.pool_id
+    RETURNING id, runner_group_id, pool_id
+)
+UPDATE jobs j SET key_id = m.id
+  FROM demand_keys k, moved m
+ WHERE j.repository_id = $1 AND j.state IN ('waiting', 'queued') AND k.id = j.key_id
+   AND k.repository_id IS DISTINCT FROM $2
+   AND m.runner_group_id = k.runner_group_id AND m.pool_id = k.pool_id
+
+-- name: set_weight
+-- An account's share beside others'.
+UPDATE accounts SET weight = $2 WHERE id = $1 RETURNING id
+
+-- name: pause
+-- No new claims for an account; what runs goes on.
+UPDATE accounts SET paused_at = $2, paused_by = $3 WHERE id = $1 AND paused_at IS NULL RETURNING id
+
+-- name: resume
+-- Claims again.
+UPDATE accounts SET paused_at = NULL, paused_by = NULL WHERE id = $1 AND paused_at IS NOT NULL RETURNING id
+
+-- name: note
+-- An operator's change to an account.
+INSERT INTO events (at, actor, account_id, after, why) VALUES ($1, $2, $3, $4, $5)

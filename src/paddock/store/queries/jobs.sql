@@ -1,0 +1,60 @@
+-- Jobs: one merge, one demotion.
+
+-- name: merge
+-- Join what is reported with what is known. The rules are those of paddock.domain.jobs.merge. Rows are
+-- taken in one order by everybody, so that two batches wait for each other instead of deadlocking.
+INSERT INTO jobs AS j (host_id, id, account_id, repository_id, run_id, run_attempt, name, workflow, labels,
+                       state, key_id, refusal, refusal_detail, queued_at, started_at, completed_at,
+                       conclusion, executor_id, executor_name, seen_at, since, actor, why)
+SELECT n.host_id, n.id, n.account_id, n.repository_id, n.run_id, n.run_attempt, n.name, n.workflow,
+       string_to_array(n.labels, E'\n'), n.state, n.key_id, n.refusal, n.refusal_detail, n.queued_at,
+       n.started_at, n.completed_at, n.conclusion, n.executor_id, n.executor_name, $20, $20, $21, $22
+  FROM unnest($1::smallint[], $2::bigint[], $3::int[], $4::int[], $5::bigint[], $6::int[], $7::text[],
+              $8::text[], $9::text[], $10::job_state[], $11::int[], $12::text[], $13::text[],
+              $14::timestamptz[], $15::timestamptz[], $16::timestamptz[], $17::text[], $18::bigint[],
+              $19::text[])
+       AS n (host_id, id, account_id, repository_id, run_id, run_attempt, name, workflow, labels, state,
+             key_id, refusal, refusal_detail, queued_at, started_at, completed_at, conclusion,
+             executor_id, executor_name)
+ ORDER BY n.host_id, n.id
+ON CONFLICT (host_id, id) DO UPDATE
+   SET state = greatest(j.state, excluded.state),
+       queued_at = least(j.queued_at, excluded.queued_at),
+       started_at = least(j.started_at, excluded.started_at),
+       completed_at = least(j.completed_at, excluded.completed_at),
+       conclusion = CASE WHEN (excluded.completed_at, excluded.conclusion) < (j.completed_at, j.conclusion)
+                         THEN excluded.conclusion ELSE coalesce(j.conclusion, excluded.conclusion) END,
+       executor_id = greatest(j.executor_id, excluded.executor_id),
+       executor_name = CASE WHEN (excluded.executor_id, excluded.executor_name) > (j.executor_id, j.executor_name)
+                            THEN excluded.executor_name ELSE coalesce(j.executor_name, excluded.executor_name) END,
+       since = CASE WHEN excluded.state > j.state THEN excluded.since ELSE j.since END,
+       actor = CASE WHEN excluded.state > j.state THEN excluded.actor ELSE j.actor END,
+       why = CASE WHEN excluded.state > j.state THEN excluded.why ELSE j.why END
+
+-- name: executors
+-- Our runners that events name as executors: by GitHub's id within the tenant, by name only while the id
+-- is unknown (I5). $1 accounts, $2 GitHub ids, $3 names.
+SELECT e.position, r.id, r.state, r.generation
+  FROM unnest($1::int[], $2::bigint[], $3::text[]) WITH ORDINALITY AS e (account_id, github_id, name, position)
+  JOIN runners r ON r.account_id = e.account_id AND r.name = e.name
+                AND (r.github_id = e.github_id OR r.github_id IS NULL)
+ ORDER BY e.position
+   FOR UPDATE OF r
+
+-- name: attribute
+-- Jobs ($1, $2) were executed by our runners $3.
+UPDATE jobs j SET runner_id = e.runner_id
+  FROM unnest($1::smallint[], $2::bigint[], $3::uuid[]) AS e (host_id, id, runner_id)
+ WHERE j.host_id = e.host_id AND j.id = e.id AND j.runner_id IS DISTINCT FROM e.runner_id
+
+-- name: demote
+-- in_progress → queued, because GitHub says so and the runner it was on is gone. The only fall.
+UPDATE jobs
+   SET state = 'queued', demotions = demotions + 1, runner_id = NULL, executor_id = NULL,
+       executor_name = NULL, started_at = NULL, since = $3, actor = $4, why = $5
+ WHERE host_id = $1 AND id = $2 AND state = 'in_progress'
+RETURNING id
+
+-- name: read
+-- One job.
+SELECT * FROM jobs WHERE host_id = $1 AND id = $2

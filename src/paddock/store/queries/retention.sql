@@ -1,0 +1,35 @@
+-- What is forgotten, oldest first, at most $2 rows a call: small transactions that hold up nobody.
+
+-- name: events
+-- Events before $1.
+DELETE FROM events WHERE id IN (SELECT id FROM events WHERE at < $1 ORDER BY id LIMIT $2)
+
+-- name: deliveries
+-- Settled deliveries before $1. Kept longer than GitHub offers redelivery (I6).
+DELETE FROM deliveries WHERE id IN (
+    SELECT id FROM deliveries WHERE received_at < $1 AND state IN ('applied', 'ignored') ORDER BY received_at, id LIMIT $2)
+
+-- name: payloads
+-- Bodies of deliveries applied before $1; the row stays, to recognise a duplicate.
+UPDATE deliveries SET payload = NULL WHERE id IN (
+    SELECT id FROM deliveries WHERE received_at < $1 AND state IN ('applied', 'ignored') AND payload IS NOT NULL
+     ORDER BY received_at, id LIMIT $2)
+
+-- name: jobs
+-- Jobs completed before $1.
+DELETE FROM jobs WHERE (host_id, id) IN (
+    SELECT host_id, id FROM jobs WHERE state = 'completed' AND completed_at < $1
+     ORDER BY completed_at, host_id, id LIMIT $2)
+
+-- name: runners
+-- Runners gone before $1, with their verdicts, vitals and names, once all their names are settled.
+DELETE FROM runners WHERE id IN (
+    SELECT r.id FROM runners r
+     WHERE r.state = 'gone' AND r.gone_at < $1
+       AND NOT EXISTS (SELECT FROM mints m WHERE m.runner_id = r.id AND m.state <> 'settled')
+     ORDER BY r.gone_at, r.id LIMIT $2)
+
+-- name: backoffs
+-- Back-offs that ended before $1.
+DELETE FROM backoffs WHERE (scope, subject) IN (
+    SELECT scope, subject FROM backoffs WHERE until < $1 ORDER BY until, scope, subject LIMIT $2)

@@ -1,0 +1,128 @@
+-- The steps of a runner's life. Each is a compare-and-set on state and generation; its event is written
+-- by the table. $1 runner, $2 generation, $3 time, $4 actor, $5 why, $6 evidence; then its own.
+
+-- name: read
+-- One runner.
+SELECT * FROM runners WHERE id = $1
+
+-- name: plan
+-- Rows come before Pods: they fix the names and count against every limit.
+INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_name, created_at,
+                     state, since, actor, why)
+SELECT new.id, p.id, p.shape, p.vcpu_milli, p.memory_mib, p.spec_hash, new.pod_name, $4,
+       'booting', $4, $5, $6
+  FROM pools p, unnest($2::uuid[], $3::text[]) AS new (id, pod_name)
+ WHERE p.id = $1
+RETURNING *
+
+-- name: hear
+-- booting → idle: its poller was heard, and with it the Pod's UID ($7).
+UPDATE runners
+   SET state = 'idle', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
+       pod_uid = $7, heard_at = $3
+ WHERE id = $1 AND generation = $2 AND state = 'booting'
+RETURNING *
+
+-- name: arm
+-- claimed → armed: the JIT is stored sealed ($9 by key $10) for delivery $8; GitHub's record is $7.
+WITH armed AS (
+    UPDATE runners
+       SET state = 'armed', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
+           github_id = $7, delivery_id = $8, jit = $9, jit_key = $10, armed_at = $3, mint_deadline = NULL
+     WHERE id = $1 AND generation = $2 AND state = 'claimed'
+    RETURNING *
+), minted AS (
+    UPDATE mints m SET state = 'minted', github_id = $7 FROM armed a WHERE m.name = a.name
+)
+SELECT * FROM armed
+
+-- name: release
+-- claimed → idle: the mint failed or was abandoned. Where it is known that GitHub made no record ($7 says
+-- how), the name is settled; otherwise it stays a debt (I41).
+WITH released AS (
+    UPDATE runners
+       SET state = 'idle', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
+           key_id = NULL, account_id = NULL, hint_job_id = NULL, name = NULL, claimed_at = NULL,
+           mint_deadline = NULL
+     WHERE id = $1 AND generation = $2 AND state = 'claimed'
+    RETURNING *
+), settled AS (
+    UPDATE mints m SET state = 'settled', outcome = $7, settled_at = $3
+      FROM released r
+     WHERE m.runner_id = r.id AND m.generation = r.generation AND $7::text IS NOT NULL
+)
+SELECT * FROM released
+
+-- name: take_over
+-- claimed → claimed: the replica that minted is dead; its deadline has passed. A fresh name ($7) until $8;
+-- the old one stays a debt.
+WITH taken AS (
+    UPDATE runners
+       SET generation = generation + 1, version = version + 1, since = $3, actor = $4, why = $5,
+           evidence = $6, name = $7, mint_deadline = $8
+     WHERE id = $1 AND generation = $2 AND state = 'claimed' AND mint_deadline < $3
+    RETURNING *
+), named AS (
+    INSERT INTO mints (name, runner_id, generation, key_id, app_id, chosen_at)
+    SELECT t.name, t.id, t.generation, t.key_id, m.app_id, $3
+      FROM taken t JOIN mints m ON m.runner_id = t.id AND m.generation = t.generation - 1
+    RETURNING app_id
+), spent AS (
+    UPDATE budgets b
+       SET tokens = least(b.capacity, b.tokens + b.refill_per_s * extract(epoch FROM $3 - b.as_of)) - 1,
+           as_of = $3
+      FROM named n
+     WHERE b.app_id = n.app_id AND b.bucket LIKE 'mint%'
+)
+SELECT * FROM taken
+
+-- name: acknowledge
+-- armed → running: the Pod holds the JIT of delivery $7; ours is erased.
+UPDATE runners
+   SET state = 'running', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
+       acknowledged_at = $3, jit = NULL, jit_key = NULL
+ WHERE id = $1 AND generation = $2 AND state = 'armed' AND delivery_id = $7
+RETURNING *
+
+-- name: occupy
+-- armed, running or retiring → busy: it executes job $7.
+UPDATE runners
+   SET state = 'busy', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
+       busy_at = $3, job_id = $7, acknowledged_at = coalesce(acknowledged_at, $3),
+       jit = NULL, jit_key = NULL
+ WHERE id = $1 AND generation = $2 AND state IN ('armed', 'running', 'retiring') AND github_id IS NOT NULL
+RETURNING *
+
+-- name: finish
+-- armed, running, busy or retiring → done: its job $7 completed.
+UPDATE runners
+   SET state = 'done', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
+       done_at = $3, job_id = $7, acknowledged_at = coalesce(acknowledged_at, $3),
+       jit = NULL, jit_key = NULL
+ WHERE id = $1 AND generation = $2 AND state IN ('armed', 'running', 'busy', 'retiring') AND github_id IS NOT NULL
+RETURNING *
+
+-- name: fence
+-- Any live state ($7, as the caller saw it) → retiring. The generation moves on: a mint or a release that
+-- is still under way finds a runner that is no longer its own.
+UPDATE runners
+   SET state = 'retiring', generation = generation + 1, version = version + 1, since = $3, actor = $4,
+       why = $5, evidence = $6, retiring_at = $3, retire_reason = $5, jit = NULL, jit_key = NULL,
+       mint_deadline = NULL
+ WHERE id = $1 AND generation = $2 AND state = $7 AND state NOT IN ('retiring', 'gone')
+RETURNING *
+
+-- name: conclude
+-- Any state but gone ($7) → gone, with its verdict, in one statement (I30).
+WITH ended AS (
+    UPDATE runners
+       SET state = 'gone', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
+           gone_at = $3, jit = NULL, jit_key = NULL, mint_deadline = NULL
+     WHERE id = $1 AND generation = $2 AND state = $7 AND state <> 'gone'
+    RETURNING *
+), judged AS (
+    INSERT INTO verdicts (runner_id, ending, abnormal, why, exit_code, signal, reason, node, ended_at,
+                          log_tail, evidence, written_at)
+    SELECT id, $8, $9, $5, $10, $11, $12, node, $13, $14, coalesce($6, '{}'), $3 FROM ended
+)
+SELECT * FROM ended

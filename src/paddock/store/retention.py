@@ -1,0 +1,45 @@
+"""Forgetting, in small batches: history is useful for a while and then only slows things down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+
+from paddock.store.base import Part
+from paddock.store.sql import queries
+
+_SQL = queries("retention")
+
+#: One transaction deletes at most this many rows: some ten milliseconds of work, so that no matcher,
+#: webhook or vacuum waits behind it.
+BATCH = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long each kind of history is kept."""
+
+    #: Long enough to argue about last month's incident.
+    events: timedelta = timedelta(days=30)
+    jobs: timedelta = timedelta(days=30)
+    runners: timedelta = timedelta(days=30)
+    #: GitHub offers redelivery for three days; a GUID is remembered for longer than that (I6).
+    deliveries: timedelta = timedelta(days=14)
+    #: Applied bodies are only of use to someone debugging an event of the last days.
+    payloads: timedelta = timedelta(days=3)
+    backoffs: timedelta = timedelta(days=1)
+
+
+class Retaining(Part):
+    async def forget(self, retention: Retention) -> Mapping[str, int]:
+        """One batch of each kind; returns how many rows went. A kind that returns `BATCH` has more:
+        call again."""
+        gone: dict[str, int] = {}
+        now = self._clock.now()
+        for field in fields(retention):
+            kept: timedelta = getattr(retention, field.name)
+            async with self._database.transaction() as connection:
+                tag = await connection.execute(_SQL[field.name], now - kept, BATCH)
+            gone[field.name] = int(tag.split()[-1])
+        return gone

@@ -1,0 +1,20 @@
+"""SQL lives in `queries/*.sql`, one file per noun, each statement under a name with its purpose.
+
+A block starts with `-- name: NAME` and runs to the next one. Nothing is templated: a statement is
+what stands in the file, which is also what `pg_stat_statements` shows.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+
+_HEADER = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+
+
+@cache
+def queries(noun: str) -> dict[str, str]:
+    text = resources.files("paddock.store").joinpath("queries", f"{noun}.sql").read_text("utf-8")
+    _, *parts = _HEADER.split(text)
+    return dict(zip(parts[::2], parts[1::2], strict=True))

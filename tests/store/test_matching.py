@@ -1,0 +1,160 @@
+"""The matcher's transaction, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.domain.allocation import Withheld
+from paddock.domain.limits import Limits
+from paddock.domain.states import RunnerState
+from paddock.store.accounts import MintBudget
+from paddock.store.database import Database
+from support.world import World
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    return await World(database).begin()
+
+
+async def test_a_waiting_pod_is_claimed_for_a_queued_job(world: World) -> None:
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 1)
+    [job] = await world.queue(account, key, 1)
+
+    match = await world.store.match(pods)
+
+    [claim] = match.claims
+    assert (claim.runner, claim.key, claim.account, claim.hint) == (pods[0].id, key, account, job)
+    assert claim.name == f"{pods[0].pod_name}-1"
+    [row] = await world.rows("SELECT state, generation, key_id, account_id FROM runners")
+    assert tuple(row) == ("claimed", 1, key, account)
+    [mint] = await world.rows("SELECT name, state FROM mints")
+    assert tuple(mint) == (claim.name, "chosen")
+
+
+async def test_what_was_given_a_runner_is_not_demand_again(world: World) -> None:
+    """I73: a burst of three jobs asks for three runners, however often one looks."""
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 10)
+    await world.queue(account, key, 3)
+
+    first = await world.store.match(pods)
+    claimed = {claim.runner for claim in first.claims}
+    second = await world.store.match([pod for pod in pods if pod.id not in claimed])
+
+    assert (len(first.claims), len(second.claims)) == (3, 0)
+
+
+async def test_every_pod_is_used_though_only_one_key_among_many_may_claim(world: World) -> None:
+    """The first read takes a few jobs per key; what it misses is read in the same transaction."""
+    pool = await world.pool()
+    pods = await world.idle_pods(pool, 30)
+    for _ in range(20):
+        full = await world.account(limits=Limits(runners=0))
+        await world.queue(full, await world.key(full, pool), 1)
+    open_account = await world.account()
+    await world.queue(open_account, await world.key(open_account, pool), 30)
+
+    match = await world.store.match(pods)
+
+    assert len(match.claims) == 30
+    assert set(match.withheld.values()) == {Withheld.ACCOUNT_LIMIT}
+
+
+async def test_a_limit_counts_everything_that_is_not_gone(world: World) -> None:
+    """I46: a runner that is done or retiring still holds its place."""
+    account, pool = await world.account(limits=Limits(runners=1)), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 2)
+    await world.queue(account, key, 5)
+    [claim] = (await world.store.match(pods)).claims
+    others = [pod for pod in pods if pod.id != claim.runner]
+
+    await world.store.fence_runner(
+        claim.runner, generation=claim.generation, state=RunnerState.CLAIMED, why="test"
+    )
+    match = await world.store.match(others)
+
+    assert match.claims == ()
+    assert match.withheld == {key: Withheld.ACCOUNT_LIMIT}
+
+
+async def test_a_limit_lowered_below_use_stops_claims_and_ends_nothing(world: World) -> None:
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 4)
+    await world.queue(account, key, 4)
+    await world.store.match(pods[:3])
+
+    await world.store.set_account_limits(account, Limits(runners=1))
+    match = await world.store.match(pods[3:])
+
+    assert match.claims == ()
+    states = await world.rows("SELECT state, count(*) FROM runners GROUP BY 1 ORDER BY 1")
+    assert [tuple(row) for row in states] == [("idle", 1), ("claimed", 3)]
+
+
+async def test_claims_never_outrun_the_mint_budget(database: Database) -> None:
+    world = await World(database).begin(mints=MintBudget(per_minute=5, per_hour=100))
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 20)
+    await world.queue(account, key, 20)
+
+    first = await world.store.match(pods)
+    left = [pod for pod in pods if pod.id not in {claim.runner for claim in first.claims}]
+    world.clock.advance(12)  # one fifth of a minute: one token of five
+    second = await world.store.match(left)
+
+    assert (len(first.claims), len(second.claims)) == (5, 1)
+
+
+@pytest.mark.parametrize("what", ["account", "pool", "installation", "back-off"])
+async def test_a_key_that_may_not_be_served_is_passed_over_with_its_reason(
+    world: World, what: str
+) -> None:
+    """I26"""
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 1)
+    await world.queue(account, key, 1)
+    match what:
+        case "account":
+            await world.store.pause_account(account, why="test")
+        case "pool":
+            await world.store.pause_pool(pool, why="test")
+        case "installation":
+            await world.rows("UPDATE installations SET state = 'suspended' RETURNING 1")
+        case "back-off":
+            await world.rows(
+                "INSERT INTO backoffs (scope, subject, until, failures, reason, since)"
+                " VALUES ('key', $1, $2::timestamptz + interval '1 minute', 1, 'test', $2) RETURNING 1",
+                key,
+                world.clock.now(),
+            )
+
+    match_ = await world.store.match(pods)
+
+    assert match_.claims == ()
+    expected = {"account": Withheld.PAUSED, "pool": Withheld.PAUSED}.get(what) or Withheld(what)
+    assert match_.withheld == {key: expected}
+
+
+async def test_a_pod_that_is_no_longer_idle_is_left_out_and_nothing_is_spent(world: World) -> None:
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 2)
+    await world.queue(account, key, 2)
+    before = await world.rows("SELECT sum(tokens) FROM budgets")
+    await world.store.fence_runner(
+        pods[0].id, generation=0, state=RunnerState.IDLE, why="drained meanwhile"
+    )
+
+    match = await world.store.match(pods)
+
+    assert [claim.runner for claim in match.claims] == [pods[1].id]
+    after = await world.rows("SELECT sum(tokens) FROM budgets")
+    assert before[0][0] - after[0][0] == 2  # one of each bucket, for one claim

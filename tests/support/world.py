@@ -1,0 +1,171 @@
+"""A small world of accounts, pools, jobs and Pods in a real store."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from paddock.domain.ids import (
+    AccountId,
+    AppId,
+    GitHubRunnerId,
+    HostId,
+    JobId,
+    KeyId,
+    PoolId,
+    RepositoryId,
+    RunnerId,
+)
+from paddock.domain.jobs import Executor, JobFacts
+from paddock.domain.limits import UNLIMITED, Limits, Resources
+from paddock.domain.names import PoolName, pod_name
+from paddock.domain.runners import Conflict, Runner, WaitingPod
+from paddock.domain.states import JobState
+from paddock.store.accounts import InstallationFacts, MintBudget
+from paddock.store.database import Database
+from paddock.store.jobs import JobReport
+from paddock.store.pools import PoolFacts
+from paddock.store.store import PgStore
+from support.time import ManualClock, SeededIds
+
+PLENTY = MintBudget(per_minute=1_000_000, per_hour=1_000_000)
+
+
+class World:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.clock = ManualClock()
+        self.ids = SeededIds()
+        self.store = PgStore(database, clock=self.clock, ids=self.ids, actor="test")
+        self.host = HostId(0)
+        self.app = AppId(0)
+        self.repositories: dict[AccountId, RepositoryId] = {}
+        self._numbers = itertools.count(1)
+
+    async def begin(self, *, mints: MintBudget = PLENTY) -> World:
+        self.host = await self.store.ensure_host("github.com", api_url="https://api.github.com")
+        self.app = await self.store.ensure_app(self.host, 1, mints=mints)
+        return self
+
+    async def account(self, *, limits: Limits = UNLIMITED, weight: int = 1) -> AccountId:
+        number = next(self._numbers)
+        account = await self.store.record_installation(
+            InstallationFacts(
+                host=self.host,
+                app=self.app,
+                id=1000 + number,
+                account_id=2000 + number,
+                login=f"org-{number}",
+                kind="organization",
+                state="active",
+                all_repositories=True,
+            ),
+            limits=limits,
+            weight=weight,
+        )
+        self.repositories[account] = await self.store.record_repository(
+            self.host, account, github_id=3000 + number, full_name=f"org-{number}/repo"
+        )
+        return account
+
+    async def pool(
+        self, name: str = "linux", *, max_runners: int | None = None, cost: Resources = Resources()
+    ) -> PoolId:
+        return await self.store.apply_pool(
+            PoolFacts(
+                name=name,
+                labels=("self-hosted", name),
+                shape="gated",
+                cost=cost,
+                max_runners=max_runners,
+                spec="{}",
+                spec_hash="v1",
+            )
+        )
+
+    async def key(self, account: AccountId, pool: PoolId) -> KeyId:
+        return await self.store.demand_key(account, pool=pool, repository=None)
+
+    async def idle_pods(self, pool: PoolId, count: int, *, name: str = "linux") -> list[WaitingPod]:
+        pods = [
+            (RunnerId(self.ids.uuid()), pod_name(PoolName(name), self.ids.suffix(10)))
+            for _ in range(count)
+        ]
+        planned = await self.store.plan_runners(pool, pods, why="test")
+        return [await self.hear(runner) for runner in planned]
+
+    async def hear(self, runner: Runner) -> WaitingPod:
+        heard = await self.store.hear_runner(
+            runner.id, generation=runner.generation, pod_uid=f"uid-{runner.pod_name}"
+        )
+        assert isinstance(heard, Runner)
+        return WaitingPod(
+            id=heard.id, pool=heard.pool, pod_name=heard.pod_name, generation=heard.generation
+        )
+
+    def facts(self, job: int, state: JobState = JobState.QUEUED, **changes: Any) -> JobFacts:
+        at = changes.pop("queued_at", self.clock.now())
+        if state in (JobState.IN_PROGRESS, JobState.COMPLETED):
+            changes.setdefault("started_at", at)
+        if state is JobState.COMPLETED:
+            changes.setdefault("completed_at", at)
+            changes.setdefault("conclusion", "success")
+        return JobFacts(
+            host=self.host,
+            id=JobId(job),
+            run_id=job // 256,
+            run_attempt=1,
+            name=f"job {job}",
+            workflow="ci",
+            labels=("self-hosted", "linux"),
+            queued_at=at,
+            state=state,
+            **changes,
+        )
+
+    async def report(self, account: AccountId, key: KeyId, *facts: JobFacts) -> list[Any]:
+        return await self.store.apply_jobs(
+            [
+                JobReport(
+                    facts=one, account=account, repository=self.repositories[account], served=key
+                )
+                for one in facts
+            ],
+            why="test",
+        )
+
+    async def queue(self, account: AccountId, key: KeyId, count: int) -> list[JobId]:
+        jobs = [next(self._numbers) for _ in range(count)]
+        start: datetime = self.clock.now()
+        await self.report(
+            account,
+            key,
+            *(
+                self.facts(job, queued_at=start + timedelta(milliseconds=number))
+                for number, job in enumerate(jobs)
+            ),
+        )
+        return [JobId(job) for job in jobs]
+
+    async def arm(self, runner: RunnerId, generation: int) -> Runner | Conflict:
+        number = next(self._numbers)
+        return await self.store.arm_runner(
+            runner,
+            generation=generation,
+            github_id=GitHubRunnerId(number),
+            delivery=self.ids.uuid(),
+            sealed_jit=b"sealed",
+            sealing_key="k1",
+        )
+
+    async def rows(self, query: str, *args: object) -> Sequence[Any]:
+        async with self.database.transaction() as connection:
+            return await connection.fetch(query, *args)  # type: ignore[no-any-return]
+
+
+def executor(runner: Runner) -> Executor:
+    assert runner.github_id is not None
+    assert runner.name is not None
+    return Executor(github_id=runner.github_id, name=runner.name)
