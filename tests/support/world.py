@@ -23,10 +23,10 @@ from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.domain.names import PoolName, pod_name
 from paddock.domain.runners import Conflict, Runner, WaitingPod
 from paddock.domain.states import JobState
-from paddock.store.accounts import InstallationFacts, MintBudget
+from paddock.domain.accounts import InstallationFacts, MintBudget
 from paddock.store.database import Database
-from paddock.store.jobs import JobReport
-from paddock.store.pools import PoolFacts
+from paddock.domain.jobs import JobReport
+from paddock.domain.pools import PoolFacts
 from paddock.store.store import PgStore
 from support.time import ManualClock, SeededIds
 

@@ -11,8 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from paddock.domain.ids import GitHubRunnerId, HostId, JobId
-from paddock.domain.states import JobState
+from paddock.domain.ids import (
+    AccountId,
+    GitHubRunnerId,
+    HostId,
+    JobId,
+    KeyId,
+    RepositoryId,
+    RunnerId,
+)
+from paddock.domain.states import JobState, RunnerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,3 +89,33 @@ def merge(one: JobFacts, other: JobFacts) -> JobFacts:
             default=None,
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why nobody serves a job that could have been ours."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """A job's facts and whose it is. `served` is the key under which runners are given out for it,
+    or the reason why none is."""
+
+    facts: JobFacts
+    account: AccountId
+    repository: RepositoryId
+    served: KeyId | Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unplaced:
+    """An event named our runner in a state from which it cannot go where the event says: told to
+    the caller, left to recovery, never swallowed."""
+
+    runner: RunnerId
+    state: RunnerState
+    job: JobId
+    job_state: JobState

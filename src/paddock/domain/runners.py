@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from paddock.domain.allocation import Withheld
 from paddock.domain.ids import (
     AccountId,
     AppId,
@@ -15,6 +17,7 @@ from paddock.domain.ids import (
     PoolId,
     RunnerId,
 )
+from paddock.domain.names import PodName, RunnerName
 from paddock.domain.states import RunnerState
 
 
@@ -22,14 +25,14 @@ from paddock.domain.states import RunnerState
 class Runner:
     id: RunnerId
     pool: PoolId
-    pod_name: str
+    pod_name: PodName
     pod_uid: str | None
     state: RunnerState
     generation: int
     since: datetime
     key: KeyId | None
     account: AccountId | None
-    name: str | None
+    name: RunnerName | None
     mint_deadline: datetime | None
     github_id: GitHubRunnerId | None
     delivery: UUID | None
@@ -42,7 +45,7 @@ class WaitingPod:
 
     id: RunnerId
     pool: PoolId
-    pod_name: str
+    pod_name: PodName
     generation: int
 
 
@@ -56,7 +59,7 @@ class Claim:
 
     runner: RunnerId
     generation: int
-    name: str
+    name: RunnerName
     mint_deadline: datetime
     key: KeyId
     account: AccountId
@@ -69,6 +72,14 @@ class Claim:
     runner_group: int
     labels: tuple[str, ...]
     hint: JobId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What one match gave out, and why the other keys with unserved jobs got nothing."""
+
+    claims: tuple[Claim, ...]
+    withheld: Mapping[KeyId, Withheld]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ old limit and written under a new one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
+from paddock.domain.accounts import InstallationFacts, MintBudget
 from paddock.domain.ids import AccountId, AppId, HostId, RepositoryId
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.store.base import Part
@@ -16,29 +14,6 @@ from paddock.store.database import Connection
 from paddock.store.sql import queries
 
 _SQL = queries("accounts")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallationFacts:
-    """An installation as GitHub describes it now."""
-
-    host: HostId
-    app: AppId
-    id: int
-    account_id: int
-    login: str
-    kind: Literal["organization", "user"]
-    state: Literal["active", "suspended", "removed"]
-    all_repositories: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MintBudget:
-    """Requests an App may make per minute and per hour for JITs: GitHub's secondary limit (900
-    points a minute, 5 a write) and the bucket `generate-jitconfig` has for itself."""
-
-    per_minute: int = 180
-    per_hour: int = 10_000
 
 
 class Accounts(Part):

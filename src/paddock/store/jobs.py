@@ -7,12 +7,12 @@ first, so that each job is written once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import asyncpg
 
-from paddock.domain.ids import AccountId, HostId, JobId, KeyId, RepositoryId, RunnerId
-from paddock.domain.jobs import JobFacts, merge
+from paddock.domain.ids import HostId, JobId, RunnerId
+from paddock.domain.jobs import JobFacts, JobReport, Refusal, Unplaced, merge
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.base import Part
 from paddock.store.database import Connection, retrying
@@ -20,36 +20,6 @@ from paddock.store.sql import queries
 
 _SQL = queries("jobs")
 _RUNNERS = queries("runners")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why nobody serves a job that could have been ours."""
-
-    reason: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReport:
-    """A job's facts and whose it is. `served` is the key under which runners are given out for it,
-    or the reason why none is."""
-
-    facts: JobFacts
-    account: AccountId
-    repository: RepositoryId
-    served: KeyId | Refusal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unplaced:
-    """An event named our runner in a state from which it cannot go where the event says: told to
-    the caller, left to recovery, never swallowed."""
-
-    runner: RunnerId
-    state: RunnerState
-    job: JobId
-    job_state: JobState
 
 
 class Jobs(Part):

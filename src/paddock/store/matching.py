@@ -9,7 +9,6 @@ idle-in-transaction time-out and its lock goes with it (I72).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import asyncpg
@@ -28,7 +27,7 @@ from paddock.domain.allocation import (
 from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, Limits, Resources
 from paddock.domain.names import runner_name
-from paddock.domain.runners import Claim, WaitingPod
+from paddock.domain.runners import Claim, Match, WaitingPod
 from paddock.store.base import Part
 from paddock.store.database import Connection, retrying
 from paddock.store.sql import queries
@@ -41,12 +40,6 @@ MINT_DEADLINE = timedelta(seconds=30)
 
 #: At most this many Pods are matched in one transaction, so that it stays short for the others.
 BATCH = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    claims: tuple[Claim, ...]
-    withheld: dict[KeyId, Withheld]
 
 
 class Matching(Part):

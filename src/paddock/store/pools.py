@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import asyncpg
 
 from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
-from paddock.domain.limits import Resources
+from paddock.domain.pools import PoolFacts
 from paddock.store.base import Part
 from paddock.store.database import Connection
 from paddock.store.errors import StoreError
@@ -19,21 +16,6 @@ _SQL = queries("pools")
 
 class PoolRefused(StoreError):
     """The pool as described cannot be, beside the others."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolFacts:
-    """What of a pool is counted with and matched by. `spec` is the whole of its description, JSON,
-    and `spec_hash` names it: a runner of another hash is stale."""
-
-    name: str
-    labels: tuple[str, ...]
-    shape: Literal["gated", "single"]
-    cost: Resources
-    max_runners: int | None
-    spec: str
-    spec_hash: str
-    runner_group: int = 1
 
 
 class Pools(Part):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import timedelta
 
+from paddock.domain.retention import Retention
 from paddock.store.base import Part
 from paddock.store.sql import queries
 
@@ -14,21 +15,6 @@ _SQL = queries("retention")
 #: One transaction deletes at most this many rows: some ten milliseconds of work, so that no matcher,
 #: webhook or vacuum waits behind it.
 BATCH = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How long each kind of history is kept."""
-
-    #: Long enough to argue about last month's incident.
-    events: timedelta = timedelta(days=30)
-    jobs: timedelta = timedelta(days=30)
-    runners: timedelta = timedelta(days=30)
-    #: GitHub offers redelivery for three days; a GUID is remembered for longer than that (I6).
-    deliveries: timedelta = timedelta(days=14)
-    #: Applied bodies are only of use to someone debugging an event of the last days.
-    payloads: timedelta = timedelta(days=3)
-    backoffs: timedelta = timedelta(days=1)
 
 
 class Retaining(Part):

@@ -1,7 +1,8 @@
 """SQL lives in `queries/*.sql`, one file per noun, each statement under a name with its purpose.
 
-A block starts with `-- name: NAME` and runs to the next one. Nothing is templated: a statement is
-what stands in the file, which is also what `pg_stat_statements` shows.
+A block starts with `-- name: NAME` and runs to the next one; `NAME[]` is a statement that returns
+rows, always in a total order, so that a run can be repeated exactly (a test holds it to that).
+Nothing is templated: a statement is what stands in the file, and what `pg_stat_statements` shows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from functools import cache
 from importlib import resources
 
-_HEADER = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_HEADER = re.compile(r"^-- name: (\w+)(?:\[\])?\n", re.MULTILINE)
 
 
 @cache

@@ -67,3 +67,18 @@ CREATE TABLE demand_keys (
     UNIQUE (id, account_id)
 );
 COMMENT ON TABLE demand_keys IS 'Jobs and runners of one key are interchangeable at GitHub: demand and supply are counted per key.';
+
+-- Whoever changes what may be claimed wakes those who claim.
+CREATE FUNCTION limits_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('paddock', 'pools'), pg_notify('paddock', 'demand');
+    RETURN NULL;
+END $$;
+CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OR DELETE ON pools
+    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_changed AFTER UPDATE ON accounts
+    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_changed AFTER UPDATE ON repositories
+    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_changed AFTER UPDATE ON installations
+    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();

@@ -51,11 +51,14 @@ CREATE INDEX jobs_in_progress ON jobs (started_at) WHERE state = 'in_progress';
 CREATE INDEX jobs_completed ON jobs (completed_at) WHERE state = 'completed';
 CREATE INDEX jobs_of_runner ON jobs (runner_id) WHERE runner_id IS NOT NULL;
 
--- Every new state is an event, in the statement that wrote it.
+-- Every new state is an event, in the statement that wrote it, and new demand wakes the matchers.
 CREATE FUNCTION jobs_inserted() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at, actor, host_id, job_id, before, after, why)
     SELECT since, actor, host_id, id, NULL, state::text, why FROM added ORDER BY host_id, id;
+    IF EXISTS (SELECT FROM added WHERE state = 'queued' AND key_id IS NOT NULL) THEN
+        PERFORM pg_notify('paddock', 'demand');
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER jobs_inserted AFTER INSERT ON jobs
@@ -68,6 +71,9 @@ BEGIN
       FROM was o JOIN became n USING (host_id, id)
      WHERE n.state <> o.state
      ORDER BY host_id, id;
+    IF EXISTS (SELECT FROM became WHERE state = 'queued' AND key_id IS NOT NULL) THEN
+        PERFORM pg_notify('paddock', 'demand');
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER jobs_changed AFTER UPDATE ON jobs

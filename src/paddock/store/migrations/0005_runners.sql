@@ -144,6 +144,14 @@ BEGIN
       FROM was o JOIN became n USING (id)
      WHERE n.version <> o.version
      ORDER BY n.id;
+    IF FOUND THEN
+        PERFORM pg_notify('paddock', 'runners');
+        -- A place came free, or a Pod did: work that was withheld may go on.
+        IF EXISTS (SELECT FROM was o JOIN became n USING (id)
+                    WHERE (n.state = 'gone' AND o.key_id IS NOT NULL) OR (n.state = 'idle' AND o.state = 'claimed')) THEN
+            PERFORM pg_notify('paddock', 'demand');
+        END IF;
+    END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER runners_changed AFTER UPDATE ON runners

@@ -27,6 +27,14 @@ CREATE INDEX deliveries_pending ON deliveries (id) WHERE state = 'pending';
 CREATE INDEX deliveries_dead ON deliveries (id) WHERE state = 'dead';
 CREATE INDEX deliveries_received ON deliveries (received_at);
 
+CREATE FUNCTION deliveries_inserted() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('paddock', 'deliveries');
+    RETURN NULL;
+END $$;
+CREATE TRIGGER deliveries_inserted AFTER INSERT ON deliveries
+    FOR EACH STATEMENT EXECUTE FUNCTION deliveries_inserted();
+
 CREATE TYPE backoff_scope AS ENUM ('key', 'repository', 'account', 'app');
 
 CREATE TABLE backoffs (

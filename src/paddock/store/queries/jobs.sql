@@ -31,7 +31,7 @@ ON CONFLICT (host_id, id) DO UPDATE
        actor = CASE WHEN excluded.state > j.state THEN excluded.actor ELSE j.actor END,
        why = CASE WHEN excluded.state > j.state THEN excluded.why ELSE j.why END
 
--- name: executors
+-- name: executors[]
 -- Our runners that events name as executors: by GitHub's id within the tenant, by name only while the id
 -- is unknown (I5). $1 accounts, $2 GitHub ids, $3 names.
 SELECT e.position, r.id, r.state, r.generation

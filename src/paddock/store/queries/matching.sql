@@ -1,6 +1,6 @@
 -- The matcher's reads and its one write, under its lock.
 
--- name: demand
+-- name: demand[]
 -- Per key with demand or with runners: what it holds, and its oldest jobs that no supply is on its way
 -- to. $1: how many Pods ask; $2: how many jobs to read per key (NULL: as many as a fair share needs).
 -- The walk over the keys is a loose index scan: it costs one probe per key, whatever the queue's depth.
@@ -34,7 +34,7 @@ SELECT key_id, coalesce(h.runners, 0) AS runners, coalesce(h.vcpu_milli, 0)::big
  ) unserved
  ORDER BY key_id
 
--- name: terms
+-- name: terms[]
 -- What binds each of the keys $1 at $2: its account, repository, pool, App, pauses and back-offs.
 SELECT k.id AS key_id, k.account_id, k.pool_id, k.repository_id,
        a.weight, a.max_runners, a.max_vcpu_milli, a.max_memory_mib,
@@ -54,11 +54,11 @@ SELECT k.id AS key_id, k.account_id, k.pool_id, k.repository_id,
  WHERE k.id = ANY ($1)
  ORDER BY k.id
 
--- name: pools
+-- name: pools[]
 -- What one runner of each pool $1 costs, and how many it may have.
 SELECT id, vcpu_milli, memory_mib, max_runners FROM pools WHERE id = ANY ($1) ORDER BY id
 
--- name: mint_tokens
+-- name: mint_tokens[]
 -- How many mints each App may make at $1: the least of its mint buckets.
 SELECT app_id, floor(min(least(capacity, tokens + refill_per_s * extract(epoch FROM $1 - as_of))))::int AS mints
   FROM budgets
@@ -66,7 +66,7 @@ SELECT app_id, floor(min(least(capacity, tokens + refill_per_s * extract(epoch F
  GROUP BY app_id
  ORDER BY app_id
 
--- name: claim
+-- name: claim[]
 -- Write all claims of a batch: the rows, the names, the tokens. A Pod that is no longer idle in the
 -- generation it asked in is left out, and nothing is spent for it.
 WITH wanted AS (

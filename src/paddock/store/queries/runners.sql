@@ -5,15 +5,18 @@
 -- One runner.
 SELECT * FROM runners WHERE id = $1
 
--- name: plan
+-- name: plan[]
 -- Rows come before Pods: they fix the names and count against every limit.
-INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_name, created_at,
-                     state, since, actor, why)
-SELECT new.id, p.id, p.shape, p.vcpu_milli, p.memory_mib, p.spec_hash, new.pod_name, $4,
-       'booting', $4, $5, $6
-  FROM pools p, unnest($2::uuid[], $3::text[]) AS new (id, pod_name)
- WHERE p.id = $1
-RETURNING *
+WITH planned AS (
+    INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_name, created_at,
+                         state, since, actor, why)
+    SELECT new.id, p.id, p.shape, p.vcpu_milli, p.memory_mib, p.spec_hash, new.pod_name, $4,
+           'booting', $4, $5, $6
+      FROM pools p, unnest($2::uuid[], $3::text[]) AS new (id, pod_name)
+     WHERE p.id = $1
+    RETURNING *
+)
+SELECT * FROM planned ORDER BY id
 
 -- name: hear
 -- booting → idle: its poller was heard, and with it the Pod's UID ($7).

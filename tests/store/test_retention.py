@@ -1,0 +1,95 @@
+"""History is forgotten in small batches; the living are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.domain.endings import Ending
+from paddock.domain.retention import Retention
+from paddock.domain.states import JobState, RunnerState
+from paddock.store.database import Database
+from paddock.store.retention import BATCH
+from support.world import World
+
+DAY = 24 * 3600
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    return await World(database).begin()
+
+
+async def test_what_is_over_is_forgotten_in_its_time_and_what_lives_is_kept(world: World) -> None:
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    await world.queue(account, key, 3)
+    claims = (await world.store.match(await world.idle_pods(pool, 2))).claims
+    ended, living = claims
+    await world.store.release_runner(
+        ended.runner, generation=1, why="test", no_record_because="refused"
+    )
+    await world.store.conclude_runner(
+        ended.runner,
+        generation=1,
+        state=RunnerState.IDLE,
+        ending=Ending.UNKNOWN,
+        why="test",
+        ended_at=world.clock.now(),
+    )
+    await world.report(account, key, world.facts(1, JobState.COMPLETED))
+    world.clock.advance(31 * DAY)
+
+    gone = await world.store.forget(Retention())
+
+    assert gone["runners"] == 1
+    assert gone["jobs"] == 1
+    assert gone["events"] > 0
+    [runner] = await world.rows("SELECT id FROM runners")
+    assert runner["id"] == living.runner
+    [jobs] = await world.rows("SELECT count(*) FROM jobs")
+    assert jobs[0] == 3
+
+
+async def test_a_runner_with_an_unsettled_name_is_remembered(world: World) -> None:
+    """I41: the debt at GitHub is known by its row."""
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    await world.queue(account, key, 1)
+    [claim] = (await world.store.match(await world.idle_pods(pool, 1))).claims
+    await world.store.conclude_runner(
+        claim.runner,
+        generation=1,
+        state=RunnerState.CLAIMED,
+        ending=Ending.UNKNOWN,
+        why="test",
+        ended_at=world.clock.now(),
+    )
+    world.clock.advance(31 * DAY)
+    assert (await world.store.forget(Retention()))["runners"] == 0
+
+
+async def test_one_call_takes_one_batch(world: World) -> None:
+    await world.rows(
+        "INSERT INTO deliveries (guid, host_id, event, received_at, state, settled_at)"
+        " SELECT n::text, $1, 'ping', $2, 'applied', $2 FROM generate_series(1, $3) n RETURNING 1",
+        world.host,
+        world.clock.now(),
+        BATCH + 10,
+    )
+    world.clock.advance(15 * DAY)
+    assert (await world.store.forget(Retention()))["deliveries"] == BATCH
+    assert (await world.store.forget(Retention()))["deliveries"] == 10
+
+
+async def test_a_guid_is_remembered_for_longer_than_github_redelivers(world: World) -> None:
+    """I6"""
+    await world.rows(
+        "INSERT INTO deliveries (guid, host_id, event, received_at, state, settled_at, payload)"
+        " VALUES ('g', $1, 'ping', $2, 'applied', $2, '{}') RETURNING 1",
+        world.host,
+        world.clock.now(),
+    )
+    world.clock.advance(4 * DAY)  # GitHub's window is three days
+    await world.store.forget(Retention())
+    [row] = await world.rows("SELECT guid, payload FROM deliveries")
+    assert tuple(row) == ("g", None)
