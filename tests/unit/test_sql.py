@@ -46,7 +46,7 @@ def test_a_statement_that_returns_rows_ends_in_their_order() -> None:
     for file in _FILES:
         text = _STORE.joinpath("queries", file).read_text("utf-8")
         for name, statement in re.findall(
-            r"^-- name: (\w+)\[\]\n(.*?)(?=^-- name|\Z)", text, re.M | re.S
+            r"^-- name: (\w+)\[\]\n(.*?)(?=^-- name|\Z)", text, re.MULTILINE | re.DOTALL
         ):
             last_clause = re.split(r"^ ?ORDER BY|\bORDER BY", _code(statement))[-1]
             assert "ORDER BY" in statement, name
@@ -60,7 +60,9 @@ def test_rows_are_fetched_only_by_statements_that_order_them() -> None:
         if not module.name.endswith(".py"):
             continue
         code = module.read_text("utf-8")
-        for file in re.findall(r'queries\("(\w+)"\)', code):
-            text = _STORE.joinpath("queries", f"{file}.sql").read_text("utf-8")
-            for name in re.findall(r'\.fetch\(\s*_SQL\["(\w+)"\]', code):
-                assert f"-- name: {name}[]" in text, f"{module.name} fetches {name}"
+        texts = [
+            _STORE.joinpath("queries", f"{file}.sql").read_text("utf-8")
+            for file in re.findall(r'queries\("(\w+)"\)', code)
+        ]
+        for name in re.findall(r'\.fetch\(\s*\w+\["(\w+)"\]', code):
+            assert any(f"-- name: {name}[]" in text for text in texts), f"{module.name}: {name}"
