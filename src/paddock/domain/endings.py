@@ -1,0 +1,347 @@
+"""How a runner ended.
+
+"The self-hosted runner lost communication with the server" is what GitHub says of a clean exit, an
+OOM kill, a drained node and a segmentation fault alike. Here the runner's fingerprint and what else
+is known of it become one `Ending`. Where nothing is known the ending is `unknown`, and that is
+abnormal: a guess would hide the next incident (I58).
+
+`RULES` is the whole of it, in order; the first that holds decides. Witnesses are heard from the one
+nearest to the death outwards: the kernel and the kubelet, then those who asked the Pod to go, then
+the exit code. For a runner that is told to stop exits with 0 as if its job were done, and one that
+is slow to obey is killed with 137 as if it had run out of memory: an exit code means what it says
+only if nobody asked for the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from paddock.domain.fingerprints import Answer, Fingerprint
+
+
+class Ending(StrEnum):
+    """Every way for a runner to end."""
+
+    COMPLETED = "completed"
+    HANDSHAKE_FAILED = "handshake-failed"
+    HOST_OOM = "host-oom"
+    GUEST_OOM_OR_KILL = "guest-oom-or-kill"
+    TERMINATED = "terminated"
+    CRASH = "crash"
+    RUNNER_OUTDATED = "runner-outdated"
+    EVICTED = "evicted"
+    NODE_LOST = "node-lost"
+    HARD_DELETED = "hard-deleted"
+    NEVER_STARTED = "never-started"
+    NEVER_REGISTERED = "never-registered"
+    NEVER_RAN = "never-ran"
+    LEFT = "left"
+    SURPLUS = "surplus"
+    UNKNOWN = "unknown"
+
+    @property
+    def meaning(self) -> str:
+        return _MEANING[self]
+
+    @property
+    def abnormal(self) -> bool:
+        """Whether its last words are worth keeping. What the job's own steps did is never abnormal:
+        a failing test suite leaves the runner with a clean exit."""
+        return self not in _NORMAL
+
+
+_MEANING: Final[dict[Ending, str]] = {
+    Ending.COMPLETED: "It ended by itself after its job, whatever the job's result.",
+    Ending.HANDSHAKE_FAILED: (
+        "It ended by itself, but it and GitHub had lost each other: its job is reported as lost "
+        "although nothing died."
+    ),
+    Ending.HOST_OOM: "It reached its memory limit; the node's kernel killed it or a part of it.",
+    Ending.GUEST_OOM_OR_KILL: (
+        "It was killed from within, below its memory limit on the node: memory ran out inside its "
+        "VM, or something in it sent SIGKILL."
+    ),
+    Ending.TERMINATED: "It was told to stop: its Pod was deleted or drained, or it got SIGTERM.",
+    Ending.CRASH: "Its process failed by itself.",
+    Ending.RUNNER_OUTDATED: "GitHub no longer accepts this version of the runner; renew its image.",
+    Ending.EVICTED: "The kubelet threw it out to protect its node.",
+    Ending.NODE_LOST: "Its node shut down or was lost, and how it ended there is not known.",
+    Ending.HARD_DELETED: (
+        "Its Pod vanished before anyone saw it end: a forced deletion, or the death of its node."
+    ),
+    Ending.NEVER_STARTED: "Its runner container never started.",
+    Ending.NEVER_REGISTERED: "Its runner process ran, but GitHub never saw it online.",
+    Ending.NEVER_RAN: "It ended without ever having had a job.",
+    Ending.LEFT: "It was idle, no longer wanted, and was asked to go.",
+    Ending.SURPLUS: "It was online, but had no job and none was waiting for it.",
+    Ending.UNKNOWN: "Nothing tells how it ended.",
+}
+
+_NORMAL: Final = frozenset({Ending.COMPLETED, Ending.LEFT, Ending.SURPLUS})
+
+
+class Retired(StrEnum):
+    """Why we asked for the end ourselves."""
+
+    UNWANTED = "unwanted"  # idle, in a pool that shrinks, rolls, drains or goes away
+    SURPLUS = "surplus"  # online, with more supply than demand
+    GIVEN_UP = "given-up"  # a recovery rule found it stuck
+    FINISHED = "finished"  # its job was completed long ago, its Pod still lived
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndingEvidence:
+    """All that an ending is judged by. What nobody asked, or nobody answered, is `UNKNOWN`."""
+
+    fingerprint: Fingerprint | None = None
+    #: The Pod's own `status.reason`.
+    pod_reason: str = ""
+    #: It was never seen terminal, and is proven absent.
+    vanished: bool = False
+    #: Somebody else had asked for its deletion before its runner ended.
+    deleted: bool = False
+    retired: Retired | None = None
+    #: Whether a job was ever on it. `NO` is GitHub's word, or no name was ever chosen for it.
+    job: Answer = Answer.UNKNOWN
+    #: Whether GitHub reports its job as lost.
+    lost_communication: Answer = Answer.UNKNOWN
+    #: See `ever_started`; `UNKNOWN` where one container polls and runs.
+    started: Answer = Answer.UNKNOWN
+    registered: Answer = Answer.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table: what is seen, and the ending it proves."""
+
+    name: str
+    seen: str
+    ending: Ending
+    holds: Callable[[EndingEvidence], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    ending: Ending
+    rule: str
+    why: str
+    #: False while an answer from GitHub could still make it another ending.
+    settled: bool
+
+
+def classify(evidence: EndingEvidence) -> Classified:
+    rule = _first(evidence)
+    facts = [str(evidence.fingerprint or ""), evidence.pod_reason and f"Pod {evidence.pod_reason}"]
+    known = "; ".join(filter(None, facts))
+    return Classified(
+        ending=rule.ending,
+        rule=rule.name,
+        why=f"{rule.seen} ({known})." if known else f"{rule.seen}.",
+        settled=all(_first(later).ending is rule.ending for later in _answered(evidence)),
+    )
+
+
+def _first(evidence: EndingEvidence) -> Rule:
+    return next(rule for rule in RULES if rule.holds(evidence))
+
+
+def _answered(evidence: EndingEvidence) -> list[EndingEvidence]:
+    """The same evidence with every answer that GitHub may still give."""
+    job, lost, registered = (
+        (Answer.YES, Answer.NO) if answer is Answer.UNKNOWN else (answer,)
+        for answer in (evidence.job, evidence.lost_communication, evidence.registered)
+    )
+    return [
+        replace(evidence, job=j, lost_communication=c, registered=r)
+        for j, c, r in itertools.product(job, lost, registered)
+    ]
+
+
+#: With ACTIONS_RUNNER_RETURN_JOB_RESULT_FOR_HOSTED the listener returns 100 + its job's result.
+_SUCCEEDED: Final = frozenset({100, 101})
+#: The one result that is no clean end. The listener gives its job up when GitHub does not renew the
+#: lease; GitHub will call the runner lost, although it lives to say so itself.
+_ABANDONED: Final = frozenset({105})
+_CLEAN: Final = frozenset({0, *range(100, 105)})
+#: Its own word that it had a job.
+_HAD_A_JOB: Final = frozenset(range(100, 106))
+_OUTDATED: Final = frozenset({7})
+_SIGKILL: Final = 9
+_SIGTERM: Final = 15
+
+_OOM_KILLED: Final = "OOMKilled"
+_STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
+#: The container's process could not be executed at all; its exit code (128) is made up.
+_CANNOT_START: Final = frozenset({"StartError", "ContainerCannotRun"})
+_EVICTED: Final = frozenset({"Evicted", "Preempting"})
+#: "Terminated" and, from older kubelets, "Shutdown" stand for a node that shut down in good order.
+_NODE_LOST: Final = frozenset({"NodeLost", "Terminated", "Shutdown", _STATUS_UNKNOWN})
+
+
+def _exited(evidence: EndingEvidence, codes: frozenset[int]) -> bool:
+    """By itself, with one of these codes: a signal makes any code another's doing."""
+    ended = evidence.fingerprint
+    return ended is not None and ended.signal is None and ended.exit_code in codes
+
+
+def _signalled(evidence: EndingEvidence, signal: int) -> bool:
+    ended = evidence.fingerprint
+    return ended is not None and (ended.exit_code == 128 + signal or ended.signal == signal)
+
+
+def _reason(evidence: EndingEvidence) -> str:
+    return evidence.fingerprint.reason if evidence.fingerprint else ""
+
+
+def _idle(evidence: EndingEvidence) -> bool:
+    """No job was ever on it: GitHub says so, and its exit code does not say otherwise. GitHub has
+    been seen to call a busy runner idle (I65); such a death must not pass for a tidy one."""
+    return evidence.job is Answer.NO and not _exited(evidence, _HAD_A_JOB)
+
+
+def _given_up(evidence: EndingEvidence) -> bool:
+    return evidence.retired is Retired.GIVEN_UP and _idle(evidence)
+
+
+def _stopped(evidence: EndingEvidence) -> bool:
+    if evidence.retired is Retired.FINISHED:
+        return not _exited(evidence, _CLEAN)
+    asked = evidence.deleted or evidence.retired is not None
+    return asked and not _exited(evidence, _SUCCEEDED)
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        "oom-killed",
+        "Its container reached its memory limit and the node's kernel killed in it",
+        Ending.HOST_OOM,
+        # Whatever the exit code: when only the worker is killed, the listener still exits with 0.
+        lambda e: _reason(e) == _OOM_KILLED,
+    ),
+    Rule(
+        "evicted",
+        "The kubelet evicted its Pod",
+        Ending.EVICTED,
+        # Before node-lost: an evicted Pod's containers often read ContainerStatusUnknown, 137.
+        lambda e: e.pod_reason in _EVICTED,
+    ),
+    Rule(
+        "node-lost",
+        "Its node went away, and the kubelet cannot tell how it ended",
+        Ending.NODE_LOST,
+        lambda e: e.pod_reason in _NODE_LOST or _reason(e) == _STATUS_UNKNOWN,
+    ),
+    Rule(
+        "refused-version",
+        "GitHub refused the runner's version",
+        Ending.RUNNER_OUTDATED,
+        lambda e: _exited(e, _OUTDATED),
+    ),
+    Rule(
+        "cannot-start",
+        "Its runner container could not be started",
+        Ending.NEVER_STARTED,
+        lambda e: _reason(e) in _CANNOT_START,
+    ),
+    Rule(
+        "asked-to-leave",
+        "It was idle and no longer wanted",
+        Ending.LEFT,
+        lambda e: e.retired is Retired.UNWANTED and _idle(e),
+    ),
+    Rule(
+        "not-needed",
+        "It was online without a job while its key had more supply than demand",
+        Ending.SURPLUS,
+        lambda e: e.retired is Retired.SURPLUS and _idle(e),
+    ),
+    Rule(
+        "given-up-before-its-start",
+        "It was given up because its runner container did not start",
+        Ending.NEVER_STARTED,
+        lambda e: _given_up(e) and e.fingerprint is None and e.started is Answer.NO,
+    ),
+    Rule(
+        "given-up-unregistered",
+        "It was given up because GitHub never saw it online",
+        Ending.NEVER_REGISTERED,
+        lambda e: _given_up(e) and e.registered is Answer.NO,
+    ),
+    Rule(
+        "given-up-without-a-job",
+        "It was given up, and GitHub knows of no job that was ever on it",
+        Ending.NEVER_RAN,
+        _given_up,
+    ),
+    Rule(
+        "vanished",
+        "Its Pod was gone before anyone saw it end",
+        Ending.HARD_DELETED,
+        lambda e: e.vanished and e.fingerprint is None,
+    ),
+    Rule(
+        "stopped",
+        "Its deletion had been asked for before it ended",
+        Ending.TERMINATED,
+        _stopped,
+    ),
+    Rule(
+        "gave-its-job-up",
+        "It gave its job up because GitHub no longer renewed the lease",
+        Ending.HANDSHAKE_FAILED,
+        lambda e: _exited(e, _ABANDONED),
+    ),
+    Rule(
+        "lost-communication",
+        "It exited cleanly, but GitHub reports lost communication",
+        Ending.HANDSHAKE_FAILED,
+        lambda e: _exited(e, _CLEAN) and e.lost_communication is Answer.YES,
+    ),
+    Rule(
+        "exit-without-job",
+        "It exited cleanly, and GitHub knows of no job that was ever on it",
+        Ending.NEVER_RAN,
+        # I39. A code of 100 and more is its own word that there was a job, however short (I68).
+        lambda e: _exited(e, _CLEAN) and _idle(e),
+    ),
+    Rule(
+        "clean-exit",
+        "It exited cleanly",
+        Ending.COMPLETED,
+        lambda e: _exited(e, _CLEAN),
+    ),
+    Rule(
+        "killed",
+        "It was killed, and not by the node for memory",
+        Ending.GUEST_OOM_OR_KILL,
+        lambda e: _signalled(e, _SIGKILL),
+    ),
+    Rule(
+        "told-to-stop",
+        "It ended by SIGTERM",
+        Ending.TERMINATED,
+        lambda e: _signalled(e, _SIGTERM),
+    ),
+    Rule(
+        "failed",
+        "Its process failed",
+        Ending.CRASH,
+        lambda e: e.fingerprint is not None,
+    ),
+    Rule(
+        "not-started",
+        "Its Pod ended before its runner container started",
+        Ending.NEVER_STARTED,
+        lambda e: e.started is Answer.NO,
+    ),
+    Rule(
+        "no-evidence",
+        "Nothing was seen that tells how it ended",
+        Ending.UNKNOWN,
+        lambda _: True,
+    ),
+)

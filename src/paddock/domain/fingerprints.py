@@ -1,0 +1,139 @@
+"""What a container's status tells of its runner's process: whether it ever ran, and how it ended.
+
+Both answers decide over lives. A Pod was once deleted under a running job because a sweep did not
+look whether its runner had started (I34); and "lost communication" could not be explained for
+weeks because nobody read the exit code before the Pod was reaped (I58). So an unfamiliar shape is
+never interpreted: it yields no fingerprint, and it protects its Pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+#: The container that executes jobs, in every Pod shape.
+RUNNER_CONTAINER: Final = "runner"
+
+
+class Waiting(msgspec.Struct, frozen=True, rename="camel"):
+    reason: str = ""
+
+
+class Running(msgspec.Struct, frozen=True, rename="camel"):
+    started_at: datetime | None = None
+
+
+class Terminated(msgspec.Struct, frozen=True, rename="camel"):
+    exit_code: int | None = None
+    signal: int = 0
+    reason: str = ""
+    finished_at: datetime | None = None
+
+
+class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
+    """One of the three at most. A kubelet writes none only for a last state that never was."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+    @property
+    def understood(self) -> bool:
+        return [self.waiting, self.running, self.terminated].count(None) >= 2
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of Kubernetes' container status that endings are read from, under its own names: the
+    kube fleet decodes it, the local fleet fills it in from a process."""
+
+    name: str
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    started: bool | None = None
+
+
+class Source(StrEnum):
+    """Where in a container's status the fingerprint was found."""
+
+    STATE = "state"
+    LAST_STATE = "lastState"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """How the runner's process ended. `signal` is mostly absent: kubelets say 128 + n instead."""
+
+    exit_code: int
+    signal: int | None = None
+    reason: str = ""
+    finished_at: datetime | None = None
+    source: Source = Source.STATE
+
+    def __str__(self) -> str:
+        parts = [f"exit code {self.exit_code}"]
+        if self.signal is not None:
+            parts.append(f"signal {self.signal}")
+        if self.reason:
+            parts.append(f"reason {self.reason}")
+        if self.source is Source.LAST_STATE:
+            parts.append("of its last life")
+        return ", ".join(parts)
+
+
+class Answer(StrEnum):
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+def fingerprint(statuses: Sequence[ContainerStatus]) -> Fingerprint | None:
+    """`None` for a runner that has not ended, that is not there, or of a shape nobody knows."""
+    runner = _runner(statuses)
+    if runner is None or runner.state.running:
+        return None
+    if runner.state.terminated:
+        return _read(runner.state.terminated, Source.STATE)
+    if runner.last_state.terminated:
+        return _read(runner.last_state.terminated, Source.LAST_STATE)
+    return None
+
+
+def ever_started(statuses: Sequence[ContainerStatus]) -> Answer:
+    """Whether the runner's container ever ran. Only `NO` may condemn a Pod, and it takes a container
+    that says it is waiting; a shape that nobody knows is `UNKNOWN` and protects its Pod (I34). In a
+    Pod whose one container polls and runs this is `YES` from its first second, and says nothing
+    about jobs."""
+    if not statuses:
+        return Answer.NO
+    runner = _runner(statuses)
+    if runner is None:
+        return Answer.UNKNOWN
+    traces = (runner.state.running, runner.state.terminated, runner.last_state.terminated)
+    if runner.started or any(traces):
+        return Answer.YES
+    return Answer.NO if runner.state.waiting else Answer.UNKNOWN
+
+
+def _runner(statuses: Sequence[ContainerStatus]) -> ContainerStatus | None:
+    match [status for status in statuses if status.name == RUNNER_CONTAINER]:
+        case [only] if only.state.understood and only.last_state.understood:
+            return only
+        case _:
+            return None
+
+
+def _read(ended: Terminated, source: Source) -> Fingerprint | None:
+    if ended.exit_code is None:
+        return None
+    return Fingerprint(
+        exit_code=ended.exit_code,
+        signal=ended.signal or None,
+        reason=ended.reason,
+        finished_at=ended.finished_at,
+        source=source,
+    )
