@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from paddock.domain.endings import Ending
 from paddock.domain.ids import GitHubRunnerId, JobId
-from paddock.domain.jobs import Executor, JobFacts, merge
+from paddock.domain.jobs import Executor, JobFacts, JobReport, Refusal, merge
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
-from paddock.store.jobs import JobReport, Refusal
 from support.database import Loop, fresh_database
 from support.world import World, executor
 
@@ -176,7 +175,7 @@ async def test_a_refused_job_keeps_its_reason_and_is_not_demand(world: World) ->
             JobReport(
                 facts=world.facts(1),
                 account=account,
-                repository=world.repositories[account],
+                repository=world.repository_facts[account],
                 served=refusal,
             )
         ],

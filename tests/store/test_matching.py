@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from paddock.domain.accounts import MintBudget
 from paddock.domain.allocation import Withheld
 from paddock.domain.limits import Limits
 from paddock.domain.states import RunnerState
-from paddock.store.accounts import MintBudget
 from paddock.store.database import Database
 from support.world import World
 

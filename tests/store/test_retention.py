@@ -70,8 +70,8 @@ async def test_a_runner_with_an_unsettled_name_is_remembered(world: World) -> No
 
 async def test_one_call_takes_one_batch(world: World) -> None:
     await world.rows(
-        "INSERT INTO deliveries (guid, host_id, event, received_at, state, settled_at)"
-        " SELECT n::text, $1, 'ping', $2, 'applied', $2 FROM generate_series(1, $3) n RETURNING 1",
+        "INSERT INTO deliveries (guid, host_id, event, received_at, not_before, state, settled_at)"
+        " SELECT n::text, $1, 'ping', $2, $2, 'applied', $2 FROM generate_series(1, $3) n RETURNING 1",
         world.host,
         world.clock.now(),
         BATCH + 10,
@@ -84,8 +84,8 @@ async def test_one_call_takes_one_batch(world: World) -> None:
 async def test_a_guid_is_remembered_for_longer_than_github_redelivers(world: World) -> None:
     """I6"""
     await world.rows(
-        "INSERT INTO deliveries (guid, host_id, event, received_at, state, settled_at, payload)"
-        " VALUES ('g', $1, 'ping', $2, 'applied', $2, '{}') RETURNING 1",
+        "INSERT INTO deliveries (guid, host_id, event, received_at, not_before, state, settled_at, payload)"
+        " VALUES ('g', $1, 'ping', $2, $2, 'applied', $2, '{}') RETURNING 1",
         world.host,
         world.clock.now(),
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from paddock.domain.accounts import InstallationFacts, MintBudget
 from paddock.domain.ids import (
     AccountId,
     AppId,
@@ -18,15 +19,13 @@ from paddock.domain.ids import (
     RepositoryId,
     RunnerId,
 )
-from paddock.domain.jobs import Executor, JobFacts
+from paddock.domain.jobs import Executor, JobFacts, JobReport, RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.domain.names import PoolName, pod_name
+from paddock.domain.pools import PoolFacts
 from paddock.domain.runners import Conflict, Runner, WaitingPod
 from paddock.domain.states import JobState
-from paddock.domain.accounts import InstallationFacts, MintBudget
 from paddock.store.database import Database
-from paddock.domain.jobs import JobReport
-from paddock.domain.pools import PoolFacts
 from paddock.store.store import PgStore
 from support.time import ManualClock, SeededIds
 
@@ -42,6 +41,8 @@ class World:
         self.host = HostId(0)
         self.app = AppId(0)
         self.repositories: dict[AccountId, RepositoryId] = {}
+        self.repository_facts: dict[AccountId, RepositoryFacts] = {}
+        self._pool_of: dict[KeyId, PoolId] = {}
         self._numbers = itertools.count(1)
 
     async def begin(self, *, mints: MintBudget = PLENTY) -> World:
@@ -65,8 +66,10 @@ class World:
             limits=limits,
             weight=weight,
         )
+        facts = RepositoryFacts(github_id=3000 + number, full_name=f"org-{number}/repo")
+        self.repository_facts[account] = facts
         self.repositories[account] = await self.store.record_repository(
-            self.host, account, github_id=3000 + number, full_name=f"org-{number}/repo"
+            self.host, account, github_id=facts.github_id, full_name=facts.full_name
         )
         return account
 
@@ -86,7 +89,16 @@ class World:
         )
 
     async def key(self, account: AccountId, pool: PoolId) -> KeyId:
-        return await self.store.demand_key(account, pool=pool, repository=None)
+        """The organisation's key, as the account's first job for the pool would make it."""
+        [row] = await self.rows(
+            "INSERT INTO demand_keys (account_id, runner_group_id, pool_id) VALUES ($1, 1, $2)"
+            " ON CONFLICT (account_id, repository_id, runner_group_id, pool_id)"
+            " DO UPDATE SET pool_id = excluded.pool_id RETURNING id",
+            account,
+            pool,
+        )
+        self._pool_of[row["id"]] = pool
+        return KeyId(row["id"])
 
     async def idle_pods(self, pool: PoolId, count: int, *, name: str = "linux") -> list[WaitingPod]:
         pods = [
@@ -129,7 +141,10 @@ class World:
         return await self.store.apply_jobs(
             [
                 JobReport(
-                    facts=one, account=account, repository=self.repositories[account], served=key
+                    facts=one,
+                    account=account,
+                    repository=self.repository_facts[account],
+                    served=self._pool_of[key],
                 )
                 for one in facts
             ],

@@ -16,8 +16,7 @@ from paddock.domain.ids import (
     GitHubRunnerId,
     HostId,
     JobId,
-    KeyId,
-    RepositoryId,
+    PoolId,
     RunnerId,
 )
 from paddock.domain.states import JobState, RunnerState
@@ -100,14 +99,22 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryFacts:
+    """A repository under the name it has now; its id never changes."""
+
+    github_id: int
+    full_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """A job's facts and whose it is. `served` is the key under which runners are given out for it,
-    or the reason why none is."""
+    """A job's facts and whose it is. `served` is the pool its runners come from, or the reason why
+    there are none."""
 
     facts: JobFacts
     account: AccountId
-    repository: RepositoryId
-    served: KeyId | Refusal
+    repository: RepositoryFacts
+    served: PoolId | Refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

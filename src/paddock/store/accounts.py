@@ -114,9 +114,8 @@ class Accounts(Part):
             )
             if account is None:
                 return False
-            await connection.execute(
-                _SQL["rekey_jobs"], repository, None if limits == UNLIMITED else repository
-            )
+            await connection.execute(_SQL["new_keys"], repository)
+            await connection.execute(_SQL["rekey_jobs"], repository)
             await self._note(
                 connection, account, "repository limits", f"repository {repository}: {limits}"
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import asyncpg
 
@@ -25,14 +26,20 @@ _RUNNERS = queries("runners")
 class Jobs(Part):
     @retrying
     async def apply_jobs(self, reports: Iterable[JobReport], *, why: str) -> list[Unplaced]:
-        merged = _merge_reports(reports)
+        merged = merge_reports(reports)
         if not merged:
             return []
         async with self._database.transaction() as connection:
-            await connection.execute(
-                _SQL["merge"], *_columns(merged), self._clock.now(), self.actor, why
-            )
-            return await self._move_executors(connection, merged)
+            return await self._apply(connection, merged, why)
+
+    async def _apply(
+        self, connection: Connection, reports: Sequence[JobReport], why: str
+    ) -> list[Unplaced]:
+        now = self._clock.now()
+        places = await _place(connection, reports, now)
+        columns = _columns(reports, places)
+        await connection.execute(_SQL["merge"], *columns, now, self.actor, why)
+        return await self._move_executors(connection, reports)
 
     async def demote_job(self, host: HostId, job: JobId, *, why: str) -> bool:
         """GitHub says the job is queued again and its runner is gone. False if it is not
@@ -99,7 +106,7 @@ class Jobs(Part):
         return moved is not None
 
 
-def _merge_reports(reports: Iterable[JobReport]) -> list[JobReport]:
+def merge_reports(reports: Iterable[JobReport]) -> list[JobReport]:
     merged: dict[tuple[HostId, JobId], JobReport] = {}
     for report in reports:
         identity = (report.facts.host, report.facts.id)
@@ -110,21 +117,45 @@ def _merge_reports(reports: Iterable[JobReport]) -> list[JobReport]:
     return [merged[identity] for identity in sorted(merged)]
 
 
-def _columns(reports: Sequence[JobReport]) -> list[list[object]]:
+async def _place(
+    connection: Connection, reports: Sequence[JobReport], now: datetime
+) -> Sequence[asyncpg.Record]:
+    """Our own ids for each job's repository and key, made where they are new."""
+    accounts = [report.account for report in reports]
+    hosts = [report.facts.host for report in reports]
+    repositories = [report.repository.github_id for report in reports]
+    pools = [None if isinstance(report.served, Refusal) else report.served for report in reports]
+    told = {
+        (report.facts.host, report.repository.github_id): (report.account, report.repository)
+        for report in reports
+    }
+    await connection.execute(
+        _SQL["note_repositories"],
+        [host for host, _ in told],
+        [repository for _, repository in told],
+        [account for account, _ in told.values()],
+        [repository.full_name for _, repository in told.values()],
+        now,
+    )
+    await connection.execute(_SQL["note_keys"], accounts, hosts, repositories, pools)
+    return await connection.fetch(_SQL["places"], accounts, hosts, repositories, pools)  # type: ignore[no-any-return]
+
+
+def _columns(reports: Sequence[JobReport], places: Sequence[asyncpg.Record]) -> list[list[object]]:
     """The batch, turned on its side for `unnest`."""
     rows = [
         (
             report.facts.host,
             report.facts.id,
             report.account,
-            report.repository,
+            place["repository_id"],
             report.facts.run_id,
             report.facts.run_attempt,
             report.facts.name,
             report.facts.workflow,
             "\n".join(report.facts.labels),
             report.facts.state.value,
-            None if isinstance(report.served, Refusal) else report.served,
+            place["key_id"],
             report.served.reason if isinstance(report.served, Refusal) else None,
             report.served.detail if isinstance(report.served, Refusal) else None,
             report.facts.queued_at,
@@ -134,6 +165,6 @@ def _columns(reports: Sequence[JobReport]) -> list[list[object]]:
             report.facts.executor.github_id if report.facts.executor else None,
             report.facts.executor.name if report.facts.executor else None,
         )
-        for report in reports
+        for report, place in zip(reports, places, strict=True)
     ]
     return [list(column) for column in zip(*rows, strict=True)]

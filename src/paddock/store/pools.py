@@ -1,10 +1,10 @@
-"""Pools as rows, and the demand keys under which their jobs and runners meet."""
+"""Pools as rows."""
 
 from __future__ import annotations
 
 import asyncpg
 
-from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
+from paddock.domain.ids import PoolId
 from paddock.domain.pools import PoolFacts
 from paddock.store.base import Part
 from paddock.store.database import Connection
@@ -47,13 +47,6 @@ class Pools(Part):
                 "would fit both; give each a label the other lacks."
             ) from error
         return found
-
-    async def demand_key(
-        self, account: AccountId, *, pool: PoolId, repository: RepositoryId | None
-    ) -> KeyId:
-        """`repository` is set when its runners register at its own scope."""
-        async with self._database.transaction() as connection:
-            return KeyId(await connection.fetchval(_SQL["key"], account, repository, pool))
 
     async def pause_pool(self, pool: PoolId, *, why: str) -> bool:
         async with self._matching() as connection:

@@ -68,6 +68,21 @@ CREATE TABLE demand_keys (
 );
 COMMENT ON TABLE demand_keys IS 'Jobs and runners of one key are interchangeable at GitHub: demand and supply are counted per key.';
 
+-- Where runners for a repository's jobs register, and in which group. A user has no runners of his own, and
+-- a limit finer than the organisation is exact only at the repository; runners there are in its default
+-- group. Elsewhere it is the organisation, in the account's group for the pool or else the pool's own.
+CREATE FUNCTION registration(account_id integer, repository_id integer, pool_id integer)
+RETURNS TABLE (at_repository integer, runner_group_id bigint) LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN s.narrow THEN r.id END,
+           CASE WHEN s.narrow THEN 1 ELSE coalesce(g.runner_group_id, p.runner_group_id) END
+      FROM accounts a
+      JOIN repositories r ON r.id = registration.repository_id
+      JOIN pools p ON p.id = registration.pool_id
+      LEFT JOIN pool_groups g ON g.pool_id = p.id AND g.account_id = a.id
+     CROSS JOIN LATERAL (SELECT r.own_scope OR a.kind = 'user') AS s (narrow)
+     WHERE a.id = registration.account_id
+$$;
+
 -- Whoever changes what may be claimed wakes those who claim.
 CREATE FUNCTION limits_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -15,6 +15,8 @@ CREATE TABLE deliveries (
     state       delivery_state NOT NULL DEFAULT 'pending',
     payload     bytea,
     attempts    integer NOT NULL DEFAULT 0,
+    -- Not looked at again before: something it needs (its installation) could not be read.
+    not_before  timestamptz NOT NULL,
     settled_at  timestamptz,
     note        text,
     -- Deduplicated for as long as a row is kept: longer than GitHub redelivers (I6).
@@ -23,7 +25,7 @@ CREATE TABLE deliveries (
     CHECK (state NOT IN ('pending', 'dead') OR payload IS NOT NULL),
     CHECK (state <> 'dead' OR note IS NOT NULL)
 );
-CREATE INDEX deliveries_pending ON deliveries (id) WHERE state = 'pending';
+CREATE INDEX deliveries_pending ON deliveries (not_before, id) WHERE state = 'pending';
 CREATE INDEX deliveries_dead ON deliveries (id) WHERE state = 'dead';
 CREATE INDEX deliveries_received ON deliveries (received_at);
 
@@ -59,3 +61,10 @@ CREATE TABLE budgets (
     CHECK (tokens <= capacity)
 );
 COMMENT ON TABLE budgets IS 'Token buckets shared by all replicas. What a row holds at a time is min(capacity, tokens + refill * (time - as_of)).';
+
+CREATE TABLE hook_cursors (
+    app_id        integer PRIMARY KEY REFERENCES apps ON DELETE CASCADE,
+    -- Every delivery GitHub made before this has arrived, or was given up. It only moves when that is
+    -- known, so an outage of any length is caught up with (I8).
+    complete_until  timestamptz NOT NULL
+);

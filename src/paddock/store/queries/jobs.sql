@@ -1,4 +1,42 @@
--- Jobs: one merge, one demotion.
+-- Jobs: whose they are, one merge, one demotion.
+
+-- name: note_repositories
+-- Repositories as the jobs name them. Written only where something changed, and once a minute to remember
+-- that they are active.
+INSERT INTO repositories AS r (host_id, github_id, account_id, full_name, active_at)
+SELECT t.host_id, t.github_id, t.account_id, t.full_name, $5
+  FROM unnest($1::smallint[], $2::bigint[], $3::int[], $4::text[]) AS t (host_id, github_id, account_id, full_name)
+ ORDER BY t.host_id, t.github_id
+ON CONFLICT (host_id, github_id) DO UPDATE
+   SET account_id = excluded.account_id, full_name = excluded.full_name, active_at = excluded.active_at
+ WHERE (r.account_id, r.full_name) IS DISTINCT FROM (excluded.account_id, excluded.full_name)
+    OR r.active_at IS NULL OR r.active_at < excluded.active_at - interval '1 minute'
+
+-- name: note_keys
+-- Demand keys as the jobs need them. $1 accounts, $2 hosts, $3 repositories at GitHub, $4 pools.
+INSERT INTO demand_keys (account_id, repository_id, runner_group_id, pool_id)
+SELECT DISTINCT t.account_id, at.at_repository, at.runner_group_id, t.pool_id
+  FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) AS t (account_id, host_id, github_id, pool_id)
+  JOIN repositories r ON r.host_id = t.host_id AND r.github_id = t.github_id
+ CROSS JOIN LATERAL registration(t.account_id, r.id, t.pool_id) at
+ WHERE NOT EXISTS (SELECT FROM demand_keys k
+                    WHERE k.account_id = t.account_id AND k.pool_id = t.pool_id
+                      AND k.repository_id IS NOT DISTINCT FROM at.at_repository
+                      AND k.runner_group_id = at.runner_group_id)
+ ORDER BY 1, 2, 3, 4
+ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO NOTHING
+
+-- name: places[]
+-- Our ids of the repositories and keys of jobs, in the jobs' order; no key for a job without a pool.
+SELECT r.id AS repository_id, k.id AS key_id
+  FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) WITH ORDINALITY
+       AS t (account_id, host_id, github_id, pool_id, position)
+  JOIN repositories r ON r.host_id = t.host_id AND r.github_id = t.github_id
+  LEFT JOIN LATERAL registration(t.account_id, r.id, t.pool_id) at ON true
+  LEFT JOIN demand_keys k ON k.account_id = t.account_id AND k.pool_id = t.pool_id
+                         AND k.repository_id IS NOT DISTINCT FROM at.at_repository
+                         AND k.runner_group_id = at.runner_group_id
+ ORDER BY t.position
 
 -- name: merge
 -- Join what is reported with what is known. The rules are those of paddock.domain.jobs.merge. Rows are

@@ -1,4 +1,4 @@
--- Pools and demand keys.
+-- Pools.
 
 -- name: apply
 -- Make a pool, or change the one of that name.
@@ -10,15 +10,6 @@ ON CONFLICT (name) WHERE state <> 'deleted' DO UPDATE
        memory_mib = excluded.memory_mib, max_runners = excluded.max_runners, spec = excluded.spec,
        spec_hash = excluded.spec_hash, runner_group_id = excluded.runner_group_id,
        changed_at = excluded.changed_at, state = 'active'
-RETURNING id
-
--- name: key
--- The demand key of a job: the pool's runner group unless the account has its own.
-INSERT INTO demand_keys (account_id, repository_id, runner_group_id, pool_id)
-SELECT $1, $2, coalesce(g.runner_group_id, p.runner_group_id), p.id
-  FROM pools p LEFT JOIN pool_groups g ON g.pool_id = p.id AND g.account_id = $1
- WHERE p.id = $3
-ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO UPDATE SET pool_id = excluded.pool_id
 RETURNING id
 
 -- name: pause

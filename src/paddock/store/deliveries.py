@@ -1,0 +1,148 @@
+"""Deliveries: stored in one insert, applied together with what they change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import asyncpg
+
+from paddock.domain.deliveries import (
+    Delivery,
+    DeliveryNumber,
+    DeliveryState,
+    DeliverySummary,
+    NewDelivery,
+    Postponement,
+    Settlement,
+)
+from paddock.domain.ids import AppId, HostId
+from paddock.domain.jobs import JobReport, Unplaced
+from paddock.store.database import Connection, retrying
+from paddock.store.jobs import Jobs, merge_reports
+from paddock.store.sql import queries
+
+_SQL = queries("deliveries")
+
+
+class Deliveries(Jobs):
+    @retrying
+    async def store_deliveries(self, deliveries: Sequence[NewDelivery]) -> frozenset[str]:
+        """The GUIDs that are new. When this returns, all of them are durable (I1)."""
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(
+                _SQL["store"],
+                [delivery.host for delivery in deliveries],
+                [delivery.guid for delivery in deliveries],
+                [delivery.event for delivery in deliveries],
+                [delivery.action for delivery in deliveries],
+                [delivery.installation for delivery in deliveries],
+                [delivery.payload for delivery in deliveries],
+                self._clock.now(),
+            )
+        return frozenset(row["guid"] for row in rows)
+
+    async def pending_deliveries(self, limit: int) -> list[Delivery]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["pending"], self._clock.now(), limit)
+        return [_delivery_of(row) for row in rows]
+
+    @retrying
+    async def apply_deliveries(
+        self,
+        *,
+        reports: Sequence[JobReport],
+        settled: Sequence[Settlement],
+        postponed: Sequence[Postponement],
+    ) -> list[Unplaced]:
+        """The jobs, the runners they move and the deliveries that told of them, in one
+        transaction. Applying a delivery twice is harmless (the merge is a join), losing one is not.
+        """
+        merged = merge_reports(reports)
+        async with self._database.transaction() as connection:
+            unplaced = await self._apply(connection, merged, "a webhook") if merged else []
+            await self._settle(connection, settled)
+            if postponed:
+                await connection.execute(
+                    _SQL["postpone"],
+                    [each.number for each in postponed],
+                    [each.until for each in postponed],
+                    [each.note for each in postponed],
+                )
+        return unplaced
+
+    async def _settle(self, connection: Connection, settled: Sequence[Settlement]) -> None:
+        if settled:
+            await connection.execute(
+                _SQL["settle"],
+                [each.number for each in settled],
+                [each.state for each in settled],
+                [each.note for each in settled],
+                self._clock.now(),
+            )
+
+    async def hurry_deliveries(self, host: HostId, installation: int) -> None:
+        """What waited for this installation to be read waits no longer."""
+        async with self._database.transaction() as connection:
+            await connection.execute(_SQL["hurry"], host, installation, self._clock.now())
+
+    async def retry_deliveries(self, numbers: Sequence[DeliveryNumber] | None) -> int:
+        """Dead deliveries are pending again: these, or all of them. Returns how many."""
+        async with self._database.transaction() as connection:
+            tag = await connection.execute(_SQL["retry"], numbers, self._clock.now())
+        return int(tag.split()[-1])
+
+    async def known_guids(self, host: HostId, guids: Sequence[str]) -> frozenset[str]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["known"], host, guids)
+        return frozenset(row["guid"] for row in rows)
+
+    async def list_deliveries(
+        self, *, state: DeliveryState | None, limit: int
+    ) -> list[DeliverySummary]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["list"], state, limit)
+        return [_summary_of(row) for row in rows]
+
+    async def count_deliveries(self) -> Mapping[DeliveryState, int]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["counts"])
+        return {DeliveryState(row["state"]): row["deliveries"] for row in rows}
+
+    async def hook_cursor(self, app: AppId) -> datetime:
+        """Every delivery of the App made before this has arrived or was given up. An App that is
+        new here starts now."""
+        async with self._database.transaction() as connection:
+            cursor: datetime = await connection.fetchval(_SQL["cursor"], app, self._clock.now())
+        return cursor
+
+    async def move_hook_cursor(self, app: AppId, until: datetime) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(_SQL["move_cursor"], app, until)
+
+
+def _delivery_of(row: asyncpg.Record) -> Delivery:
+    return Delivery(
+        number=DeliveryNumber(row["id"]),
+        host=HostId(row["host_id"]),
+        guid=row["guid"],
+        event=row["event"],
+        action=row["action"],
+        installation=row["installation_id"],
+        received_at=row["received_at"],
+        attempts=row["attempts"],
+        payload=row["payload"],
+    )
+
+
+def _summary_of(row: asyncpg.Record) -> DeliverySummary:
+    return DeliverySummary(
+        number=DeliveryNumber(row["id"]),
+        guid=row["guid"],
+        event=row["event"],
+        action=row["action"],
+        state=DeliveryState(row["state"]),
+        received_at=row["received_at"],
+        attempts=row["attempts"],
+        note=row["note"],
+    )

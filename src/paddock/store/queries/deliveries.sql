@@ -1,0 +1,73 @@
+-- Webhook deliveries, in the order of their arrival.
+
+-- name: store[]
+-- Durably, before the answer (I1). Deliveries that arrived together share the commit. Returns the new ones;
+-- a GUID that is known, from whichever attempt, is not (I6).
+WITH stored AS (
+    INSERT INTO deliveries (host_id, guid, event, action, installation_id, payload, received_at, not_before)
+    SELECT n.host_id, n.guid, n.event, n.action, n.installation_id, n.payload, $7, $7
+      FROM unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[]) WITH ORDINALITY
+           AS n (host_id, guid, event, action, installation_id, payload, position)
+     ORDER BY n.position
+    ON CONFLICT (host_id, guid) DO NOTHING
+    RETURNING id, host_id, guid
+)
+SELECT host_id, guid FROM stored ORDER BY id
+
+-- name: pending[]
+-- The oldest that wait and may be looked at ($1). Those that were put off do not stand in the way (I13).
+SELECT id, host_id, guid, event, action, installation_id, received_at, attempts, payload
+  FROM deliveries
+ WHERE state = 'pending' AND not_before <= $1
+ ORDER BY not_before, id
+ LIMIT $2
+
+-- name: settle
+-- Deliveries $1 ended in states $2 with notes $3.
+UPDATE deliveries d
+   SET state = s.state, note = s.note, settled_at = $4, attempts = d.attempts + 1
+  FROM unnest($1::bigint[], $2::delivery_state[], $3::text[]) AS s (id, state, note)
+ WHERE d.id = s.id AND d.state = 'pending'
+
+-- name: postpone
+-- Deliveries $1 are looked at again from $2 on, because of $3.
+UPDATE deliveries d
+   SET not_before = p.until, note = p.note, attempts = d.attempts + 1
+  FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS p (id, until, note)
+ WHERE d.id = p.id AND d.state = 'pending'
+
+-- name: hurry
+-- What was put off for installation $2 of host $1 may be looked at now: it has been read.
+UPDATE deliveries SET not_before = $3
+ WHERE host_id = $1 AND installation_id = $2 AND state = 'pending' AND not_before > $3
+
+-- name: retry
+-- Dead deliveries go through once more: all of them, or those of number $1.
+UPDATE deliveries SET state = 'pending', settled_at = NULL, not_before = $2
+ WHERE state = 'dead' AND ($1::bigint[] IS NULL OR id = ANY ($1))
+
+-- name: known[]
+-- Which of the GUIDs $2 of host $1 have arrived.
+SELECT guid FROM deliveries WHERE host_id = $1 AND guid = ANY ($2) ORDER BY guid
+
+-- name: list[]
+-- The newest first, of state $1 (or any), at most $2.
+SELECT id, guid, event, action, state, received_at, attempts, note
+  FROM deliveries
+ WHERE $1::delivery_state IS NULL OR state = $1
+ ORDER BY id DESC
+ LIMIT $2
+
+-- name: counts[]
+-- How many there are of each state.
+SELECT state, count(*) AS deliveries FROM deliveries GROUP BY state ORDER BY state
+
+-- name: cursor
+-- Until when all of an App's deliveries are known to have arrived; set once to $2 when there is none.
+INSERT INTO hook_cursors (app_id, complete_until) VALUES ($1, $2)
+ON CONFLICT (app_id) DO UPDATE SET app_id = excluded.app_id
+RETURNING complete_until
+
+-- name: move_cursor
+-- Forwards only.
+UPDATE hook_cursors SET complete_until = $2 WHERE app_id = $1 AND complete_until < $2
