@@ -1,0 +1,104 @@
+"""The Apps this paddock acts as, found by host and id.
+
+Ids mean something only on their host (I71), so an App is never looked up by its number alone, and
+an installation's requests go to the host its App lives on (I18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from paddock.domain.budgets import BudgetLimits
+from paddock.domain.github import AppKey, GitHubAppId, Host
+from paddock.github.settings import GitHubAppSettings
+
+
+def host_of(api_url: str) -> Host:
+    """The name a GitHub is known by, from the address of its API.
+
+    `api.github.com` is github.com's, `api.TENANT.ghe.com` a data-resident tenant's; an Enterprise
+    Server answers under its own name.
+    """
+    parts = urlsplit(api_url)
+    name = (parts.hostname or "").lower()
+    if name == "api.github.com" or (name.startswith("api.") and name.endswith(".ghe.com")):
+        name = name.removeprefix("api.")
+    if ":" in name:
+        name = f"[{name}]"
+    return Host(f"{name}:{parts.port}" if parts.port else name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitHubApp:
+    host: Host
+    app_id: GitHubAppId
+    api_url: str
+    private_key_file: Path
+    #: All that may sign a webhook now; more than one while a secret is being changed.
+    webhook_secrets: tuple[SecretStr, ...]
+    limits: BudgetLimits
+
+    @property
+    def key(self) -> AppKey:
+        return AppKey(host=self.host, app=self.app_id)
+
+
+class Apps:
+    """All Apps. If they contradict each other, `ValueError` says so in a sentence for the user."""
+
+    def __init__(self, apps: Iterable[GitHubApp]) -> None:
+        self._apps: dict[AppKey, GitHubApp] = {}
+        self._urls: dict[Host, str] = {}
+        for app in apps:
+            if app.key in self._apps:
+                raise ValueError(f"{app.key} is configured twice; remove one of the two")
+            if self._urls.setdefault(app.host, app.api_url) != app.api_url:
+                raise ValueError(
+                    f"{app.host} is configured with two addresses, {self._urls[app.host]} and"
+                    f" {app.api_url}; give all its Apps the same api_url"
+                )
+            self._apps[app.key] = app
+
+    @classmethod
+    def from_settings(cls, settings: Iterable[GitHubAppSettings]) -> Apps:
+        return cls(
+            GitHubApp(
+                host=Host(app.host) if app.host else host_of(app.api_url),
+                app_id=GitHubAppId(app.app_id),
+                api_url=app.api_url,
+                private_key_file=app.private_key_file,
+                webhook_secrets=app.webhook_secret,
+                limits=BudgetLimits(
+                    points_per_minute=app.points_per_minute,
+                    rest_per_hour=app.requests_per_hour,
+                    mints_per_hour=app.mints_per_hour,
+                ),
+            )
+            for app in settings
+        )
+
+    def __getitem__(self, key: AppKey) -> GitHubApp:
+        try:
+            return self._apps[key]
+        except KeyError:
+            raise ValueError(f"{key} is not configured; add it to [[github.apps]]") from None
+
+    def __iter__(self) -> Iterator[GitHubApp]:
+        return iter(self._apps.values())
+
+    def __len__(self) -> int:
+        return len(self._apps)
+
+    @property
+    def limits(self) -> dict[AppKey, BudgetLimits]:
+        return {key: app.limits for key, app in self._apps.items()}
+
+    @property
+    def hosts(self) -> dict[Host, str]:
+        """Every host with the address of its API."""
+        return dict(self._urls)

@@ -1,0 +1,77 @@
+"""Asking for leave before asking GitHub.
+
+The client pays for each request here before it sends it, and passes on what GitHub's answers say is
+left. Without it a burst of webhooks runs into the secondary limit, and the pause GitHub then orders
+is longer than the one the budget would have taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final, Protocol
+
+from paddock.domain.budgets import BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
+from paddock.domain.github import AppKey
+from paddock.ports import Clock
+
+#: Longer than this and the caller is better off with other work (I17) than in a queue: a Pod's poll
+#: is held for some tens of seconds, and the mint itself needs its share.
+LONGEST_WAIT_S: Final = 5.0
+
+
+class Budget(Protocol):
+    """Where the buckets are kept. `MemoryBudget` keeps them in this process; one in the store is
+    shared between replicas.
+
+    The matcher takes a claim's mint token in the transaction that writes the claim. A budget kept
+    where the matcher takes from therefore gives `Bucket.MINT` without counting it again.
+    """
+
+    async def take(self, key: BudgetKey, tokens: int) -> None:
+        """Return when the tokens are taken, or raise `BudgetSpent` if that would take long."""
+        ...
+
+    async def observe(
+        self, key: BudgetKey, *, remaining: int, resets_in_s: float | None = None
+    ) -> None:
+        """GitHub says that so much is left. With nothing left and a time, nothing is given out
+        until then."""
+        ...
+
+
+class MemoryBudget:
+    """The budget of a single process."""
+
+    def __init__(self, clock: Clock, limits: Mapping[AppKey, BudgetLimits] | None = None) -> None:
+        self._clock = clock
+        self._limits = limits or {}
+        self._buckets: dict[BudgetKey, TokenBucket] = {}
+
+    async def take(self, key: BudgetKey, tokens: int) -> None:
+        deadline = self._clock.monotonic() + LONGEST_WAIT_S
+        while True:
+            bucket = self._bucket(key)
+            if (taken := bucket.take(tokens)) is not None:
+                self._buckets[key] = taken
+                return
+            wait = bucket.wait_s(tokens, self._clock.now())
+            if self._clock.monotonic() + wait > deadline:
+                raise BudgetSpent(key, wait)
+            # A wait shorter than the clock can tell would come round for ever.
+            await self._clock.sleep(max(wait, 0.001))
+
+    async def observe(
+        self, key: BudgetKey, *, remaining: int, resets_in_s: float | None = None
+    ) -> None:
+        bucket = self._bucket(key).limit_to(remaining)
+        if remaining <= 0 and resets_in_s is not None:
+            bucket = bucket.empty_until(self._clock.now() + timedelta(seconds=resets_in_s))
+        self._buckets[key] = bucket
+
+    def _bucket(self, key: BudgetKey) -> TokenBucket:
+        now = self._clock.now()
+        if (bucket := self._buckets.get(key)) is None:
+            limits = self._limits.get(AppKey(host=key.host, app=key.app), BudgetLimits())
+            bucket = limits.bucket(key.bucket, now)
+        return bucket.at(now)

@@ -1,0 +1,261 @@
+"""A request with everything around it: credentials, budget, repetition, and a name for what failed.
+
+Each request is paid for, sent, and read by the error table. It is repeated only if the table says
+that this may help and the operation that it does no harm; a mint is sent once (I19). Credentials
+GitHub no longer accepts are renewed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from paddock.domain.budgets import Bucket, BudgetKey, BudgetSpent, costs
+from paddock.domain.github import AppKey, InstallationId, InstallationKey, Operation
+from paddock.domain.github_errors import (
+    BackOff,
+    Failure,
+    GitHubError,
+    Kind,
+    Trouble,
+    budget_spent,
+    classify,
+    message_of,
+    resets_in,
+)
+from paddock.github import wire
+from paddock.github.apps import Apps
+from paddock.github.auth import AppSigner, InstallationTokens, Token
+from paddock.github.budget import Budget
+from paddock.github.connection import (
+    Answer,
+    BadAnswer,
+    Connection,
+    NoAnswer,
+    tls_context,
+)
+from paddock.ports import Clock
+
+#: Two more attempts: one right after a hiccup, one after a restart of whatever stood in the way.
+REPEAT_AFTER_S: Final = (0.2, 1.0)
+#: A runner group holds 10,000 runners, a hundred to a page. A list that goes on is not one.
+MAX_PAGES: Final = 100
+
+#: GitHub's names for the quotas a request may have counted against.
+_RESOURCES: Final = {"core": Bucket.REST, "actions_runner_registration": Bucket.MINT}
+
+Who = AppKey | InstallationKey
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`what` names for a reader what is asked for; `at` is the scope that is asked about."""
+
+    operation: Operation
+    method: str
+    path: str
+    what: str
+    at: BackOff
+    params: Mapping[str, str | int] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """An answer and the credential it was given to, for a control read by the same one (I66)."""
+
+    answer: Answer
+    token: Token
+
+
+class Caller:
+    def __init__(self, apps: Apps, *, clock: Clock, budget: Budget) -> None:
+        self._apps = apps
+        self._clock = clock
+        self._budget = budget
+        self._tokens = InstallationTokens(self._fetch_token, clock)
+        self._signers = {app.key: AppSigner(app.key, app.private_key_file, clock) for app in apps}
+        tls = tls_context()
+        self._connections = {host: Connection(url, tls=tls) for host, url in apps.hosts.items()}
+
+    async def aclose(self) -> None:
+        await self._tokens.aclose()
+        for connection in self._connections.values():
+            await connection.aclose()
+
+    async def ask(
+        self,
+        who: Who,
+        request: Request,
+        *,
+        answers: Collection[int] = (),
+        token: Token | None = None,
+    ) -> Received:
+        """Return an answer of success or of one of the statuses in `answers`, or raise
+        `GitHubError`. With `token`, ask with that one and no other."""
+        repeats = iter(REPEAT_AFTER_S)
+        renewed = token is not None
+        while True:
+            used = token or await self._credential(who)
+            outcome = await self._send(who, request, used)
+            if isinstance(outcome, Answer):
+                if outcome.ok or outcome.status in answers:
+                    return Received(answer=outcome, token=used)
+                if outcome.status == 401 and not renewed:
+                    renewed = True
+                    if isinstance(who, InstallationKey):
+                        self._tokens.drop(who, used)
+                    continue
+            failure = await self._classified(who, request, outcome)
+            wait = next(repeats, None)
+            if not failure.retryable or wait is None:
+                raise GitHubError(failure)
+            await self._clock.sleep(wait)
+
+    async def read(self, who: Who, request: Request, kind: type[T]) -> T:
+        received = await self.ask(who, request)
+        return self.decode(request, received.answer, kind)
+
+    async def pages(
+        self, who: Who, request: Request, kind: type[T], *, most: int
+    ) -> tuple[list[T], bool]:
+        """At most so many pages, and whether they are all there are."""
+        found: list[T] = []
+        while True:
+            answer = (await self.ask(who, request)).answer
+            found.append(self.decode(request, answer, kind))
+            if answer.next is None:
+                return found, True
+            if len(found) == most:
+                return found, False
+            request = replace(request, path=answer.next, params={})
+
+    async def everything(self, who: Who, request: Request, kind: type[T]) -> list[T]:
+        """All pages, or a failure: a part of a list proves nothing (I29)."""
+        found, complete = await self.pages(who, request, kind, most=MAX_PAGES)
+        if not complete:
+            raise self.malformed(request, f"the list has more than {MAX_PAGES} pages")
+        return found
+
+    def decode(self, request: Request, answer: Answer, kind: type[T]) -> T:
+        try:
+            return wire.decode(answer.body, kind)
+        except BadAnswer as error:
+            raise self.malformed(request, str(error), status=answer.status) from None
+
+    def malformed(self, request: Request, why: str, *, status: int = 200) -> GitHubError:
+        trouble = self._trouble(request, status=status, message=why, malformed=True)
+        return GitHubError(classify(trouble, self._clock.now()))
+
+    def not_found(self, request: Request) -> GitHubError:
+        """For a 404 that a control read has proven."""
+        trouble = self._trouble(request, status=404, proven=True)
+        return GitHubError(classify(trouble, self._clock.now()))
+
+    async def _credential(self, who: Who) -> Token:
+        if isinstance(who, InstallationKey):
+            return await self._tokens.get(who)
+        return self._signers[self._apps[who].key].jwt()
+
+    async def _fetch_token(self, who: InstallationKey) -> Token:
+        request = Request(
+            operation=Operation.TOKEN,
+            method="POST",
+            path=f"/app/installations/{who.installation}/access_tokens",
+            what=f"give a token for {who}",
+            at=BackOff.ACCOUNT,
+        )
+        received = await self.ask(who.app_key, request, answers={404})
+        if received.answer.status == 404:
+            await self.ask(who.app_key, app_request(who.app_key), token=received.token)
+            raise self.not_found(request)
+        return self.decode(request, received.answer, wire.AccessToken).record()
+
+    async def _send(self, who: Who, request: Request, token: Token) -> Answer | Trouble:
+        await self._pay(who, request)
+        try:
+            answer = await self._connections[who.host].send(
+                request.method,
+                request.path,
+                token=token.value,
+                params=request.params,
+                body=request.body,
+            )
+        except NoAnswer as error:
+            return self._trouble(request, status=None, message=str(error), sent=error.sent)
+        except BadAnswer as error:
+            return self._trouble(request, status=200, message=str(error), malformed=True)
+        await self._observe(who, request, answer)
+        return answer
+
+    async def _classified(self, who: Who, request: Request, outcome: Answer | Trouble) -> Failure:
+        if isinstance(outcome, Answer):
+            outcome = self._trouble(
+                request,
+                status=outcome.status,
+                message=message_of(outcome.body),
+                headers=outcome.headers,
+            )
+        failure = classify(outcome, self._clock.now())
+        if failure.kind is Kind.SECONDARY_LIMIT:
+            (points, _), _ = costs(request.operation, _app(who), _installation(who))
+            await self._budget.observe(points, remaining=0, resets_in_s=failure.backoff_s)
+        return failure
+
+    async def _pay(self, who: Who, request: Request) -> None:
+        for key, tokens in costs(request.operation, _app(who), _installation(who)):
+            try:
+                await self._budget.take(key, tokens)
+            except BudgetSpent as error:
+                account = key.installation is not None
+                raise GitHubError(
+                    budget_spent(
+                        request.what,
+                        backs_off=BackOff.ACCOUNT if account else BackOff.APP,
+                        seconds=error.seconds,
+                    )
+                ) from None
+
+    async def _observe(self, who: Who, request: Request, answer: Answer) -> None:
+        remaining = answer.headers.get("x-ratelimit-remaining", "")
+        if not remaining.isascii() or not remaining.isdecimal():
+            return  # an Enterprise Server without rate limits says nothing
+        _, (key, _) = costs(request.operation, _app(who), _installation(who))
+        if (resource := answer.headers.get("x-ratelimit-resource")) is not None:
+            bucket = _RESOURCES.get(resource)
+            if bucket is None:
+                return
+            key = BudgetKey(
+                bucket=bucket,
+                host=key.host,
+                app=key.app,
+                installation=_installation(who),
+            )
+        await self._budget.observe(
+            key,
+            remaining=int(remaining),
+            resets_in_s=resets_in(answer.headers, self._clock.now()),
+        )
+
+    def _trouble(self, request: Request, **seen: Any) -> Trouble:
+        return Trouble(operation=request.operation, at=request.at, where=request.what, **seen)
+
+
+def app_request(app: AppKey) -> Request:
+    return Request(
+        operation=Operation.GET_APP,
+        method="GET",
+        path="/app",
+        what=f"show {app}",
+        at=BackOff.APP,
+    )
+
+
+def _app(who: Who) -> AppKey:
+    return who.app_key if isinstance(who, InstallationKey) else who
+
+
+def _installation(who: Who) -> InstallationId | None:
+    return who.installation if isinstance(who, InstallationKey) else None

@@ -1,0 +1,352 @@
+"""The `GitHub` port over HTTP.
+
+One short method for each question the core asks. What they share (credentials, budgets, repetition,
+classification) is in `caller`, what the answers look like in `wire`. The rule that is easy to lose
+and stands here: "not found" is believed only after a control read of the same scope with the same
+token (I66); a suspended installation answers 404 to everything, and believing that once would
+deregister a fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from paddock.domain.github import (
+    RUNNER_LABELS_MAX,
+    Absent,
+    ActiveRuns,
+    AppKey,
+    DeliveryId,
+    DeliveryPage,
+    InstallationId,
+    InstallationKey,
+    InstallationRecord,
+    JobRecord,
+    MintedJit,
+    NameConflict,
+    Operation,
+    Removal,
+    RepositoryRecord,
+    RunId,
+    RunnerGroup,
+    RunnerGroupId,
+    RunnerRecord,
+    RunRecord,
+    Scope,
+    decide_conflict,
+)
+from paddock.domain.github_errors import BackOff, GitHubError, Kind
+from paddock.domain.ids import GitHubRunnerId, JobId
+from paddock.domain.names import RUNNER_NAME_MAX
+from paddock.github import wire
+from paddock.github.apps import Apps
+from paddock.github.budget import Budget
+from paddock.github.caller import Caller, Received, Request, Who, app_request
+from paddock.ports import Clock
+
+#: The most GitHub puts on a page.
+PER_PAGE: Final = 100
+#: Pages of active runs read in one look: each run costs a request more, and a repository with
+#: hundreds of them is looked at again soon.
+RUN_PAGES: Final = 2
+#: Several matrices of 256 jobs in one workflow are rare, thousands unheard of.
+JOB_PAGES: Final = 10
+
+T = TypeVar("T")
+
+
+class GitHubClient:
+    """See `paddock.ports.GitHub` for what each method promises."""
+
+    def __init__(self, apps: Apps, *, clock: Clock, budget: Budget) -> None:
+        self._caller = Caller(apps, clock=clock, budget=budget)
+
+    async def aclose(self) -> None:
+        await self._caller.aclose()
+
+    async def mint_jit(
+        self,
+        who: InstallationKey,
+        scope: Scope,
+        *,
+        name: str,
+        runner_group_id: RunnerGroupId,
+        labels: Sequence[str],
+        work_folder: str = "_work",
+    ) -> MintedJit:
+        if not 0 < len(name) <= RUNNER_NAME_MAX:
+            raise ValueError(f"a runner's name has 1 to {RUNNER_NAME_MAX} characters: {name!r}")
+        if not 0 < len(labels) <= RUNNER_LABELS_MAX:
+            raise ValueError(f"a runner has 1 to {RUNNER_LABELS_MAX} labels, not {len(labels)}")
+        request = Request(
+            operation=Operation.MINT,
+            method="POST",
+            path=f"{scope.path}/actions/runners/generate-jitconfig",
+            what=f"register runner {name} at {_place(who, scope)}",
+            at=_back_off(scope),
+            body={
+                "name": name,
+                "runner_group_id": runner_group_id,
+                "labels": list(labels),
+                "work_folder": work_folder,
+            },
+        )
+        return (await self._caller.read(who, request, wire.Minted)).record(who.host)
+
+    async def resolve_name_conflict(
+        self, who: InstallationKey, scope: Scope, *, name: str
+    ) -> NameConflict:
+        return decide_conflict(await self.find_runner(who, scope, name=name))
+
+    async def delete_runner(
+        self, who: InstallationKey, scope: Scope, runner: GitHubRunnerId
+    ) -> Removal:
+        request = Request(
+            operation=Operation.DELETE_RUNNER,
+            method="DELETE",
+            path=f"{scope.path}/actions/runners/{runner}",
+            what=f"delete runner {runner} of {_place(who, scope)}",
+            at=_back_off(scope),
+        )
+        try:
+            received = await self._caller.ask(who, request, answers={404})
+        except GitHubError as error:
+            if error.failure.kind is Kind.RUNNER_BUSY:
+                return Removal.BUSY
+            raise
+        if received.answer.ok:
+            return Removal.REMOVED
+        await self._prove(who, request, received, _runners(who, scope))
+        return Removal.ABSENT
+
+    async def find_runner(
+        self, who: InstallationKey, scope: Scope, *, name: str
+    ) -> RunnerRecord | Absent:
+        request = _runners(who, scope, {"name": name, "per_page": PER_PAGE})
+        # Older Enterprise Servers ignore the name and list everything.
+        for page in await self._caller.everything(who, request, wire.Runners):
+            for runner in page.runners:
+                if runner.name.casefold() == name.casefold():
+                    return runner.record(who.host)
+        return Absent(proof=f"no {name} among the runners of {_place(who, scope)}")
+
+    async def get_runner(
+        self, who: InstallationKey, scope: Scope, runner: GitHubRunnerId
+    ) -> RunnerRecord | Absent:
+        request = Request(
+            operation=Operation.GET_RUNNER,
+            method="GET",
+            path=f"{scope.path}/actions/runners/{runner}",
+            what=f"show runner {runner} of {_place(who, scope)}",
+            at=_back_off(scope),
+        )
+        found = await self._look_up(who, request, wire.Runner, _runners(who, scope))
+        return found if isinstance(found, Absent) else found.record(who.host)
+
+    async def control_read(self, who: InstallationKey, scope: Scope) -> None:
+        await self._caller.read(who, _runners(who, scope), wire.Runners)
+
+    async def list_runner_groups(self, who: InstallationKey, scope: Scope) -> Sequence[RunnerGroup]:
+        if scope.repository is not None:
+            raise ValueError(f"{scope} is a repository; only organisations have runner groups")
+        request = Request(
+            operation=Operation.LIST_GROUPS,
+            method="GET",
+            path=f"{scope.path}/actions/runner-groups",
+            what=f"list the runner groups of {_place(who, scope)}",
+            at=BackOff.ACCOUNT,
+            params={"per_page": PER_PAGE},
+        )
+        pages = await self._caller.everything(who, request, wire.Groups)
+        return [group.record(who.host) for page in pages for group in page.runner_groups]
+
+    async def get_job(
+        self, who: InstallationKey, repository: Scope, job: JobId
+    ) -> JobRecord | Absent:
+        request = Request(
+            operation=Operation.GET_JOB,
+            method="GET",
+            path=f"{_repository(repository)}/actions/jobs/{job}",
+            what=f"show job {job} of {_place(who, repository)}",
+            at=BackOff.REPOSITORY,
+        )
+        found = await self._look_up(who, request, wire.Job, _runs(who, repository))
+        return found if isinstance(found, Absent) else found.record(who.host)
+
+    async def get_run(
+        self, who: InstallationKey, repository: Scope, run: RunId
+    ) -> RunRecord | Absent:
+        request = Request(
+            operation=Operation.GET_RUN,
+            method="GET",
+            path=f"{_repository(repository)}/actions/runs/{run}",
+            what=f"show run {run} of {_place(who, repository)}",
+            at=BackOff.REPOSITORY,
+        )
+        found = await self._look_up(who, request, wire.Run, _runs(who, repository))
+        return found if isinstance(found, Absent) else found.record(who.host)
+
+    async def list_active_runs(self, who: InstallationKey, repository: Scope) -> ActiveRuns:
+        runs: dict[RunId, RunRecord] = {}
+        complete = True
+        # In this order a run that starts between the two looks is seen by one of them at least.
+        for status in ("queued", "in_progress"):
+            request = _runs(who, repository, {"status": status, "per_page": PER_PAGE})
+            pages, whole = await self._caller.pages(who, request, wire.Runs, most=RUN_PAGES)
+            complete &= whole
+            found = [run.record(who.host) for page in pages for run in page.workflow_runs]
+            runs |= {run.id: run for run in found}
+        listed = []
+        for run in runs.values():
+            jobs, whole = await self._jobs_of(who, repository, run.id)
+            complete &= whole
+            listed.append((run, jobs))
+        return ActiveRuns(runs=tuple(listed), complete=complete)
+
+    async def list_repositories(self, who: InstallationKey) -> Sequence[RepositoryRecord]:
+        request = Request(
+            operation=Operation.LIST_REPOSITORIES,
+            method="GET",
+            path="/installation/repositories",
+            what=f"list the repositories of {who}",
+            at=BackOff.ACCOUNT,
+            params={"per_page": PER_PAGE},
+        )
+        pages = await self._caller.everything(who, request, wire.Repositories)
+        return [found.record(who.host) for page in pages for found in page.repositories]
+
+    async def list_installations(self, app: AppKey) -> Sequence[InstallationRecord]:
+        request = Request(
+            operation=Operation.LIST_INSTALLATIONS,
+            method="GET",
+            path="/app/installations",
+            what=f"list the installations of {app}",
+            at=BackOff.APP,
+            params={"per_page": PER_PAGE},
+        )
+        pages = await self._caller.everything(app, request, list[wire.Installation])
+        return [found.record(app.host) for page in pages for found in page]
+
+    async def get_installation(
+        self, app: AppKey, installation: InstallationId
+    ) -> InstallationRecord | Absent:
+        request = Request(
+            operation=Operation.GET_INSTALLATION,
+            method="GET",
+            path=f"/app/installations/{installation}",
+            what=f"show installation {installation} of {app}",
+            at=BackOff.ACCOUNT,
+        )
+        found = await self._look_up(app, request, wire.Installation, app_request(app))
+        return found if isinstance(found, Absent) else found.record(app.host)
+
+    async def list_deliveries(self, app: AppKey, *, cursor: str | None = None) -> DeliveryPage:
+        request = Request(
+            operation=Operation.LIST_DELIVERIES,
+            method="GET",
+            path="/app/hook/deliveries",
+            what=f"list the webhook deliveries of {app}",
+            at=BackOff.APP,
+            params={"per_page": PER_PAGE} | ({"cursor": cursor} if cursor else {}),
+        )
+        answer = (await self._caller.ask(app, request)).answer
+        found = self._caller.decode(request, answer, list[wire.Delivery])
+        following = parse_qs(urlsplit(answer.next or "").query).get("cursor")
+        if answer.next and not following:
+            raise self._caller.malformed(request, "its next page has no cursor")
+        return DeliveryPage(
+            deliveries=tuple(delivery.record(app.host) for delivery in found),
+            next=following[0] if following else None,
+        )
+
+    async def redeliver(self, app: AppKey, delivery: DeliveryId) -> None:
+        request = Request(
+            operation=Operation.REDELIVER,
+            method="POST",
+            path=f"/app/hook/deliveries/{delivery}/attempts",
+            what=f"repeat webhook delivery {delivery} of {app}",
+            at=BackOff.APP,
+        )
+        await self._caller.ask(app, request)
+
+    async def _look_up(
+        self, who: Who, request: Request, kind: type[T], control: Request
+    ) -> T | Absent:
+        received = await self._caller.ask(who, request, answers={404})
+        if received.answer.ok:
+            return self._caller.decode(request, received.answer, kind)
+        return await self._prove(who, request, received, control)
+
+    async def _prove(
+        self, who: Who, request: Request, received: Received, control: Request
+    ) -> Absent:
+        """Believe a 404 if the token that got it can read the scope (I66). If it cannot, what that
+        read failed with is raised: it knows better than the 404 who has to back off."""
+        await self._caller.ask(who, control, token=received.token)
+        return Absent(
+            proof=f"{request.method} {request.path}: 404, while {control.path} could be read"
+        )
+
+    async def _jobs_of(
+        self, who: InstallationKey, repository: Scope, run: RunId
+    ) -> tuple[tuple[JobRecord, ...], bool]:
+        request = Request(
+            operation=Operation.LIST_JOBS,
+            method="GET",
+            path=f"{_repository(repository)}/actions/runs/{run}/jobs",
+            what=f"list the jobs of run {run} of {_place(who, repository)}",
+            at=BackOff.REPOSITORY,
+            params={"filter": "latest", "per_page": PER_PAGE},
+        )
+        try:
+            pages, whole = await self._caller.pages(who, request, wire.Jobs, most=JOB_PAGES)
+        except GitHubError as error:
+            if error.failure.kind is Kind.NOT_FOUND:  # deleted since it was listed
+                return (), False
+            raise
+        return tuple(job.record(who.host) for page in pages for job in page.jobs), whole
+
+
+def _runners(
+    who: InstallationKey, scope: Scope, params: dict[str, str | int] | None = None
+) -> Request:
+    return Request(
+        operation=Operation.LIST_RUNNERS,
+        method="GET",
+        path=f"{scope.path}/actions/runners",
+        what=f"list the runners of {_place(who, scope)}",
+        at=_back_off(scope),
+        params=params or {"per_page": 1},
+    )
+
+
+def _runs(
+    who: InstallationKey, repository: Scope, params: dict[str, str | int] | None = None
+) -> Request:
+    return Request(
+        operation=Operation.LIST_RUNS,
+        method="GET",
+        path=f"{_repository(repository)}/actions/runs",
+        what=f"list the runs of {_place(who, repository)}",
+        at=BackOff.REPOSITORY,
+        params=params or {"per_page": 1},
+    )
+
+
+def _repository(scope: Scope) -> str:
+    if scope.repository is None:
+        raise ValueError(f"{scope} is an organisation; jobs and runs belong to a repository")
+    return scope.path
+
+
+def _place(who: InstallationKey, scope: Scope) -> str:
+    """The scope for a reader; and the one place every request with a scope passes through."""
+    if scope.host != who.host:
+        raise ValueError(f"{scope} is on {scope.host}, but {who} is asked (I71)")
+    return f"{scope} on {scope.host}"
+
+
+def _back_off(scope: Scope) -> BackOff:
+    return BackOff.ACCOUNT if scope.repository is None else BackOff.REPOSITORY

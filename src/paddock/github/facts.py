@@ -1,0 +1,114 @@
+"""From GitHub's words to a job's facts: webhooks and look-ups end in the same value."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from paddock.domain.github import JobRecord
+from paddock.domain.ids import GitHubRunnerId, HostId, JobId
+from paddock.domain.jobs import Executor, JobFacts, RepositoryFacts
+from paddock.domain.labels import MAX_LABEL_LENGTH, MAX_LABELS
+from paddock.domain.states import JobState
+from paddock.github.payloads import Repository, WorkflowJobEvent
+
+#: GitHub's own pages show no more of a name; a matrix can make it as long as it likes.
+_NAME_MAX: Final = 255
+
+
+class Incomprehensible(Exception):
+    """An event that says too little to be applied: the sentence is kept with the delivery."""
+
+
+def facts_of_event(host: HostId, event: WorkflowJobEvent, *, received_at: datetime) -> JobFacts:
+    """`action` says what happened; `status` may be ahead of it in a redelivery."""
+    try:
+        state = JobState(event.action)
+    except ValueError:
+        raise Incomprehensible(f"workflow_job action {event.action!r} is not known") from None
+    job = event.workflow_job
+    return _facts(
+        host,
+        state,
+        job_id=job.id,
+        run_id=job.run_id,
+        run_attempt=job.run_attempt,
+        name=job.name,
+        workflow=job.workflow_name,
+        labels=job.labels,
+        queued_at=job.created_at or job.started_at or received_at,
+        started_at=job.started_at,
+        completed_at=job.completed_at,
+        conclusion=job.conclusion,
+        runner_id=job.runner_id,
+        runner_name=job.runner_name,
+    )
+
+
+def facts_of_record(host: HostId, record: JobRecord) -> JobFacts:
+    if record.state is None:
+        raise Incomprehensible(f"job status {record.status!r} is not known")
+    return _facts(
+        host,
+        record.state,
+        job_id=record.id,
+        run_id=record.run_id,
+        run_attempt=record.run_attempt,
+        name=record.name,
+        workflow=record.workflow_name,
+        labels=record.labels,
+        queued_at=record.created_at,
+        started_at=record.started_at,
+        completed_at=record.completed_at,
+        conclusion=record.conclusion,
+        runner_id=record.runner_id,
+        runner_name=record.runner_name,
+    )
+
+
+def repository_of(repository: Repository) -> RepositoryFacts:
+    return RepositoryFacts(github_id=repository.id, full_name=repository.full_name)
+
+
+def _facts(
+    host: HostId,
+    state: JobState,
+    *,
+    job_id: int,
+    run_id: int,
+    run_attempt: int,
+    name: str,
+    workflow: str | None,
+    labels: tuple[str, ...],
+    queued_at: datetime,
+    started_at: datetime | None,
+    completed_at: datetime | None,
+    conclusion: str | None,
+    runner_id: int | None,
+    runner_name: str | None,
+) -> JobFacts:
+    begun = state in (JobState.IN_PROGRESS, JobState.COMPLETED)
+    ended = state is JobState.COMPLETED
+    if ended and (completed_at is None or conclusion is None):
+        raise Incomprehensible(f"job {job_id} is completed, but not when or how")
+    # A queued job's `started_at` is when it was queued, and says nothing about a start.
+    executor = (
+        Executor(github_id=GitHubRunnerId(runner_id), name=runner_name)
+        if begun and runner_id and runner_name
+        else None
+    )
+    return JobFacts(
+        host=host,
+        id=JobId(job_id),
+        run_id=run_id,
+        run_attempt=run_attempt,
+        name=name[:_NAME_MAX],
+        workflow=workflow and workflow[:_NAME_MAX],
+        labels=tuple(" ".join(label.split())[:MAX_LABEL_LENGTH] for label in labels[:MAX_LABELS]),
+        queued_at=queued_at,
+        state=state,
+        started_at=(started_at or queued_at) if begun else None,
+        completed_at=completed_at if ended else None,
+        conclusion=conclusion if ended else None,
+        executor=executor,
+    )

@@ -1,0 +1,112 @@
+"""The GitHub part of the settings: which Apps, on which hosts.
+
+One App is named by four environment variables; several, or several hosts, by `[[github.apps]]` in
+the settings file. Secrets are wrapped as they are read, so that printing the settings, or a mistake
+in them, shows none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    SecretStr,
+    model_validator,
+)
+
+GITHUB_COM_API: Final = "https://api.github.com"
+_SHORTHAND: Final = ("app_id", "private_key_file", "webhook_secret")
+
+
+def _check_api_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"not an address like {GITHUB_COM_API} or https://github.example.org/api/v3"
+        )
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("the address may have no user, password, query or fragment")
+    if parts.scheme == "http" and not _loopback(parts.hostname):
+        raise ValueError("tokens would cross the network in clear text; use https")
+    return url.rstrip("/")
+
+
+def _loopback(hostname: str) -> bool:
+    if hostname == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(hostname).is_loopback
+    except ValueError:
+        return False
+
+
+def _split_secrets(value: Any) -> Any:
+    """`old new` in one variable: while a secret is being changed both are valid."""
+    return value.split() if isinstance(value, str) else value
+
+
+ApiUrl = Annotated[str, AfterValidator(_check_api_url)]
+Secrets = Annotated[tuple[SecretStr, ...], BeforeValidator(_split_secrets), Field(min_length=1)]
+
+
+class GitHubAppSettings(BaseModel):
+    """One App. The limits are GitHub's documented ones; raise them for an Enterprise Cloud account,
+    lower them where other programs use the same App."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    app_id: PositiveInt
+    private_key_file: Path
+    webhook_secret: Secrets
+    api_url: ApiUrl = GITHUB_COM_API
+    #: The name ids are kept under. Follows from `api_url`; set it where that may change, since
+    #: another host name means other accounts and other jobs.
+    host: Annotated[str, Field(pattern=r"^[a-z0-9.:\[\]-]+$")] | None = None
+    points_per_minute: PositiveInt = 900
+    requests_per_hour: PositiveInt = 5_000
+    mints_per_hour: PositiveInt = 10_000
+
+
+class GitHubSettings(BaseModel):
+    """`[github]`. The fields beside `apps` are the shorthand for a single App."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    apps: tuple[GitHubAppSettings, ...] = ()
+    api_url: ApiUrl | None = None
+    app_id: PositiveInt | None = None
+    private_key_file: Path | None = None
+    webhook_secret: Secrets | None = None
+
+    @model_validator(mode="after")
+    def _whole_or_absent(self) -> GitHubSettings:
+        missing = [name for name in _SHORTHAND if getattr(self, name) is None]
+        if missing == list(_SHORTHAND) and self.api_url is None:
+            return self
+        if missing:
+            names = ", ".join(f"PADDOCK_GITHUB_{name.upper()}" for name in missing)
+            raise ValueError(f"a GitHub App is configured in part; also set {names}")
+        return self
+
+    @property
+    def all_apps(self) -> tuple[GitHubAppSettings, ...]:
+        if self.app_id is None:
+            return self.apps
+        assert self.private_key_file is not None
+        assert self.webhook_secret is not None
+        single = GitHubAppSettings(
+            app_id=self.app_id,
+            private_key_file=self.private_key_file,
+            webhook_secret=self.webhook_secret,
+            api_url=self.api_url or GITHUB_COM_API,
+        )
+        return (single, *self.apps)

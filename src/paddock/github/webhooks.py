@@ -1,0 +1,150 @@
+"""Whether a request is a webhook of one of our Apps, and which.
+
+Nothing in a request is believed before its signature, and the signature says one thing only: who knows
+the secret wrote this body. So the host whose ids a body speaks of (I71) follows from the secret that
+signed it, never from a header, and no two hosts may share a secret.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from paddock.domain.github import AppKey, GitHubAppId, Host
+from paddock.github.apps import GitHubApp
+from paddock.github.payloads import InstallationReference, PayloadError, decode_payload
+
+#: What changes something here. All other events are acknowledged and counted.
+APPLIED_EVENTS: Final = frozenset({"workflow_job", "installation", "installation_repositories"})
+PING: Final = "ping"
+
+SIGNATURE: Final = b"x-hub-signature-256"
+EVENT: Final = b"x-github-event"
+GUID: Final = b"x-github-delivery"
+TARGET: Final = b"x-github-hook-installation-target-id"
+CONTENT_TYPE: Final = b"content-type"
+
+JSON_TYPE: Final = "application/json"
+FORM_TYPE: Final = "application/x-www-form-urlencoded"
+
+# GitHub's GUIDs are UUIDs of 36 characters; the column that keeps them takes 64.
+GUID_PATTERN: Final = r"^[0-9A-Za-z-]{1,64}$"
+EVENT_PATTERN: Final = r"^[a-z][a-z_]{0,63}$"
+SIGNATURE_PATTERN: Final = r"^sha256=[0-9a-f]{64}$"
+
+_GUID = re.compile(GUID_PATTERN.encode().replace(b"$", rb"\Z"))
+_EVENT = re.compile(EVENT_PATTERN.encode().replace(b"$", rb"\Z"))
+_SIGNATURE = re.compile(SIGNATURE_PATTERN.encode().replace(b"$", rb"\Z"))
+
+_FORM_FIELD: Final = b"payload="
+
+
+class NotOurs(Exception):
+    """Not signed with any secret that is valid now. Says what was missing, never what was sent."""
+
+
+class Malformed(Exception):
+    """Signed, and yet not a webhook: one sentence for whoever reads GitHub's list of deliveries."""
+
+
+class WrongContentType(Malformed):
+    """A webhook in an encoding GitHub does not offer."""
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """What every event has around its own part. Decoding it also proves that the body is JSON."""
+
+    action: Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,64}$")] | None = None
+    installation: InstallationReference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """A signed request, read. `payload` is its JSON, whatever encoding it came in."""
+
+    guid: str
+    event: str
+    action: str | None
+    installation: int | None
+    payload: bytes
+
+
+class Signatures:
+    """The secrets of all Apps. Several are valid for one App while they are being changed."""
+
+    def __init__(self, apps: Iterable[GitHubApp]) -> None:
+        secrets: list[tuple[AppKey, bytes]] = []
+        hosts: dict[bytes, Host] = {}
+        for app in apps:
+            for wrapped in app.webhook_secrets:
+                secret = wrapped.get_secret_value().encode()
+                if hosts.setdefault(secret, app.host) != app.host:
+                    raise ValueError(
+                        f"Apps on {hosts[secret]} and on {app.host} have the same webhook secret, so "
+                        "either host could speak for the other: give each its own."
+                    )
+                secrets.append((app.key, secret))
+        self._secrets = tuple(secrets)
+        # A header may say which secrets are the likely ones, to be tried first.
+        self._likely = {
+            str(app).encode(): tuple(sorted(secrets, key=lambda one: one[0].app != app))
+            for app in {key.app for key, _ in secrets}
+        }
+
+    def signer(self, headers: Mapping[bytes, bytes], body: bytes) -> AppKey:
+        """The App whose secret signed the body; `NotOurs` if there is none."""
+        given = headers.get(SIGNATURE)
+        if given is None:
+            raise NotOurs("The request has no X-Hub-Signature-256.")
+        if not _SIGNATURE.match(given):
+            raise NotOurs("The request's X-Hub-Signature-256 is not sha256= and 64 digits.")
+        signature = bytes.fromhex(given[7:].decode())
+        target = headers.get(TARGET)
+        likely = self._secrets if target is None else self._likely.get(target, self._secrets)
+        for app, secret in likely:
+            if hmac.compare_digest(hmac.digest(secret, body, "sha256"), signature):
+                return app
+        raise NotOurs("The request is signed with none of the webhook secrets that are valid now.")
+
+
+def read_webhook(headers: Mapping[bytes, bytes], body: bytes) -> Webhook:
+    """The webhook in a request whose signature is good."""
+    event, guid = headers.get(EVENT), headers.get(GUID)
+    if event is None or not _EVENT.match(event):
+        raise Malformed("X-GitHub-Event is missing or is no event's name.")
+    if guid is None or not _GUID.match(guid):
+        raise Malformed("X-GitHub-Delivery is missing or is no delivery's GUID.")
+    payload = _payload(headers, body)
+    try:
+        # The decoder skips what it does not need, and reads no text in there.
+        payload.decode()
+        envelope = decode_payload(payload, Envelope)
+    except UnicodeDecodeError as error:
+        raise Malformed(f"The payload is not UTF-8 (from byte {error.start} on).") from None
+    except PayloadError as error:
+        raise Malformed(f"The payload is not an event's JSON: {error}.") from None
+    return Webhook(
+        guid=guid.decode(),
+        event=event.decode(),
+        action=envelope.action,
+        installation=envelope.installation.id if envelope.installation else None,
+        payload=payload,
+    )
+
+
+def _payload(headers: Mapping[bytes, bytes], body: bytes) -> bytes:
+    kind = headers.get(CONTENT_TYPE, b"").partition(b";")[0].strip().lower().decode("latin-1")
+    if kind == JSON_TYPE:
+        return body
+    if kind != FORM_TYPE:
+        raise WrongContentType(f"Webhooks come as {JSON_TYPE} or {FORM_TYPE}.")
+    for field in body.split(b"&"):
+        if field.startswith(_FORM_FIELD):
+            return unquote_to_bytes(field[len(_FORM_FIELD) :].replace(b"+", b" "))
+    raise Malformed("The form has no field named payload.")
