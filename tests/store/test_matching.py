@@ -97,8 +97,8 @@ async def test_a_limit_lowered_below_use_stops_claims_and_ends_nothing(world: Wo
     assert [tuple(row) for row in states] == [("idle", 1), ("claimed", 3)]
 
 
-async def test_claims_never_outrun_the_mint_budget(database: Database) -> None:
-    world = await World(database).begin(mints=MintBudget(per_minute=5, per_hour=100))
+async def test_claims_never_outrun_the_minute(database: Database) -> None:
+    world = await World(database).begin(mints=MintBudget(per_minute=5, per_hour=None))
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
     pods = await world.idle_pods(pool, 20)
@@ -106,10 +106,28 @@ async def test_claims_never_outrun_the_mint_budget(database: Database) -> None:
 
     first = await world.store.match(pods)
     left = [pod for pod in pods if pod.id not in {claim.runner for claim in first.claims}]
-    world.clock.advance(12)  # one fifth of a minute: one token of five
+    world.clock.advance(59)
     second = await world.store.match(left)
+    world.clock.advance(1)
+    third = await world.store.match(left)
 
-    assert (len(first.claims), len(second.claims)) == (5, 1)
+    assert [len(match.claims) for match in (first, second, third)] == [5, 0, 5]
+    assert second.withheld == {key: Withheld.MINT_BUDGET}
+
+
+async def test_claims_never_outrun_the_hour(database: Database) -> None:
+    """Whatever is asked for, any hour's claims stay within the hour's quota."""
+    world = await World(database).begin(mints=MintBudget(per_minute=None, per_hour=20))
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 40)
+    await world.queue(account, key, 40)
+    claimed: set[object] = set()
+    for _ in range(60):
+        match = await world.store.match([pod for pod in pods if pod.id not in claimed])
+        claimed |= {claim.runner for claim in match.claims}
+        world.clock.advance(60)
+    assert 18 <= len(claimed) <= 20
 
 
 @pytest.mark.parametrize("what", ["account", "pool", "installation", "back-off"])
@@ -148,7 +166,7 @@ async def test_a_pod_that_is_no_longer_idle_is_left_out_and_nothing_is_spent(wor
     key = await world.key(account, pool)
     pods = await world.idle_pods(pool, 2)
     await world.queue(account, key, 2)
-    before = await world.rows("SELECT sum(tokens) FROM budgets")
+    before = await world.rows("SELECT count(*) FROM mints")
     await world.store.fence_runner(
         pods[0].id, generation=0, state=RunnerState.IDLE, why="drained meanwhile"
     )
@@ -156,5 +174,5 @@ async def test_a_pod_that_is_no_longer_idle_is_left_out_and_nothing_is_spent(wor
     match = await world.store.match(pods)
 
     assert [claim.runner for claim in match.claims] == [pods[1].id]
-    after = await world.rows("SELECT sum(tokens) FROM budgets")
-    assert before[0][0] - after[0][0] == 2  # one of each bucket, for one claim
+    after = await world.rows("SELECT count(*) FROM mints")
+    assert after[0][0] - before[0][0] == 1

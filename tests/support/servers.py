@@ -29,7 +29,9 @@ class TcpServer:
     server: EmbeddedPostgres
     port: int
 
-    def url(self, *, password: str = PASSWORD_IN_URL, database: str = "paddock", query: str = "") -> str:
+    def url(
+        self, query: str = "", *, password: str = PASSWORD_IN_URL, database: str = "paddock"
+    ) -> str:
         return f"postgresql://alice:{password}@localhost:{self.port}/{database}{query}"
 
 

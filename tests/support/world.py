@@ -29,7 +29,7 @@ from paddock.store.database import Database
 from paddock.store.store import PgStore
 from support.time import ManualClock, SeededIds
 
-PLENTY = MintBudget(per_minute=1_000_000, per_hour=1_000_000)
+PLENTY = MintBudget(per_minute=None, per_hour=None)
 
 
 class World:

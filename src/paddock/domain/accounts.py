@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
+from paddock.domain.budgets import TokenBucket
 from paddock.domain.ids import AppId, HostId
 
 
@@ -24,8 +26,20 @@ class InstallationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MintBudget:
-    """Requests an App may make per minute and per hour for JITs: GitHub's secondary limit (900
-    points a minute, 5 a write) and the bucket `generate-jitconfig` has for itself."""
+    """How many JITs an App may mint: GitHub's secondary limit (900 points a minute, 5 a write) and
+    the hourly quota `generate-jitconfig` has for itself. `None` is no limit: Enterprise hosts have
+    none unless their administrator sets one.
 
-    per_minute: int = 180
-    per_hour: int = 10_000
+    The last minute is counted exactly, so that a burst may use all of it. The hour is a bucket of
+    one burst that refills so slowly that burst and refill together stay within any hour's quota:
+    about 163 mints a minute, for as long as one likes.
+    """
+
+    per_minute: int | None = 180
+    per_hour: int | None = 10_000
+
+    def hourly(self, now: datetime) -> TokenBucket | None:
+        if self.per_hour is None:
+            return None
+        burst = min(200, max(1, self.per_hour // 10))
+        return TokenBucket.full(capacity=burst, per_s=(self.per_hour - burst) / 3600, now=now)

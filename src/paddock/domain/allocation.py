@@ -87,10 +87,11 @@ class PoolTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supplies:
-    """What there is to give: Pods that ask for work, by pool, and mints each App may still make."""
+    """What there is to give: Pods that ask for work, by pool, and mints each App may still make
+    (`None`: as many as it likes)."""
 
     pods: Mapping[PoolId, Sequence[RunnerId]]
-    mints: Mapping[AppId, int]
+    mints: Mapping[AppId, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ class _Ledger:
     accounts: dict[AccountId, Resources] = field(init=False)
     repositories: dict[RepositoryId, Resources] = field(init=False)
     places: dict[PoolId, int | None] = field(init=False)
-    mints: dict[AppId, int] = field(init=False)
+    mints: dict[AppId, int | None] = field(init=False)
     given: dict[PoolId, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -229,7 +230,8 @@ class _Ledger:
             return Withheld.POOL_MAXIMUM
         if not self.pods_left(demand.pool):
             return Withheld.NO_POD
-        if self.mints.get(terms.app, 0) <= 0:
+        mints = self.mints.get(terms.app, 0)
+        if mints is not None and mints <= 0:
             return Withheld.MINT_BUDGET
         return None
 
@@ -242,7 +244,10 @@ class _Ledger:
         places = self.places[demand.pool]
         if places is not None:
             self.places[demand.pool] = places - 1
-        self.mints[self.account_terms[demand.account].app] -= 1
+        app = self.account_terms[demand.account].app
+        mints = self.mints[app]
+        if mints is not None:
+            self.mints[app] = mints - 1
         runner = self.supplies.pods[demand.pool][self.given[demand.pool]]
         self.given[demand.pool] += 1
         hint = demand.unserved[queue.taken].id

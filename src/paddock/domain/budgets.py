@@ -8,7 +8,7 @@ keeps it (one process now, a row later) stores what `take` returns.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 
@@ -79,6 +79,13 @@ class TokenBucket:
     def empty_until(self, then: datetime) -> Self:
         """Nothing, and nothing coming back, until `then`: GitHub said stop."""
         return replace(self, tokens=0.0, as_of=max(self.as_of, then))
+
+    def told(self, remaining: float, resets_in_s: float | None) -> Self:
+        """What GitHub's answer says is left; with nothing left and a time, nothing until then."""
+        limited = self.limit_to(remaining)
+        if remaining > 0 or resets_in_s is None:
+            return limited
+        return limited.empty_until(self.as_of + timedelta(seconds=resets_in_s))
 
 
 class Bucket(StrEnum):

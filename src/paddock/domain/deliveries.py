@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NewType
 
-from paddock.domain.ids import HostId
+from paddock.domain.ids import AppId, HostId
 
 #: The order of arrival.
 DeliveryNumber = NewType("DeliveryNumber", int)
@@ -25,6 +25,8 @@ class NewDelivery:
     """A delivery whose signature is good. `guid` is GitHub's: the same for every attempt."""
 
     host: HostId
+    #: The App whose secret signed it.
+    app: AppId
     guid: str
     event: str
     action: str | None
@@ -36,6 +38,7 @@ class NewDelivery:
 class Delivery:
     number: DeliveryNumber
     host: HostId
+    app: AppId
     guid: str
     event: str
     action: str | None

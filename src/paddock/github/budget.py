@@ -8,7 +8,6 @@ is longer than the one the budget would have taken.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Final, Protocol
 
 from paddock.domain.budgets import BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
@@ -64,10 +63,7 @@ class MemoryBudget:
     async def observe(
         self, key: BudgetKey, *, remaining: int, resets_in_s: float | None = None
     ) -> None:
-        bucket = self._bucket(key).limit_to(remaining)
-        if remaining <= 0 and resets_in_s is not None:
-            bucket = bucket.empty_until(self._clock.now() + timedelta(seconds=resets_in_s))
-        self._buckets[key] = bucket
+        self._buckets[key] = self._bucket(key).told(remaining, resets_in_s)
 
     def _bucket(self, key: BudgetKey) -> TokenBucket:
         now = self._clock.now()

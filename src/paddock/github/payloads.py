@@ -8,14 +8,14 @@ batch it would fail the rows beside it (I13).
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Final
 
 import msgspec
 
 #: GitHub counts upwards from 1 and PostgreSQL keeps 63 bits. 0 is GitHub's other word for "none".
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 #: PostgreSQL keeps any text but one with a NUL in it.
-Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
+Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -88,20 +88,5 @@ class InstallationEvent(msgspec.Struct, frozen=True, kw_only=True):
     installation: Installation
 
 
-class PayloadError(ValueError):
-    """A payload that is not what its event promises. Names the place and the type that was expected
-    there, never the value."""
-
-
-T = TypeVar("T")
-
-
-def decode_payload(payload: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(payload, type=kind)
-    except msgspec.DecodeError as error:
-        raise PayloadError(str(error)) from None
-    except UnicodeDecodeError as error:
-        raise PayloadError(f"not UTF-8 ({error.reason} at byte {error.start} of a text)") from None
-    except RecursionError:
-        raise PayloadError("nested too deeply") from None
+#: What decoding raises. Each names the place and what was expected there, never the value.
+PayloadError: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -6,8 +6,11 @@ old limit and written under a new one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from paddock.domain.accounts import InstallationFacts, MintBudget
 from paddock.domain.ids import AccountId, AppId, HostId, RepositoryId
+from paddock.domain.jobs import RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.store.base import Part
 from paddock.store.database import Connection
@@ -26,13 +29,15 @@ class Accounts(Part):
     ) -> AppId:
         now = self._clock.now()
         async with self._database.transaction() as connection:
-            app = AppId(await connection.fetchval(_SQL["app"], host, github_id, slug))
-            for bucket, size, seconds in (
-                ("mint_minute", mints.per_minute, 60),
-                ("mint_hour", mints.per_hour, 3600),
-            ):
+            app = AppId(
+                await connection.fetchval(_SQL["app"], host, github_id, slug, mints.per_minute)
+            )
+            hour = mints.hourly(now)
+            if hour is None:
+                await connection.execute(_SQL["no_mint_budget"], app)
+            else:
                 await connection.execute(
-                    _SQL["budget"], app, bucket, float(size), size / seconds, now
+                    _SQL["mint_budget"], app, hour.capacity, hour.refill_per_s, now
                 )
         return app
 
@@ -71,6 +76,30 @@ class Accounts(Part):
                 now,
             )
         return account
+
+    async def remove_installation(self, host: HostId, installation: int) -> None:
+        async with self._matching() as connection:
+            await connection.execute(
+                _SQL["remove_installation"], host, installation, self._clock.now()
+            )
+
+    async def active_installations(self, app: AppId) -> list[int]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["active_installations"], app)
+        return [row["github_id"] for row in rows]
+
+    async def record_repositories(
+        self, host: HostId, account: AccountId, repositories: Sequence[RepositoryFacts]
+    ) -> None:
+        """The complete list of what the account's installation may use."""
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["repositories"],
+                host,
+                account,
+                [repository.github_id for repository in repositories],
+                [repository.full_name for repository in repositories],
+            )
 
     async def record_repository(
         self,

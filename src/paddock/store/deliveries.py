@@ -33,6 +33,7 @@ class Deliveries(Jobs):
             rows = await connection.fetch(
                 _SQL["store"],
                 [delivery.host for delivery in deliveries],
+                [delivery.app for delivery in deliveries],
                 [delivery.guid for delivery in deliveries],
                 [delivery.event for delivery in deliveries],
                 [delivery.action for delivery in deliveries],
@@ -125,6 +126,7 @@ def _delivery_of(row: asyncpg.Record) -> Delivery:
     return Delivery(
         number=DeliveryNumber(row["id"]),
         host=HostId(row["host_id"]),
+        app=AppId(row["app_id"]),
         guid=row["guid"],
         event=row["event"],
         action=row["action"],

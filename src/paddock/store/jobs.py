@@ -36,7 +36,7 @@ class Jobs(Part):
         self, connection: Connection, reports: Sequence[JobReport], why: str
     ) -> list[Unplaced]:
         now = self._clock.now()
-        places = await _place(connection, reports, now)
+        places = await place(connection, reports, now)
         columns = _columns(reports, places)
         await connection.execute(_SQL["merge"], *columns, now, self.actor, why)
         return await self._move_executors(connection, reports)
@@ -117,7 +117,7 @@ def merge_reports(reports: Iterable[JobReport]) -> list[JobReport]:
     return [merged[identity] for identity in sorted(merged)]
 
 
-async def _place(
+async def place(
     connection: Connection, reports: Sequence[JobReport], now: datetime
 ) -> Sequence[asyncpg.Record]:
     """Our own ids for each job's repository and key, made where they are new."""

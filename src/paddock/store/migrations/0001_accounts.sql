@@ -13,6 +13,8 @@ CREATE TABLE apps (
     host_id    smallint NOT NULL REFERENCES hosts,
     github_id  bigint NOT NULL,
     slug       text,
+    -- How many JITs it may mint within any sixty seconds; NULL is "no limit" (an Enterprise host).
+    mints_per_minute  integer CHECK (mints_per_minute >= 0),
     UNIQUE (host_id, github_id)
 );
 COMMENT ON TABLE apps IS 'GitHub Apps. Their keys and secrets are settings and never stored here.';

@@ -8,6 +8,7 @@ CREATE TABLE deliveries (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     guid        text NOT NULL CHECK (length(guid) BETWEEN 1 AND 64),
     host_id     smallint NOT NULL REFERENCES hosts,
+    app_id      integer NOT NULL REFERENCES apps,
     event       text NOT NULL,
     action      text,
     installation_id  bigint,
@@ -52,15 +53,23 @@ CREATE TABLE backoffs (
 
 CREATE TABLE budgets (
     app_id    integer NOT NULL REFERENCES apps ON DELETE CASCADE,
+    -- Whose bucket and what for: "mint", "points/delete a runner", "rest/4711".
     bucket    text NOT NULL,
-    capacity  double precision NOT NULL CHECK (capacity >= 0),
-    refill_per_s  double precision NOT NULL CHECK (refill_per_s >= 0),
+    capacity  double precision NOT NULL CHECK (capacity > 0),
+    refill_per_s  double precision NOT NULL CHECK (refill_per_s > 0),
     tokens    double precision NOT NULL,
+    -- In the future: nothing comes back until then.
     as_of     timestamptz NOT NULL,
     PRIMARY KEY (app_id, bucket),
     CHECK (tokens <= capacity)
 );
-COMMENT ON TABLE budgets IS 'Token buckets shared by all replicas. What a row holds at a time is min(capacity, tokens + refill * (time - as_of)).';
+COMMENT ON TABLE budgets IS 'Token buckets shared by all replicas (paddock.domain.budgets).';
+
+-- What a bucket holds at a time.
+CREATE FUNCTION tokens_at(budget budgets, at timestamptz) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
+    SELECT least(budget.capacity,
+                 budget.tokens + budget.refill_per_s * greatest(0, extract(epoch FROM at - budget.as_of)::float8))
+$$;
 
 CREATE TABLE hook_cursors (
     app_id        integer PRIMARY KEY REFERENCES apps ON DELETE CASCADE,

@@ -8,16 +8,21 @@ RETURNING id
 
 -- name: app
 -- The id of an App, made on first sight.
-INSERT INTO apps (host_id, github_id, slug) VALUES ($1, $2, $3)
-ON CONFLICT (host_id, github_id) DO UPDATE SET slug = coalesce(excluded.slug, apps.slug)
+INSERT INTO apps (host_id, github_id, slug, mints_per_minute) VALUES ($1, $2, $3, $4)
+ON CONFLICT (host_id, github_id) DO UPDATE
+   SET slug = coalesce(excluded.slug, apps.slug), mints_per_minute = excluded.mints_per_minute
 RETURNING id
 
--- name: budget
--- An App's bucket, full when new; a changed size keeps what has been spent.
-INSERT INTO budgets (app_id, bucket, capacity, refill_per_s, tokens, as_of) VALUES ($1, $2, $3, $4, $3, $5)
+-- name: mint_budget
+-- An App's bucket for mints, full when new; a changed size keeps what has been spent.
+INSERT INTO budgets (app_id, bucket, capacity, refill_per_s, tokens, as_of) VALUES ($1, 'mint', $2, $3, $2, $4)
 ON CONFLICT (app_id, bucket) DO UPDATE
    SET capacity = excluded.capacity, refill_per_s = excluded.refill_per_s,
        tokens = least(budgets.tokens, excluded.capacity)
+
+-- name: no_mint_budget
+-- An App whose host does not limit mints by the hour.
+DELETE FROM budgets WHERE app_id = $1 AND bucket = 'mint'
 
 -- name: account
 -- The account behind an installation. Its limits and weight ($6..$9) are defaults: they apply when it is
@@ -40,6 +45,28 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (host_id, github_id) DO UPDATE
    SET state = excluded.state, all_repositories = excluded.all_repositories, read_at = excluded.read_at,
        account_id = excluded.account_id
+
+-- name: remove_installation
+-- GitHub does not know it any more.
+UPDATE installations SET state = 'removed', read_at = $3
+ WHERE host_id = $1 AND github_id = $2 AND state <> 'removed'
+
+-- name: active_installations[]
+-- Those of an App that were there when they were last read.
+SELECT github_id FROM installations WHERE app_id = $1 AND state <> 'removed' ORDER BY github_id
+
+-- name: repositories
+-- All repositories an installation may use, as listed; the account's others are out of its reach.
+WITH listed AS (
+    INSERT INTO repositories AS r (host_id, github_id, account_id, full_name)
+    SELECT $1, t.github_id, $2, t.full_name
+      FROM unnest($3::bigint[], $4::text[]) AS t (github_id, full_name)
+     ORDER BY t.github_id
+    ON CONFLICT (host_id, github_id) DO UPDATE
+       SET account_id = excluded.account_id, full_name = excluded.full_name, accessible = true
+)
+UPDATE repositories SET accessible = false
+ WHERE account_id = $2 AND accessible AND github_id <> ALL ($3)
 
 -- name: repository
 -- A repository, under the name it has now.

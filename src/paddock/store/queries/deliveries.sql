@@ -4,10 +4,10 @@
 -- Durably, before the answer (I1). Deliveries that arrived together share the commit. Returns the new ones;
 -- a GUID that is known, from whichever attempt, is not (I6).
 WITH stored AS (
-    INSERT INTO deliveries (host_id, guid, event, action, installation_id, payload, received_at, not_before)
-    SELECT n.host_id, n.guid, n.event, n.action, n.installation_id, n.payload, $7, $7
-      FROM unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[]) WITH ORDINALITY
-           AS n (host_id, guid, event, action, installation_id, payload, position)
+    INSERT INTO deliveries (host_id, app_id, guid, event, action, installation_id, payload, received_at, not_before)
+    SELECT n.host_id, n.app_id, n.guid, n.event, n.action, n.installation_id, n.payload, $8, $8
+      FROM unnest($1::smallint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bytea[])
+           WITH ORDINALITY AS n (host_id, app_id, guid, event, action, installation_id, payload, position)
      ORDER BY n.position
     ON CONFLICT (host_id, guid) DO NOTHING
     RETURNING id, host_id, guid
@@ -16,7 +16,7 @@ SELECT host_id, guid FROM stored ORDER BY id
 
 -- name: pending[]
 -- The oldest that wait and may be looked at ($1). Those that were put off do not stand in the way (I13).
-SELECT id, host_id, guid, event, action, installation_id, received_at, attempts, payload
+SELECT id, host_id, app_id, guid, event, action, installation_id, received_at, attempts, payload
   FROM deliveries
  WHERE state = 'pending' AND not_before <= $1
  ORDER BY not_before, id

@@ -59,12 +59,14 @@ SELECT k.id AS key_id, k.account_id, k.pool_id, k.repository_id,
 SELECT id, vcpu_milli, memory_mib, max_runners FROM pools WHERE id = ANY ($1) ORDER BY id
 
 -- name: mint_tokens[]
--- How many mints each App may make at $1: the least of its mint buckets.
-SELECT app_id, floor(min(least(capacity, tokens + refill_per_s * extract(epoch FROM $1 - as_of))))::int AS mints
-  FROM budgets
- WHERE bucket LIKE 'mint%'
- GROUP BY app_id
- ORDER BY app_id
+-- How many mints each App may make at $1: what its hour and its last sixty seconds leave; NULL is no limit.
+SELECT a.id AS app_id,
+       least(floor(tokens_at(b, $1))::int,
+             a.mints_per_minute - (SELECT count(*) FROM mints m
+                                    WHERE a.mints_per_minute IS NOT NULL AND m.app_id = a.id
+                                      AND m.chosen_at > $1 - interval '60 seconds')::int) AS mints
+  FROM apps a LEFT JOIN budgets b ON b.app_id = a.id AND b.bucket = 'mint'
+ ORDER BY a.id
 
 -- name: claim[]
 -- Write all claims of a batch: the rows, the names, the tokens. A Pod that is no longer idle in the
@@ -96,9 +98,8 @@ WITH wanted AS (
     SELECT name, id, generation, key_id, app_id, $6 FROM served
 ), spent AS (
     UPDATE budgets b
-       SET tokens = least(b.capacity, b.tokens + b.refill_per_s * extract(epoch FROM $6 - b.as_of)) - s.mints,
-           as_of = $6
+       SET tokens = tokens_at(b, $6) - s.mints, as_of = greatest(b.as_of, $6)
       FROM (SELECT app_id, count(*) AS mints FROM served GROUP BY app_id) s
-     WHERE b.app_id = s.app_id AND b.bucket LIKE 'mint%'
+     WHERE b.app_id = s.app_id AND b.bucket = 'mint'
 )
 SELECT s.*, p.labels FROM served s JOIN pools p ON p.id = s.pool_id ORDER BY s.id

@@ -72,10 +72,9 @@ WITH taken AS (
     RETURNING app_id
 ), spent AS (
     UPDATE budgets b
-       SET tokens = least(b.capacity, b.tokens + b.refill_per_s * extract(epoch FROM $3 - b.as_of)) - 1,
-           as_of = $3
+       SET tokens = tokens_at(b, $3) - 1, as_of = greatest(b.as_of, $3)
       FROM named n
-     WHERE b.app_id = n.app_id AND b.bucket LIKE 'mint%'
+     WHERE b.app_id = n.app_id AND b.bucket = 'mint'
 )
 SELECT * FROM taken
 

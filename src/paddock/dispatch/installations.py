@@ -1,0 +1,171 @@
+"""Accounts come from the installations themselves.
+
+Events about installations can be replayed and reordered, so none is believed: it only makes us read
+the installation at GitHub, and what is read is written. All are read at the start, and again every
+hour for renames and whatever an event failed to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import structlog
+
+from paddock.domain.accounts import InstallationFacts, MintBudget
+from paddock.domain.github import (
+    Absent,
+    AccountType,
+    AppKey,
+    InstallationId,
+    InstallationKey,
+    InstallationRecord,
+)
+from paddock.domain.github_errors import GitHubError
+from paddock.domain.ids import AccountId, AppId, HostId
+from paddock.domain.jobs import RepositoryFacts
+from paddock.domain.limits import UNLIMITED, Limits
+from paddock.ports import Clock, GitHub
+from paddock.store.store import PgStore
+
+_log = structlog.get_logger()
+
+#: A rename or a removal that no event told of shows within this.
+_EVERY: Final = 3600.0
+#: After a failed round: GitHub or the database was away.
+_AGAIN: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredApp:
+    """An App with the ids it has in our own tables."""
+
+    key: AppKey
+    host: HostId
+    app: AppId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAccount:
+    """What an account gets when it is first seen; afterwards it is the operator's."""
+
+    limits: Limits = field(default=UNLIMITED)
+    weight: int = 1
+
+
+async def register_apps(
+    store: PgStore, apps: Mapping[AppKey, tuple[str, MintBudget]]
+) -> list[RegisteredApp]:
+    """Give every App its row. `apps` maps each to its host's API address and its mint budget."""
+    registered = []
+    for key, (api_url, mints) in apps.items():
+        host = await store.ensure_host(key.host, api_url=api_url)
+        app = await store.ensure_app(host, key.app, mints=mints)
+        registered.append(RegisteredApp(key=key, host=host, app=app))
+    return registered
+
+
+class Installations:
+    def __init__(
+        self,
+        *,
+        store: PgStore,
+        github: GitHub,
+        clock: Clock,
+        apps: list[RegisteredApp],
+        new_account: NewAccount,
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._clock = clock
+        self._apps = {app.app: app for app in apps}
+        self._new_account = new_account
+
+    async def run(self) -> None:
+        while True:
+            complete = await self.read_all()
+            await self._clock.sleep(_EVERY if complete else _AGAIN)
+
+    async def read_all(self) -> bool:
+        """Every installation of every App. Whether all could be read; one App's trouble is not
+        another's."""
+        complete = True
+        for app in self._apps.values():
+            try:
+                await self._read_app(app)
+            except GitHubError as error:
+                complete = False
+                _log.warning(
+                    "installations could not be read",
+                    app=str(app.key),
+                    error=error.failure.sentence,
+                )
+        return complete
+
+    async def read(self, app: AppId, installation: int) -> bool:
+        """Read one installation and write what it is. False if GitHub does not know it (any more);
+        raises `GitHubError` when nothing could be learnt."""
+        registered = self._apps[app]
+        found = await self._github.get_installation(registered.key, InstallationId(installation))
+        if isinstance(found, Absent):
+            await self._store.remove_installation(registered.host, installation)
+            return False
+        await self._write(registered, found)
+        return True
+
+    async def _read_app(self, app: RegisteredApp) -> None:
+        found = await self._github.list_installations(app.key)
+        for record in found:
+            await self._write(app, record)
+        listed = {record.id for record in found}
+        for known in await self._store.active_installations(app.app):
+            # Not being listed proves nothing by itself (I29); being asked for by id does.
+            if known not in listed:
+                await self.read(app.app, known)
+
+    async def _write(self, app: RegisteredApp, record: InstallationRecord) -> None:
+        kind = _kind(record)
+        if kind is None:
+            _log.info("an enterprise's installation has no runners", installation=record.id)
+            return
+        account = await self._store.record_installation(
+            InstallationFacts(
+                host=app.host,
+                app=app.app,
+                id=record.id,
+                account_id=record.account_id,
+                login=record.account_login,
+                kind=kind,
+                state="active" if record.suspended_at is None else "suspended",
+                all_repositories=record.all_repositories,
+            ),
+            limits=self._new_account.limits,
+            weight=self._new_account.weight,
+        )
+        if record.suspended_at is None and not record.all_repositories:
+            await self._read_repositories(app, record, account)
+
+    async def _read_repositories(
+        self, app: RegisteredApp, record: InstallationRecord, account: AccountId
+    ) -> None:
+        """A chosen few: those taken away are marked, so that `why` can say so."""
+        who = InstallationKey(
+            host=app.key.host, app=app.key.app, installation=InstallationId(record.id)
+        )
+        repositories = await self._github.list_repositories(who)
+        await self._store.record_repositories(
+            app.host,
+            account,
+            [RepositoryFacts(github_id=each.id, full_name=each.full_name) for each in repositories],
+        )
+
+
+def _kind(record: InstallationRecord) -> Literal["organization", "user"] | None:
+    match record.account_type:
+        case AccountType.ORGANISATION:
+            return "organization"
+        case AccountType.USER:
+            return "user"
+        case _:
+            return None

@@ -1,0 +1,57 @@
+"""What an incoming job means for us: whose it is, which pool serves it, or why nothing is done.
+
+Every reason for passing a job over has its own name and is counted by it (I11): an outage must not
+look like a typo in `runs-on`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paddock.domain.ids import AccountId, HostId, PoolId
+from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
+from paddock.domain.labels import LabelSet, Resolved, resolve
+from paddock.domain.names import PoolName
+
+
+class Passed(StrEnum):
+    """Why a delivery was understood and changed nothing."""
+
+    NO_INSTALLATION = "no installation"  # a repository's or organisation's own webhook
+    INSTALLATION_REMOVED = "installation removed"
+    NOT_OURS = "not ours"  # labels of nobody's pool: `ubuntu-latest` is nobody's fault
+    UNKNOWN_ACTION = "unknown action"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPool:
+    id: PoolId
+    labels: LabelSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What incoming jobs are judged by. The tenant is found by installation, never by name (I4);
+    an installation that is not in here has to be read first."""
+
+    accounts: Mapping[tuple[HostId, int], AccountId]
+    pools: Mapping[PoolName, KnownPool]
+
+
+def judge(
+    facts: JobFacts, repository: RepositoryFacts, account: AccountId, around: Surroundings
+) -> tuple[JobReport, bool]:
+    """The report of a job, and whether it could be ours. One that could not is only stored if one
+    of our runners executes it: foreign jobs do land on them."""
+    labels = {name: pool.labels for name, pool in around.pools.items()}
+    resolution = resolve(LabelSet.of(facts.labels), labels)
+    if isinstance(resolution, Resolved):
+        served: PoolId | Refusal = around.pools[resolution.pool].id
+        could_be_ours = True
+    else:
+        served = Refusal(reason=resolution.reason, detail=resolution.why)
+        could_be_ours = resolution.could_be_ours
+    report = JobReport(facts=facts, account=account, repository=repository, served=served)
+    return report, could_be_ours

@@ -1,0 +1,108 @@
+"""The budget towards GitHub, in rows: what one replica spends, no other has.
+
+The arithmetic is `paddock.domain.budgets`; here is only where a bucket is kept. Spending is not
+worth a disk flush: a crash of the database may forget the last tokens taken, and GitHub's own
+headers correct that with the next answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
+from paddock.domain.github import AppKey, Operation
+from paddock.domain.ids import AppId
+from paddock.ports import Clock
+from paddock.store.database import Database, retrying
+from paddock.store.sql import queries
+
+_SQL = queries("budgets")
+
+#: Longer than this and the caller is better off with other work (I17).
+LONGEST_WAIT_S: Final = 5.0
+
+_UNFLUSHED: Final = "SET LOCAL synchronous_commit = off"
+
+
+class PgBudget:
+    """The `Budget` of the GitHub client.
+
+    A claim's mint is paid for by the matcher, in the transaction that writes the claim; it is not
+    counted again here. What GitHub says about mints is written where the matcher looks.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        apps: Mapping[AppKey, tuple[AppId, BudgetLimits]],
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._apps = apps
+
+    async def take(self, key: BudgetKey, tokens: int) -> None:
+        if key.bucket is Bucket.MINT or key.operation is Operation.MINT:
+            return
+        deadline = self._clock.monotonic() + LONGEST_WAIT_S
+        while (wait := await self._try(key, tokens)) > 0:
+            if self._clock.monotonic() + wait > deadline:
+                raise BudgetSpent(key, wait)
+            # A wait shorter than the clock can tell would come round for ever.
+            await self._clock.sleep(max(wait, 0.001))
+
+    async def observe(
+        self, key: BudgetKey, *, remaining: int, resets_in_s: float | None = None
+    ) -> None:
+        await self._change(key, lambda bucket: bucket.told(remaining, resets_in_s))
+
+    async def _try(self, key: BudgetKey, tokens: int) -> float:
+        """Take them, or say in how many seconds they could be there."""
+        wait = 0.0
+
+        def take(bucket: TokenBucket) -> TokenBucket:
+            nonlocal wait
+            taken = bucket.take(tokens)
+            wait = 0.0 if taken else bucket.wait_s(tokens, self._clock.now())
+            return taken or bucket
+
+        await self._change(key, take)
+        return wait
+
+    @retrying
+    async def _change(self, key: BudgetKey, change: Callable[[TokenBucket], TokenBucket]) -> None:
+        app, limits = self._apps[AppKey(host=key.host, app=key.app)]
+        name, now = _name(key), self._clock.now()
+        new = limits.bucket(key.bucket, now)
+        async with self._database.transaction() as connection:
+            await connection.execute(_UNFLUSHED)
+            row = await connection.fetchrow(_SQL["read"], app, name)
+            if row is None and key.bucket is Bucket.MINT:
+                return  # mints are not limited for this App
+            if row is None:
+                await connection.execute(
+                    _SQL["make"], app, name, new.capacity, new.refill_per_s, now
+                )
+                row = await connection.fetchrow(_SQL["read"], app, name)
+            # The matcher's claims may overdraw the mint bucket by a take-over or two.
+            kept = TokenBucket(**{**row, "tokens": max(0.0, row["tokens"])})
+            changed = change(kept.at(now))
+            await connection.execute(_SQL["write"], app, name, changed.tokens, changed.as_of)
+
+    async def quota_left(self, app: AppKey) -> float:
+        """The least share any hourly quota of the App still has, from 0 to 1."""
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["left"], self._apps[app][0], self._clock.now())
+        return min((row["tokens"] / row["capacity"] for row in rows), default=1.0)
+
+
+def _name(key: BudgetKey) -> str:
+    match key.bucket:
+        case Bucket.MINT:
+            return "mint"
+        case Bucket.POINTS:
+            return f"points/{key.operation}"
+        case Bucket.REST:
+            return f"rest/{key.installation or 'app'}"

@@ -1,0 +1,204 @@
+"""Transactions and sessions on PostgreSQL: paddock's own, or yours.
+
+A transaction either took effect, or did not, or nobody knows because the connection broke during its
+COMMIT. The three leave here as three different things, since only the second may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar
+
+import asyncpg
+import stamina
+
+from paddock.store.connect_errors import check_url, redacted
+from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown
+from paddock.store.pool import BROKEN, Connection, Pool, end, has_ended, is_lost
+
+__all__ = ["Connection", "Database", "retrying"]
+
+# It takes a round trip. Longer, and a query before it that was to be cancelled still runs: the
+# request to cancel came too early for the server, or too late.
+ROLLBACK_TIMEOUT = 5.0
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _say_nothing(_: str) -> None: ...
+
+
+class Database:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        *,
+        application_name: str = "paddock",
+        max_size: int = 10,
+        wait: float = 0.0,
+        say: Callable[[str], None] = _say_nothing,
+    ) -> Self:
+        """Connect, and be sure that the server can be used.
+
+        For `wait` seconds a server that is away or starting is tried again. An answer that would
+        stay the same (a wrong password, an unknown database) ends it at once.
+        """
+        check_url(url)
+        async for attempt in stamina.retry_context(
+            on=DatabaseUnavailable,
+            attempts=None if wait > 0 else 1,
+            timeout=wait if wait > 0 else None,
+            wait_initial=0.1,
+            wait_max=2.0,
+            wait_jitter=0.2,
+        ):
+            if attempt.num == 2:
+                say(f"waiting up to {wait:g} s for the database at {redacted(url)}")
+            with attempt:
+                return cls(
+                    await Pool.open(url, application_name=application_name, max_size=max_size)
+                )
+        raise AssertionError("the last attempt returns or raises")
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @property
+    def shown(self) -> str:
+        """The URL as it may be shown: without its password."""
+        return self._pool.shown
+
+    def transaction(self) -> Transaction:
+        """`async with database.transaction() as connection:` committed at the end of the block,
+        rolled back by any exception.
+
+        Settings in it are made with SET LOCAL, locks with pg_advisory_xact_lock: the session goes
+        back to the pool as it is, for a reset would cost as much as the COMMIT.
+        """
+        return Transaction(self._pool)
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        """A session of one's own, for LISTEN and for locks and settings that outlast a transaction.
+        All of them are undone at the end."""
+        connection = await self._pool.take()
+        try:
+            yield connection
+        except BaseException as error:
+            if (instead := self._pool.sentence_for(error, connection)) is not None:
+                raise instead from error
+            raise
+        finally:
+            await self._pool.give_back_clean(connection)
+
+
+class Transaction:
+    """Written out instead of `asynccontextmanager`: this is entered thousands of times a second."""
+
+    __slots__ = ("_connection", "_pool", "_transaction")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Connection:
+        if not await self._begin():
+            # The server was restarted while this session lay idle. Nothing was asked of it yet, so
+            # another will do; those beside it in the pool are no better.
+            await self._pool.distrust()
+            if not await self._begin():
+                raise self._pool.lost()
+        return self._connection
+
+    async def _begin(self) -> bool:
+        connection = await self._pool.take()
+        transaction = connection.transaction()
+        try:
+            await transaction.start()
+        except BaseException as error:
+            if lost := is_lost(error, connection):
+                end(connection)
+            await self._pool.give_back(connection)
+            if lost:
+                return False
+            raise
+        self._connection, self._transaction = connection, transaction
+        return True
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                await self._commit()
+            else:
+                await self._roll_back(error)
+        finally:
+            await self._pool.give_back(self._connection)
+
+    async def _commit(self) -> None:
+        try:
+            await self._transaction.commit()
+        except Exception as error:
+            if is_lost(error, self._connection):
+                end(self._connection)
+                raise OutcomeUnknown(
+                    f"The connection to {self._pool.shown} was lost during COMMIT: whether the "
+                    "transaction took effect is not known, so it was not repeated."
+                ) from error
+            if (instead := self._pool.sentence_for(error, self._connection)) is not None:
+                raise instead from error
+            raise
+
+    async def _roll_back(self, error: BaseException) -> None:
+        instead = self._pool.sentence_for(error, self._connection)
+        if not has_ended(self._connection):
+            try:
+                async with asyncio.timeout(ROLLBACK_TIMEOUT):
+                    await self._transaction.rollback()
+            except BROKEN:
+                end(self._connection)  # which rolls back as well
+        if instead is not None:
+            raise instead from error
+
+
+# The loser of a deadlock has waited a second, and the winner is through by then: nobody loses this
+# often without something being wrong.
+_ATTEMPTS = 5
+_LOST_CONFLICT = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    # A migration changed a table that a cached plan reads; asyncpg has dropped the plan.
+    asyncpg.InvalidCachedStatementError,
+)
+
+
+def retrying(method: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """For a method that is exactly one transaction: again, if PostgreSQL chose it as the loser of a
+    conflict. What may have been committed (`OutcomeUnknown`) is never repeated."""
+
+    @functools.wraps(method)
+    async def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await method(*args, **kwargs)
+            except _LOST_CONFLICT as error:
+                if attempt == _ATTEMPTS:
+                    raise Contended(
+                        f"The database made this transaction the loser of a conflict {attempt} "
+                        f"times in a row ({error.args[0]}): nothing of it was written."
+                    ) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    return repeated

@@ -1,0 +1,93 @@
+"""What incoming jobs are judged by, and what becomes of refused ones when pools change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from paddock.domain.ids import AccountId, HostId, JobId, PoolId
+from paddock.domain.intake import KnownPool, Surroundings
+from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
+from paddock.domain.labels import LabelSet
+from paddock.domain.names import PoolName
+from paddock.domain.states import JobState
+from paddock.store.jobs import Jobs, place
+from paddock.store.sql import queries
+
+_SQL = queries("intake")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedJob:
+    facts: JobFacts
+    account: AccountId
+    repository: RepositoryFacts
+
+
+class Intake(Jobs):
+    async def surroundings(self, installations: Iterable[tuple[HostId, int]]) -> Surroundings:
+        asked = sorted(set(installations))
+        async with self._database.transaction() as connection:
+            accounts = await connection.fetch(
+                _SQL["accounts"], [host for host, _ in asked], [number for _, number in asked]
+            )
+            pools = await connection.fetch(_SQL["pools"])
+        return Surroundings(
+            accounts={
+                (HostId(row["host_id"]), row["github_id"]): AccountId(row["account_id"])
+                for row in accounts
+            },
+            pools={
+                PoolName(row["name"]): KnownPool(
+                    id=PoolId(row["id"]), labels=LabelSet.of(row["labels"])
+                )
+                for row in pools
+            },
+        )
+
+    async def our_runners(
+        self, named: Sequence[tuple[AccountId, str]]
+    ) -> frozenset[tuple[AccountId, str]]:
+        """Which of these runner names are ours, each within its own tenant (I5)."""
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(
+                _SQL["ours"], [account for account, _ in named], [name for _, name in named]
+            )
+        return frozenset((AccountId(row["account_id"]), row["name"]) for row in rows)
+
+    async def refused_jobs(self, limit: int) -> list[RefusedJob]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["refused"], limit)
+        return [
+            RefusedJob(
+                facts=JobFacts(
+                    host=HostId(row["host_id"]),
+                    id=JobId(row["id"]),
+                    run_id=row["run_id"],
+                    run_attempt=row["run_attempt"],
+                    name=row["name"],
+                    workflow=row["workflow"],
+                    labels=tuple(row["labels"]),
+                    queued_at=row["queued_at"],
+                    state=JobState(row["state"]),
+                ),
+                account=AccountId(row["account_id"]),
+                repository=RepositoryFacts(github_id=row["github_id"], full_name=row["full_name"]),
+            )
+            for row in rows
+        ]
+
+    async def adopt_jobs(self, reports: Sequence[JobReport]) -> int:
+        """Refused jobs that a pool takes now. Returns how many became demand."""
+        served = [report for report in reports if not isinstance(report.served, Refusal)]
+        if not served:
+            return 0
+        async with self._database.transaction() as connection:
+            places = await place(connection, served, self._clock.now())
+            tag = await connection.execute(
+                _SQL["adopt"],
+                [report.facts.host for report in served],
+                [report.facts.id for report in served],
+                [row["key_id"] for row in places],
+            )
+        return int(tag.split()[-1])

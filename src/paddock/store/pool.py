@@ -1,0 +1,222 @@
+"""A pool of bounded sessions.
+
+Every session has time-outs: a replica that stalls while it holds a lock is thrown out by the server
+before those who wait for it give up (I72). Everything asyncpg raises about a connection leaves here
+as one of `paddock.store.errors`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Self
+
+import asyncpg
+
+from paddock.store.connect_errors import redacted, sentence_for
+from paddock.store.errors import Contended, DatabaseUnavailable, StoreError
+from paddock.store.server_checks import check_server
+
+# The matcher holds its lock for milliseconds. Whoever is silent for this long inside a transaction
+# has stalled (a paused VM, a dead network), and the server ends its session.
+IDLE_IN_TRANSACTION_TIMEOUT = 5
+# Longer than that, so that those who wait outlive the one who stalled, and get the lock.
+LOCK_TIMEOUT = 10
+# Nothing paddock asks takes a second, and retention works in batches. This only keeps a query gone
+# astray from holding its snapshot for ever.
+STATEMENT_TIMEOUT = 60
+# A machine that vanished sends no goodbye. Its sessions, and the advisory locks that make it leader,
+# end after 10 + 3 × 5 s instead of the kernel's two hours.
+KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 10, 5, 3
+
+CONNECT_TIMEOUT = 10.0  # a TLS handshake over a bad line takes two
+# All connections busy for this long means that something holds them; whoever asked paddock for
+# something has given up by then.
+ACQUIRE_TIMEOUT = 15.0
+CLOSE_TIMEOUT = 5.0  # how long closing waits for what is under way
+
+_SESSION = f"""
+SET lock_timeout = '{LOCK_TIMEOUT}s';
+SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_TIMEOUT}s';
+SET statement_timeout = '{STATEMENT_TIMEOUT}s';
+SET tcp_keepalives_idle = {KEEPALIVE_IDLE};
+SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL};
+SET tcp_keepalives_count = {KEEPALIVE_COUNT};
+SET timezone = 'UTC';
+SET jit = off;
+"""
+
+# asyncpg has no types of its own. What services get is a connection taken from the pool.
+Connection = Any
+
+
+# What asyncpg raises from a connection that is broken, or that it can make no sense of any more.
+BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+
+class Pool:
+    def __init__(self, sessions: Any, url: str) -> None:
+        self._sessions = sessions
+        self._url = url
+
+    @property
+    def shown(self) -> str:
+        """The URL as it may be shown."""
+        return redacted(self._url)
+
+    @classmethod
+    async def open(cls, url: str, *, application_name: str, max_size: int) -> Self:
+        try:
+            # Two at least: LISTEN beside a transaction, and the checks below.
+            sessions = asyncpg.create_pool(
+                url,
+                min_size=2,
+                max_size=max(max_size, 2),
+                timeout=CONNECT_TIMEOUT,
+                # Not in the startup packet, where a pooler, even in session mode, refuses them.
+                init=_begin_session,
+                reset=_leave_as_is,
+                server_settings={"application_name": application_name},
+            )
+            try:
+                await sessions
+                async with sessions.acquire() as one, sessions.acquire() as other:
+                    await check_server(one, other, shown=redacted(url))
+            except BaseException:
+                sessions.terminate()
+                raise
+        except Exception as error:
+            if (instead := sentence_for(error, url)) is not None:
+                raise instead from error
+            raise
+        return cls(sessions, url)
+
+    async def close(self) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await self._sessions.close()
+        except TimeoutError:
+            self._sessions.terminate()
+
+    async def take(self) -> Connection:
+        try:
+            return await self._sessions.acquire(timeout=ACQUIRE_TIMEOUT)
+        except TimeoutError as error:
+            raise DatabaseUnavailable(
+                f"No connection to {self.shown} was to be had within {ACQUIRE_TIMEOUT:g} s "
+                f"({self._sessions.get_size()} of {self._sessions.get_max_size()} are open): it is "
+                "overloaded, or does not answer."
+            ) from error
+        except asyncpg.InterfaceError as error:
+            raise DatabaseUnavailable(f"The connection to {self.shown} was closed.") from error
+        except Exception as error:
+            if (instead := sentence_for(error, self._url)) is not None:
+                raise instead from error
+            raise
+
+    async def give_back(self, connection: Connection) -> None:
+        """As it is: for sessions in which only transactions were made."""
+        await self._sessions.release(connection)
+
+    async def give_back_clean(self, connection: Connection) -> None:
+        """With everything undone that a session can carry: settings, locks, LISTEN."""
+        is_clean = False
+        try:
+            if not has_ended(connection):
+                await connection.reset(timeout=CLOSE_TIMEOUT)
+                await connection.execute(_SESSION, timeout=CLOSE_TIMEOUT)
+                is_clean = True
+        except BROKEN:
+            pass  # an ended session carries nothing
+        finally:
+            if not is_clean:
+                with suppress(asyncpg.InterfaceError):  # the pool has dropped it already
+                    end(connection)
+            await self._sessions.release(connection)
+
+    async def distrust(self) -> None:
+        """Replace every session that is not in use when it is asked for next."""
+        await self._sessions.expire_connections()
+
+    def lost(self) -> DatabaseUnavailable:
+        return DatabaseUnavailable(
+            f"The connection to {self.shown} was lost: check that it runs; paddock connects again by "
+            "itself."
+        )
+
+    def sentence_for(self, error: BaseException, connection: Connection) -> StoreError | None:
+        """What to raise instead of `error`, which a transaction ended with; None if it is not about
+        the database's state."""
+        match error:
+            case asyncpg.LockNotAvailableError():
+                return Contended(
+                    f"A lock in {self.shown} was not to be had within {LOCK_TIMEOUT} s: another "
+                    "session holds it (see pg_stat_activity)."
+                )
+            case asyncpg.IdleInTransactionSessionTimeoutError():
+                return DatabaseUnavailable(
+                    "This process stalled inside a transaction for more than "
+                    f"{IDLE_IN_TRANSACTION_TIMEOUT} s, and {self.shown} ended it: nothing of it "
+                    "was written."
+                )
+            case asyncpg.QueryCanceledError():
+                return DatabaseUnavailable(
+                    f"A query took {self.shown} longer than {STATEMENT_TIMEOUT} s and was cancelled: "
+                    "it is overloaded, or an operator cancelled it."
+                )
+            case asyncpg.DiskFullError():
+                return DatabaseUnavailable(
+                    f"The disk of the database at {self.shown} is full: free some space there. "
+                    "What was committed is safe."
+                )
+            case asyncpg.ReadOnlySQLTransactionError():
+                # After a failover the old primary may still answer; a new connection finds the new.
+                end(connection)
+                return DatabaseUnavailable(
+                    f"The database at {self.shown} is read-only: it is a standby, or was demoted."
+                )
+            case _ if is_lost(error, connection):
+                end(connection)
+                return self.lost()
+            case _:
+                return None
+
+
+def is_lost(error: BaseException, connection: Connection) -> bool:
+    """Whether `error` means the end of the session."""
+    match error:
+        case (
+            asyncpg.PostgresConnectionError()
+            | asyncpg.AdminShutdownError()
+            | asyncpg.CrashShutdownError()
+            | asyncpg.CannotConnectNowError()
+            # The server's goodbye was read, the end of the stream not yet.
+            | asyncpg.InternalClientError()
+        ):
+            return True
+        case asyncpg.InterfaceError() | OSError():
+            return has_ended(connection)
+        case _:
+            return False
+
+
+def has_ended(connection: Connection) -> bool:
+    """Also of a session that the server ended, which asyncpg then takes from whoever holds it."""
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:
+        return True
+
+
+def end(connection: Connection) -> None:
+    if not has_ended(connection):
+        connection.terminate()
+
+
+async def _begin_session(connection: Connection) -> None:
+    await connection.execute(_SESSION)
+
+
+async def _leave_as_is(connection: Connection) -> None:
+    """asyncpg's own reset would be one more round trip for every transaction. What was still open
+    it has rolled back before it calls this."""

@@ -1,0 +1,59 @@
+"""Whether a server runs in a data directory.
+
+PostgreSQL writes postmaster.pid: its pid, its directory, when it started, and, eight lines down,
+whether it is ready. The file outlives a `kill -9` and a reboot, after which its pid may be anybody's;
+so the process itself is looked at before anything is believed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+_STATUS_LINE = 7
+
+
+def postmaster_is_ready(pgdata: Path, pid: int) -> bool:
+    lines = _pid_file(pgdata)
+    return (
+        len(lines) > _STATUS_LINE
+        and lines[0] == str(pid)
+        and lines[_STATUS_LINE].strip() == "ready"
+    )
+
+
+def running_postmaster(pgdata: Path) -> int | None:
+    """The pid of the server of this directory, whoever started it."""
+    lines = _pid_file(pgdata)
+    if not lines or not lines[0].strip().isdigit():
+        return None
+    pid = int(lines[0])
+    return pid if _works_in(pid, pgdata) else None
+
+
+def _works_in(pid: int, pgdata: Path) -> bool:
+    """A server's working directory is its data directory, also after that was moved."""
+    if Path("/proc/self/cwd").exists():
+        with suppress(OSError):
+            return Path(f"/proc/{pid}/cwd").samefile(pgdata)
+        return False
+    try:
+        os.kill(pid, 0)
+    except OSError:  # no such process, or another user's: then it could not use this directory
+        return False
+    command = subprocess.run(
+        ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    return "postgres" in command and str(pgdata) in command
+
+
+def _pid_file(pgdata: Path) -> list[str]:
+    try:
+        return (pgdata / "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,34 @@
+-- What incoming jobs are judged by.
+
+-- name: accounts[]
+-- The accounts of installations ($1 hosts, $2 GitHub's ids).
+SELECT i.host_id, i.github_id, i.account_id, i.state
+  FROM unnest($1::smallint[], $2::bigint[]) AS t (host_id, github_id)
+  JOIN installations i ON i.host_id = t.host_id AND i.github_id = t.github_id
+ ORDER BY i.host_id, i.github_id
+
+-- name: pools[]
+-- All pools that take jobs.
+SELECT id, name, labels FROM pools WHERE state = 'active' ORDER BY id
+
+-- name: ours[]
+-- Which of the runners named ($1 accounts, $2 names) are, or were, ours.
+SELECT r.account_id, r.name
+  FROM unnest($1::int[], $2::text[]) AS t (account_id, name)
+  JOIN runners r ON r.account_id = t.account_id AND r.name = t.name
+ ORDER BY r.account_id, r.name
+
+-- name: refused[]
+-- Jobs that wait and are refused: another pool may take them.
+SELECT j.host_id, j.id, j.account_id, j.labels, r.github_id, r.full_name, j.run_id, j.run_attempt, j.name,
+       j.workflow, j.queued_at, j.state
+  FROM jobs j JOIN repositories r ON r.id = j.repository_id
+ WHERE j.refusal IS NOT NULL AND j.state IN ('waiting', 'queued')
+ ORDER BY j.queued_at, j.host_id, j.id
+ LIMIT $1
+
+-- name: adopt
+-- Jobs ($1 hosts, $2 ids) that were refused belong to keys $3 now.
+UPDATE jobs j SET key_id = n.key_id, refusal = NULL, refusal_detail = NULL
+  FROM unnest($1::smallint[], $2::bigint[], $3::int[]) AS n (host_id, id, key_id)
+ WHERE j.host_id = n.host_id AND j.id = n.id AND j.refusal IS NOT NULL AND j.state IN ('waiting', 'queued')

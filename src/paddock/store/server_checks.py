@@ -1,0 +1,47 @@
+"""What a server must be before paddock works on it.
+
+Each of these would otherwise show itself much later and elsewhere: an old server by a syntax error in
+the middle of a migration, a transaction pooler by two leaders that hold one advisory lock.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from paddock.store.errors import DatabaseMisconfigured, DatabaseUnavailable
+
+OLDEST_SERVER = 15
+
+
+async def check_server(one: Any, other: Any, *, shown: str) -> None:
+    """Look at a server through two connections that are open at the same time."""
+    found = one.get_server_version()
+    if found.major < OLDEST_SERVER:
+        raise DatabaseMisconfigured(
+            f"The server at {shown} is PostgreSQL {found.major}, and paddock needs "
+            f"{OLDEST_SERVER} or newer: upgrade it, or use another."
+        )
+    if await _is_pooled_by_transaction(one, other):
+        raise DatabaseMisconfigured(
+            f"There is a transaction pooler at {shown}, and paddock needs sessions of its own "
+            "(advisory locks, LISTEN): set pool_mode = session there, or connect to PostgreSQL "
+            "directly."
+        )
+    if await one.fetchval("SELECT current_setting('transaction_read_only') = 'on'"):
+        raise DatabaseUnavailable(
+            f"The database at {shown} is read-only: connect to the primary (with several hosts in "
+            "the URL, target_session_attrs=primary finds it)."
+        )
+
+
+async def _is_pooled_by_transaction(one: Any, other: Any) -> bool:
+    """Two open sessions have two server processes, always the same ones. A pooler that gives each
+    transaction whatever process is free shows one process to both, or a second one to the same."""
+    rounds = (one, other) * 3
+    try:
+        seen = [await session.fetchval("SELECT pg_backend_pid()") for session in rounds]
+    except (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError):
+        return True  # a prepared statement met another client's, or was left behind
+    return seen[0] == seen[1] or seen != [seen[0], seen[1]] * 3

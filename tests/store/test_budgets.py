@@ -1,0 +1,87 @@
+"""Budgets in rows: what one replica spends, no other has."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from paddock.domain.accounts import MintBudget
+from paddock.domain.allocation import Withheld
+from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent
+from paddock.domain.github import AppKey, GitHubAppId, Host, InstallationId, Operation
+from paddock.store.budgets import PgBudget
+from paddock.store.database import Database
+from support.world import World
+
+HOST = Host("github.com")
+APP = AppKey(host=HOST, app=GitHubAppId(1))
+DELETES = BudgetKey(bucket=Bucket.POINTS, host=HOST, app=APP.app, operation=Operation.DELETE_RUNNER)
+QUOTA = BudgetKey(bucket=Bucket.REST, host=HOST, app=APP.app, installation=InstallationId(5))
+MINTS = BudgetKey(bucket=Bucket.MINT, host=HOST, app=APP.app, installation=InstallationId(5))
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    return await World(database).begin(mints=MintBudget())
+
+
+def budget(world: World, limits: BudgetLimits = BudgetLimits()) -> PgBudget:
+    return PgBudget(world.database, clock=world.clock, apps={APP: (world.app, limits)})
+
+
+async def test_two_replicas_spend_from_one_bucket(world: World) -> None:
+    one, other = (budget(world, BudgetLimits(rest_per_hour=10)) for _ in range(2))
+    taken = await asyncio.gather(
+        *(replica.take(QUOTA, 1) for replica in (one, other) for _ in range(8)),
+        return_exceptions=True,
+    )
+    assert sum(result is None for result in taken) == 10
+    assert {type(result) for result in taken if result is not None} == {BudgetSpent}
+
+
+async def test_a_short_wait_is_waited_and_a_long_one_is_said(world: World) -> None:
+    replica = budget(world, BudgetLimits(points_per_minute=90))  # 30 at once, then one a second
+    await replica.take(DELETES, 30)
+    before = world.clock.monotonic()
+    await replica.take(DELETES, 2)
+    assert world.clock.monotonic() - before == pytest.approx(2, abs=0.1)
+    with pytest.raises(BudgetSpent) as spent:
+        await replica.take(DELETES, 30)
+    assert spent.value.seconds > 5
+
+
+async def test_what_github_says_is_left_is_believed_downwards_only(world: World) -> None:
+    replica = budget(world, BudgetLimits(rest_per_hour=100))
+    await replica.observe(QUOTA, remaining=3)
+    await replica.observe(QUOTA, remaining=90)
+    await replica.take(QUOTA, 3)
+    with pytest.raises(BudgetSpent):
+        await replica.take(QUOTA, 1)
+
+
+async def test_a_spent_mint_quota_stops_the_matcher_until_it_is_reset(world: World) -> None:
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 1)
+    await world.queue(account, key, 1)
+    await budget(world).observe(MINTS, remaining=0, resets_in_s=600)
+
+    assert (await world.store.match(pods)).withheld == {key: Withheld.MINT_BUDGET}
+    world.clock.advance(601)
+    assert len((await world.store.match(pods)).claims) == 1
+
+
+async def test_a_mint_the_matcher_has_paid_for_is_not_paid_for_again(world: World) -> None:
+    before = await world.rows("SELECT * FROM budgets ORDER BY bucket")
+    await budget(world).take(MINTS, 1)
+    points = BudgetKey(bucket=Bucket.POINTS, host=HOST, app=APP.app, operation=Operation.MINT)
+    await budget(world).take(points, 5)
+    assert await world.rows("SELECT * FROM budgets ORDER BY bucket") == before
+
+
+async def test_the_quota_left_is_that_of_the_poorest_installation(world: World) -> None:
+    replica = budget(world, BudgetLimits(rest_per_hour=100))
+    assert await replica.quota_left(APP) == 1.0
+    await replica.take(QUOTA, 75)
+    assert await replica.quota_left(APP) == pytest.approx(0.25)
