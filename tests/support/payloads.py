@@ -48,7 +48,12 @@ def workflow_job(
 
 
 def delivery(
-    host: HostId, app: AppId, guid: str, body: dict[str, Any] | bytes, *, event: str = "workflow_job"
+    host: HostId,
+    app: AppId,
+    guid: str,
+    body: dict[str, Any] | bytes,
+    *,
+    event: str = "workflow_job",
 ) -> NewDelivery:
     payload = body if isinstance(body, bytes) else msgspec.json.encode(body)
     installation = None

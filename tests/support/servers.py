@@ -18,7 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from paddock.store.embedded import EmbeddedPostgres
+from paddock.store.server_checks import OLDEST_SERVER
 from paddock.store.server_user import server_user
+
+# Where Debian and its kin put them.
+OTHER_BINARIES = sorted(
+    path
+    for path in Path("/usr/lib/postgresql").glob("*/bin")
+    if path.parent.name.isdigit() and int(path.parent.name) >= OLDEST_SERVER
+)
 
 PASSWORD = "right-p@ss/word"
 PASSWORD_IN_URL = "right-p%40ss%2Fword"
@@ -43,13 +51,16 @@ def free_port() -> int:
 
 
 @contextmanager
-def tcp_server(directory: Path, **settings: str) -> Iterator[TcpServer]:
+def tcp_server(
+    directory: Path, binaries: Path | None = None, **settings: str
+) -> Iterator[TcpServer]:
     hba = directory / "pg_hba.conf"
     hba.write_text("local all all trust\nhost all alice 127.0.0.1/32 scram-sha-256\n")
     hba.chmod(0o644)
     port = free_port()
     settings |= {"fsync": "off", "listen_addresses": "127.0.0.1", "port": str(port)}
-    server = EmbeddedPostgres(directory / "data", settings={**settings, "hba_file": str(hba)})
+    settings["hba_file"] = str(hba)
+    server = EmbeddedPostgres(directory / "data", settings=settings, binaries=binaries)
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(server):
         portal.call(_create_alice, server.url)
         yield TcpServer(server, port)

@@ -68,9 +68,10 @@ class World:
         )
         facts = RepositoryFacts(github_id=3000 + number, full_name=f"org-{number}/repo")
         self.repository_facts[account] = facts
-        self.repositories[account] = await self.store.record_repository(
-            self.host, account, github_id=facts.github_id, full_name=facts.full_name
-        )
+        await self.store.record_repositories(self.host, account, [facts])
+        repository = await self.store.find_repository(account, facts.full_name)
+        assert repository is not None
+        self.repositories[account] = repository
         return account
 
     async def pool(

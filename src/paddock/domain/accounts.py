@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Literal
 
 from paddock.domain.budgets import TokenBucket
-from paddock.domain.ids import AppId, HostId
+from paddock.domain.ids import AccountId, AppId, HostId
+from paddock.domain.limits import Limits, Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +44,30 @@ class MintBudget:
             return None
         burst = min(200, max(1, self.per_hour // 10))
         return TokenBucket.full(capacity=burst, per_s=(self.per_hour - burst) / 3600, now=now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedAccount:
+    """An account and the installation through which it is served now."""
+
+    id: AccountId
+    login: str
+    kind: Literal["organization", "user"]
+    installation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountSummary:
+    """An account as it is listed for people. `installation` is how it stands at GitHub."""
+
+    id: AccountId
+    host: str
+    login: str
+    kind: Literal["organization", "user"]
+    installation: Literal["active", "suspended", "removed"]
+    weight: int
+    limits: Limits
+    used: Resources
+    queued: int
+    paused_at: datetime | None
+    paused_by: str | None

@@ -27,8 +27,15 @@ class Passed(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPool:
+    """`in_accounts` are those in which the pool's runner group is known; `None`: it needs none."""
+
     id: PoolId
     labels: LabelSet
+    runner_group: str | None = None
+    in_accounts: frozenset[AccountId] | None = None
+
+    def takes(self, account: AccountId) -> bool:
+        return self.in_accounts is None or account in self.in_accounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +54,21 @@ def judge(
     of our runners executes it: foreign jobs do land on them."""
     labels = {name: pool.labels for name, pool in around.pools.items()}
     resolution = resolve(LabelSet.of(facts.labels), labels)
+    served: PoolId | Refusal
     if isinstance(resolution, Resolved):
-        served: PoolId | Refusal = around.pools[resolution.pool].id
         could_be_ours = True
+        pool = around.pools[resolution.pool]
+        served = pool.id if pool.takes(account) else _no_group(resolution.pool, pool)
     else:
-        served = Refusal(reason=resolution.reason, detail=resolution.why)
         could_be_ours = resolution.could_be_ours
+        served = Refusal(reason=resolution.reason, detail=resolution.why)
     report = JobReport(facts=facts, account=account, repository=repository, served=served)
     return report, could_be_ours
+
+
+def _no_group(name: PoolName, pool: KnownPool) -> Refusal:
+    return Refusal(
+        reason="no runner group",
+        detail=f"pool {name} registers its runners in the group {pool.runner_group!r}, and the job's "
+        "account has no such group that the App can see; create it, or take it from the pool",
+    )

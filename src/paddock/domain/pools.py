@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
+from paddock.domain.ids import PoolId
 from paddock.domain.limits import Resources
 
 
@@ -20,4 +22,24 @@ class PoolFacts:
     max_runners: int | None
     spec: str
     spec_hash: str
-    runner_group: int = 1
+    #: By name; `None` is the default group.
+    runner_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSummary:
+    """A pool as it is listed for people."""
+
+    id: PoolId
+    name: str
+    state: Literal["active", "draining", "deleted"]
+    labels: tuple[str, ...]
+    shape: Literal["gated", "single"]
+    cost: Resources
+    max_runners: int | None
+    runner_group: str | None
+    runners: int
+    idle: int
+    queued: int
+    paused_at: datetime | None
+    paused_by: str | None

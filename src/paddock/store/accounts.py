@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddock.domain.accounts import InstallationFacts, MintBudget
+import asyncpg
+
+from paddock.domain.accounts import (
+    AccountSummary,
+    InstallationFacts,
+    MintBudget,
+    ServedAccount,
+)
 from paddock.domain.ids import AccountId, AppId, HostId, RepositoryId
 from paddock.domain.jobs import RepositoryFacts
-from paddock.domain.limits import UNLIMITED, Limits
+from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.store.base import Part
 from paddock.store.database import Connection
 from paddock.store.sql import queries
@@ -101,21 +108,34 @@ class Accounts(Part):
                 [repository.full_name for repository in repositories],
             )
 
-    async def record_repository(
-        self,
-        host: HostId,
-        account: AccountId,
-        *,
-        github_id: int,
-        full_name: str,
-        accessible: bool = True,
-    ) -> RepositoryId:
+    async def list_accounts(self) -> list[AccountSummary]:
         async with self._database.transaction() as connection:
-            return RepositoryId(
-                await connection.fetchval(
-                    _SQL["repository"], host, github_id, account, full_name, accessible
-                )
+            rows = await connection.fetch(_SQL["list"])
+        return [_summary_of(row) for row in rows]
+
+    async def find_accounts(self, login: str) -> list[tuple[AccountId, str]]:
+        """Accounts of that login, each with its host: a login is unique on its host only (I71)."""
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["named"], login)
+        return [(AccountId(row["id"]), row["host"]) for row in rows]
+
+    async def find_repository(self, account: AccountId, full_name: str) -> RepositoryId | None:
+        async with self._database.transaction() as connection:
+            found = await connection.fetchval(_SQL["repository_named"], account, full_name)
+        return None if found is None else RepositoryId(found)
+
+    async def served_accounts(self, app: AppId) -> list[ServedAccount]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["organisations"], app)
+        return [
+            ServedAccount(
+                id=AccountId(row["id"]),
+                login=row["login"],
+                kind=row["kind"],
+                installation=row["installation_id"],
             )
+            for row in rows
+        ]
 
     async def set_account_limits(self, account: AccountId, limits: Limits) -> bool:
         async with self._matching() as connection:
@@ -173,3 +193,27 @@ class Accounts(Part):
 
     async def _note(self, connection: Connection, account: AccountId, what: str, why: str) -> None:
         await connection.execute(_SQL["note"], self._clock.now(), self.actor, account, what, why)
+
+
+def _summary_of(row: asyncpg.Record) -> AccountSummary:
+    return AccountSummary(
+        id=AccountId(row["id"]),
+        host=row["host"],
+        login=row["login"],
+        kind=row["kind"],
+        installation=row["installation"],
+        weight=row["weight"],
+        limits=Limits(
+            runners=row["max_runners"],
+            vcpu_milli=row["max_vcpu_milli"],
+            memory_mib=row["max_memory_mib"],
+        ),
+        used=Resources(
+            runners=row["runners"],
+            vcpu_milli=int(row["vcpu_milli"]),
+            memory_mib=int(row["memory_mib"]),
+        ),
+        queued=row["queued"],
+        paused_at=row["paused_at"],
+        paused_by=row["paused_by"],
+    )

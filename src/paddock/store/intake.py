@@ -39,7 +39,10 @@ class Intake(Jobs):
             },
             pools={
                 PoolName(row["name"]): KnownPool(
-                    id=PoolId(row["id"]), labels=LabelSet.of(row["labels"])
+                    id=PoolId(row["id"]),
+                    labels=LabelSet.of(row["labels"]),
+                    runner_group=row["runner_group"],
+                    in_accounts=frozenset(row["in_accounts"]) if row["runner_group"] else None,
                 )
                 for row in pools
             },

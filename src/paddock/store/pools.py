@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import asyncpg
 
-from paddock.domain.ids import PoolId
-from paddock.domain.pools import PoolFacts
+from paddock.domain.ids import AccountId, PoolId
+from paddock.domain.limits import Resources
+from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.store.base import Part
 from paddock.store.database import Connection
 from paddock.store.errors import StoreError
@@ -48,6 +51,32 @@ class Pools(Part):
             ) from error
         return found
 
+    async def list_pools(self) -> list[PoolSummary]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["list"])
+        return [_summary_of(row) for row in rows]
+
+    async def find_pool(self, name: str) -> PoolId | None:
+        async with self._database.transaction() as connection:
+            found = await connection.fetchval(_SQL["named"], name)
+        return None if found is None else PoolId(found)
+
+    async def wanted_groups(self) -> list[tuple[PoolId, str]]:
+        """Active pools and the runner groups they name."""
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["group_names"])
+        return [(PoolId(row["id"]), row["runner_group"]) for row in rows]
+
+    async def set_groups(self, account: AccountId, groups: Mapping[PoolId, int]) -> None:
+        """Under which id each pool's runner group is known in the account; those not given are not
+        there (any more), and their pools take none of its new jobs."""
+        pools = sorted(groups)
+        async with self._matching() as connection:
+            await connection.execute(
+                _SQL["set_groups"], account, pools, [groups[pool] for pool in pools]
+            )
+            await connection.execute(_SQL["drop_groups"], account, pools)
+
     async def pause_pool(self, pool: PoolId, *, why: str) -> bool:
         async with self._matching() as connection:
             found = await connection.fetchval(_SQL["pause"], pool, self._clock.now(), self.actor)
@@ -64,3 +93,21 @@ class Pools(Part):
 
     async def _note_pool(self, connection: Connection, pool: PoolId, what: str, why: str) -> None:
         await connection.execute(_SQL["note"], self._clock.now(), self.actor, pool, what, why)
+
+
+def _summary_of(row: asyncpg.Record) -> PoolSummary:
+    return PoolSummary(
+        id=PoolId(row["id"]),
+        name=row["name"],
+        state=row["state"],
+        labels=tuple(row["labels"]),
+        shape=row["shape"],
+        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
+        max_runners=row["max_runners"],
+        runner_group=row["runner_group"],
+        runners=row["runners"],
+        idle=row["idle"],
+        queued=row["queued"],
+        paused_at=row["paused_at"],
+        paused_by=row["paused_by"],
+    )

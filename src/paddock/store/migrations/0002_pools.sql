@@ -17,14 +17,14 @@ CREATE TABLE pools (
     max_runners integer CHECK (max_runners >= 0),
     spec        jsonb NOT NULL,
     spec_hash   text NOT NULL,
-    runner_group_id  bigint NOT NULL DEFAULT 1,
+    -- The name of the runner group its runners join in each organisation; NULL is the default group.
+    runner_group text CHECK (runner_group <> ''),
     paused_at   timestamptz,
     paused_by   text,
     created_at  timestamptz NOT NULL,
     changed_at  timestamptz NOT NULL,
     CHECK ((paused_at IS NULL) = (paused_by IS NULL))
 );
-COMMENT ON COLUMN pools.runner_group_id IS 'GitHub''s id of the runner group; 1 is the default group of every organisation and repository.';
 CREATE UNIQUE INDEX pools_name ON pools (name) WHERE state <> 'deleted';
 
 CREATE TABLE pool_groups (
@@ -33,7 +33,7 @@ CREATE TABLE pool_groups (
     runner_group_id  bigint NOT NULL,
     PRIMARY KEY (pool_id, account_id)
 );
-COMMENT ON TABLE pool_groups IS 'Where an account''s runner group for a pool differs from the pool''s own.';
+COMMENT ON TABLE pool_groups IS 'The id that a pool''s runner group has in an organisation. No row: it was not found there, and the pool takes none of its jobs.';
 
 -- Pools whose label sets contain one another are refused: a job of the smaller set would fit both (I10).
 CREATE FUNCTION pools_labels_apart() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -70,17 +70,19 @@ COMMENT ON TABLE demand_keys IS 'Jobs and runners of one key are interchangeable
 
 -- Where runners for a repository's jobs register, and in which group. A user has no runners of his own, and
 -- a limit finer than the organisation is exact only at the repository; runners there are in its default
--- group. Elsewhere it is the organisation, in the account's group for the pool or else the pool's own.
+-- group (id 1, everywhere). Elsewhere it is the organisation, in the group the pool names; no row if the
+-- organisation has no such group.
 CREATE FUNCTION registration(account_id integer, repository_id integer, pool_id integer)
 RETURNS TABLE (at_repository integer, runner_group_id bigint) LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN s.narrow THEN r.id END,
-           CASE WHEN s.narrow THEN 1 ELSE coalesce(g.runner_group_id, p.runner_group_id) END
+           CASE WHEN s.narrow OR p.runner_group IS NULL THEN 1 ELSE g.runner_group_id END
       FROM accounts a
       JOIN repositories r ON r.id = registration.repository_id
       JOIN pools p ON p.id = registration.pool_id
       LEFT JOIN pool_groups g ON g.pool_id = p.id AND g.account_id = a.id
      CROSS JOIN LATERAL (SELECT r.own_scope OR a.kind = 'user') AS s (narrow)
      WHERE a.id = registration.account_id
+       AND (s.narrow OR p.runner_group IS NULL OR g.runner_group_id IS NOT NULL)
 $$;
 
 -- Whoever changes what may be claimed wakes those who claim.
@@ -90,6 +92,8 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OR DELETE ON pools
+    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OR DELETE ON pool_groups
     FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
 CREATE TRIGGER limits_changed AFTER UPDATE ON accounts
     FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();

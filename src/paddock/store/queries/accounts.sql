@@ -68,13 +68,37 @@ WITH listed AS (
 UPDATE repositories SET accessible = false
  WHERE account_id = $2 AND accessible AND github_id <> ALL ($3)
 
--- name: repository
--- A repository, under the name it has now.
-INSERT INTO repositories (host_id, github_id, account_id, full_name, accessible)
-VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (host_id, github_id) DO UPDATE
-   SET account_id = excluded.account_id, full_name = excluded.full_name, accessible = excluded.accessible
-RETURNING id
+-- name: list[]
+-- All accounts, what they use and what waits for them.
+SELECT a.id, h.name AS host, a.login, a.kind, a.weight, a.max_runners, a.max_vcpu_milli, a.max_memory_mib,
+       a.paused_at, a.paused_by,
+       (SELECT i.state FROM installations i WHERE i.account_id = a.id ORDER BY i.state, i.read_at DESC LIMIT 1) AS installation,
+       u.runners, u.vcpu_milli, u.memory_mib,
+       (SELECT count(*) FROM demand_keys k JOIN jobs j ON j.key_id = k.id
+         WHERE k.account_id = a.id AND j.state = 'queued') AS queued
+  FROM accounts a
+  JOIN hosts h ON h.id = a.host_id
+ CROSS JOIN LATERAL (
+    SELECT count(*) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli, coalesce(sum(r.memory_mib), 0) AS memory_mib
+      FROM demand_keys k JOIN runners r ON r.key_id = k.id
+     WHERE k.account_id = a.id AND r.state <> 'gone') u
+ ORDER BY h.name, a.login, a.id
+
+-- name: named[]
+-- Accounts of that login, on whichever host.
+SELECT a.id, h.name AS host FROM accounts a JOIN hosts h ON h.id = a.host_id
+ WHERE lower(a.login) = lower($1) ORDER BY a.id
+
+-- name: repository_named
+-- A repository of account $1 by its full name.
+SELECT id FROM repositories WHERE account_id = $1 AND lower(full_name) = lower($2) ORDER BY id LIMIT 1
+
+-- name: organisations[]
+-- Accounts an App serves now, with the installation through which it does.
+SELECT a.id, a.login, a.kind, i.github_id AS installation_id
+  FROM installations i JOIN accounts a ON a.id = i.account_id
+ WHERE i.app_id = $1 AND i.state = 'active'
+ ORDER BY a.id
 
 -- name: set_account_limits
 -- Takes effect with the next match, and touches nothing that runs.

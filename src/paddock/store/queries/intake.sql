@@ -9,7 +9,11 @@ SELECT i.host_id, i.github_id, i.account_id, i.state
 
 -- name: pools[]
 -- All pools that take jobs.
-SELECT id, name, labels FROM pools WHERE state = 'active' ORDER BY id
+SELECT p.id, p.name, p.labels, p.runner_group,
+       (SELECT coalesce(array_agg(g.account_id), '{}') FROM pool_groups g WHERE g.pool_id = p.id) AS in_accounts
+  FROM pools p
+ WHERE p.state = 'active'
+ ORDER BY p.id
 
 -- name: ours[]
 -- Which of the runners named ($1 accounts, $2 names) are, or were, ours.

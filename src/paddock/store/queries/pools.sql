@@ -3,14 +3,45 @@
 -- name: apply
 -- Make a pool, or change the one of that name.
 INSERT INTO pools AS p (name, labels, shape, vcpu_milli, memory_mib, max_runners, spec, spec_hash,
-                        runner_group_id, created_at, changed_at)
+                        runner_group, created_at, changed_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)
 ON CONFLICT (name) WHERE state <> 'deleted' DO UPDATE
    SET labels = excluded.labels, shape = excluded.shape, vcpu_milli = excluded.vcpu_milli,
        memory_mib = excluded.memory_mib, max_runners = excluded.max_runners, spec = excluded.spec,
-       spec_hash = excluded.spec_hash, runner_group_id = excluded.runner_group_id,
+       spec_hash = excluded.spec_hash, runner_group = excluded.runner_group,
        changed_at = excluded.changed_at, state = 'active'
 RETURNING id
+
+-- name: list[]
+-- All that are not deleted, with the runners they have by state.
+SELECT p.id, p.name, p.state, p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.runner_group,
+       p.paused_at, p.paused_by,
+       (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'gone') AS runners,
+       (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.state = 'idle') AS idle,
+       (SELECT count(*) FROM jobs j JOIN demand_keys k ON k.id = j.key_id
+         WHERE k.pool_id = p.id AND j.state = 'queued') AS queued
+  FROM pools p
+ WHERE p.state <> 'deleted'
+ ORDER BY p.name
+
+-- name: named
+-- The pool of that name.
+SELECT id FROM pools WHERE name = $1 AND state <> 'deleted'
+
+-- name: group_names[]
+-- Runner groups that active pools name.
+SELECT id, runner_group FROM pools WHERE state = 'active' AND runner_group IS NOT NULL ORDER BY id
+
+-- name: set_groups
+-- The ids that the pools' ($2) groups have in account $1 ($3), as listed; pools not among them have none.
+INSERT INTO pool_groups AS g (account_id, pool_id, runner_group_id)
+SELECT $1, t.pool_id, t.group_id FROM unnest($2::int[], $3::bigint[]) AS t (pool_id, group_id) ORDER BY t.pool_id
+ON CONFLICT (pool_id, account_id) DO UPDATE SET runner_group_id = excluded.runner_group_id
+ WHERE g.runner_group_id <> excluded.runner_group_id
+
+-- name: drop_groups
+-- Groups of account $1 for pools other than $2 are gone.
+DELETE FROM pool_groups WHERE account_id = $1 AND pool_id <> ALL ($2)
 
 -- name: pause
 -- No new claims from a pool; what runs goes on.

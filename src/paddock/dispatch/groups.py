@@ -1,0 +1,90 @@
+"""Runner groups: pools name them, organisations number them.
+
+A group decides which repositories a runner works for, so a pool whose group an organisation lacks
+takes none of its jobs: falling back to the default group would open the pool to everybody there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from paddock.dispatch.installations import RegisteredApp
+from paddock.domain.accounts import ServedAccount
+from paddock.domain.github import InstallationId, InstallationKey, Scope
+from paddock.domain.github_errors import GitHubError
+from paddock.domain.ids import PoolId
+from paddock.ports import GitHub, Topic, Wakeups
+from paddock.store.store import PgStore
+
+_log = structlog.get_logger()
+
+#: A group made at GitHub after a job asked for it is found within this.
+_LOOK_AGAIN: Final = 600.0
+#: The group of every user's repositories, and the default of every organisation.
+_DEFAULT_GROUP: Final = 1
+
+
+class RunnerGroups:
+    def __init__(
+        self, *, store: PgStore, github: GitHub, apps: Sequence[RegisteredApp], wakeups: Wakeups
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._apps = apps
+        self._woken = wakeups.subscribe(Topic.POOLS)
+        self._read: set[tuple[int, frozenset[str]]] = set()
+
+    async def run(self) -> None:
+        while True:
+            await self.round()
+            if not await self._woken.wait(_LOOK_AGAIN):
+                self._read.clear()
+
+    async def round(self) -> None:
+        """Number the groups of every account. An account whose groups were read is not asked again
+        until the pools name others, or time has passed."""
+        wanted = await self._store.wanted_groups()
+        if not wanted:
+            return
+        names = frozenset(name for _, name in wanted)
+        for app in self._apps:
+            for account in await self._store.served_accounts(app.app):
+                if (account.id, names) not in self._read:
+                    await self._number(app, account, wanted)
+
+    async def _number(
+        self, app: RegisteredApp, account: ServedAccount, wanted: Sequence[tuple[PoolId, str]]
+    ) -> None:
+        try:
+            ids = await self._ids(app, account)
+        except GitHubError as error:
+            _log.warning(
+                "runner groups could not be read",
+                account=account.login,
+                error=error.failure.sentence,
+            )
+            return
+        found = {
+            pool: _DEFAULT_GROUP if ids is None else ids[name.lower()]
+            for pool, name in wanted
+            if ids is None or name.lower() in ids
+        }
+        await self._store.set_groups(account.id, found)
+        self._read.add((account.id, frozenset(name for _, name in wanted)))
+
+    async def _ids(self, app: RegisteredApp, account: ServedAccount) -> dict[str, int] | None:
+        """Every group by name; `None` for a user, whose runners are in their repository's own."""
+        if account.kind == "user":
+            return None
+        who = InstallationKey(
+            host=app.key.host,
+            app=app.key.app,
+            installation=InstallationId(account.installation),
+        )
+        groups = await self._github.list_runner_groups(
+            who, Scope(host=app.key.host, owner=account.login)
+        )
+        return {group.name.lower(): group.id for group in groups}
