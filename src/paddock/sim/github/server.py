@@ -1,0 +1,211 @@
+"""The fake GitHub over HTTP: GitHub's REST API, the runner's protocol, webhooks, and the passing of
+real time.
+
+Two address spaces here are not GitHub's: `/_runner/`, which the fake runner speaks, and `/_fake/`,
+with which another process sets the scene and reads the truth (`control`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+
+import httpx2
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from paddock.sim.github import control, runner_api
+from paddock.sim.github.answers import Refusal, Request
+from paddock.sim.github.hooks import Outgoing
+from paddock.sim.github.model import FakeGitHub
+
+#: GitHub waits this long for a webhook's answer.
+_WEBHOOK_SECONDS = 10.0
+#: A burst of a matrix goes out side by side, as GitHub's does.
+_WEBHOOKS_AT_ONCE = 32
+#: How long the ticker sleeps when nothing is due.
+_LONGEST_NAP = 60.0
+
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+def plain_http() -> ssl.SSLContext:
+    """Trusts nobody: for clients that speak plain HTTP to this machine. Loading the list of
+    authorities would take longer than all else a small server does to start."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+class _Broken(Response):
+    """A reply that gets lost: the connection closes before the message is complete."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200}
+        await send({**start, "headers": [(b"content-length", b"1")]})
+
+
+def application(github: FakeGitHub) -> Starlette:
+    """GitHub's API, the runner's and the control's; without webhooks and without a ticker."""
+
+    async def rest(request: HttpRequest) -> Response:
+        raw = await request.body()
+        try:
+            body = msgspec.json.decode(raw) if raw else None
+        except msgspec.DecodeError:
+            return _json(Refusal(400, "Problems parsing JSON").reply().body, status=400)
+        reply = github.request(
+            Request(
+                method=request.method,
+                path=request.url.path,
+                query=dict(request.query_params),
+                headers={name.lower(): value for name, value in request.headers.items()},
+                body=body,
+            )
+        )
+        if reply.latency:
+            await asyncio.sleep(reply.latency)
+        if reply.lost:
+            return _Broken()
+        if reply.body is None:
+            return Response(status_code=reply.status, headers=reply.headers)
+        if isinstance(reply.body, str):
+            return HTMLResponse(reply.body, status_code=reply.status, headers=reply.headers)
+        return _json(reply.body, status=reply.status, headers=reply.headers)
+
+    return Starlette(
+        routes=[
+            Mount("/_runner", routes=runner_api.routes(github)),
+            Mount("/_fake", routes=control.routes(github)),
+            Route("/{path:path}", rest, methods=_METHODS),
+        ]
+    )
+
+
+def _json(body: object, *, status: int, headers: dict[str, str] | None = None) -> Response:
+    return Response(
+        msgspec.json.encode(body),
+        status_code=status,
+        headers=headers,
+        media_type="application/json; charset=utf-8",
+    )
+
+
+class Sender:
+    """Posts webhooks and tells the model what became of them."""
+
+    def __init__(self, github: FakeGitHub) -> None:
+        self._github = github
+        self._queue: asyncio.Queue[Outgoing] = asyncio.Queue()
+
+    def __call__(self, outgoing: Outgoing) -> int | None:
+        if outgoing.url is None:
+            return 200  # nobody listens
+        self._queue.put_nowait(outgoing)
+        return None
+
+    async def run(self) -> None:
+        async with (
+            httpx2.AsyncClient(
+                timeout=_WEBHOOK_SECONDS, trust_env=False, verify=plain_http()
+            ) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            for _ in range(_WEBHOOKS_AT_ONCE):
+                group.create_task(self._work(client))
+
+    async def _work(self, client: httpx2.AsyncClient) -> None:
+        while True:
+            outgoing = await self._queue.get()
+            assert outgoing.url is not None
+            began = time.monotonic()
+            status, answer = 0, None
+            try:
+                response = await client.post(
+                    outgoing.url, content=outgoing.body, headers=outgoing.headers
+                )
+                status, answer = response.status_code, response.text[:1000]
+            except httpx2.TransportError:
+                pass  # listed as failed, for a redelivery to repair
+            self._github.hooks.finished(
+                outgoing.delivery_id, status, duration=time.monotonic() - began, answer=answer
+            )
+
+
+class Ticker:
+    """Lets the model advance with real time, waking exactly when something is due."""
+
+    def __init__(self, github: FakeGitHub) -> None:
+        self._github = github
+        self._sooner = asyncio.Event()
+        github.world.schedule.on_sooner = self._sooner.set
+
+    async def run(self) -> None:
+        while True:
+            self._sooner.clear()
+            self._github.advance()
+            due = self._github.next_due
+            nap = _LONGEST_NAP if due is None else (due - wall_clock()).total_seconds()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._sooner.wait(), timeout=min(max(nap, 0.0), _LONGEST_NAP)
+                )
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(
+    github: FakeGitHub, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[str]:
+    """Serve it in this event loop; yields the base URL, which the model then says is its own."""
+    with socket.create_server((host, port)) as listener:
+        url = f"http://{host}:{listener.getsockname()[1]}"
+        github.world.api_url = github.world.html_url = url
+        sender, ticker = Sender(github), Ticker(github)
+        github.hooks.sink = sender
+        config = uvicorn.Config(
+            application(github),
+            log_config=None,
+            log_level="critical",  # a lost reply is no error of the server's
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            date_header=False,
+            lifespan="off",
+        )
+        server = _Server(config)
+        tasks = [
+            asyncio.create_task(server.serve(sockets=[listener])),
+            asyncio.create_task(sender.run()),
+            asyncio.create_task(ticker.run()),
+        ]
+        try:
+            yield url
+        finally:
+            server.should_exit = server.force_exit = True  # long polls need not be waited for
+            for task in tasks[1:]:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            for end in ends:  # a fake that broke down must not look like one that was quiet
+                if isinstance(end, Exception):
+                    raise end
