@@ -69,9 +69,9 @@ class World:
         facts = RepositoryFacts(github_id=3000 + number, full_name=f"org-{number}/repo")
         self.repository_facts[account] = facts
         await self.store.record_repositories(self.host, account, [facts])
-        repository = await self.store.find_repository(account, facts.full_name)
-        assert repository is not None
-        self.repositories[account] = repository
+        found = await self.store.find_repository(account, facts.full_name)
+        assert found is not None
+        self.repositories[account] = found[0]
         return account
 
     async def pool(

@@ -119,10 +119,12 @@ class Accounts(Part):
             rows = await connection.fetch(_SQL["named"], login)
         return [(AccountId(row["id"]), row["host"]) for row in rows]
 
-    async def find_repository(self, account: AccountId, full_name: str) -> RepositoryId | None:
+    async def find_repository(
+        self, account: AccountId, full_name: str
+    ) -> tuple[RepositoryId, Limits] | None:
         async with self._database.transaction() as connection:
-            found = await connection.fetchval(_SQL["repository_named"], account, full_name)
-        return None if found is None else RepositoryId(found)
+            row = await connection.fetchrow(_SQL["repository_named"], account, full_name)
+        return None if row is None else (RepositoryId(row["id"]), _limits_of(row))
 
     async def served_accounts(self, app: AppId) -> list[ServedAccount]:
         async with self._database.transaction() as connection:
@@ -203,11 +205,7 @@ def _summary_of(row: asyncpg.Record) -> AccountSummary:
         kind=row["kind"],
         installation=row["installation"],
         weight=row["weight"],
-        limits=Limits(
-            runners=row["max_runners"],
-            vcpu_milli=row["max_vcpu_milli"],
-            memory_mib=row["max_memory_mib"],
-        ),
+        limits=_limits_of(row),
         used=Resources(
             runners=row["runners"],
             vcpu_milli=int(row["vcpu_milli"]),
@@ -216,4 +214,12 @@ def _summary_of(row: asyncpg.Record) -> AccountSummary:
         queued=row["queued"],
         paused_at=row["paused_at"],
         paused_by=row["paused_by"],
+    )
+
+
+def _limits_of(row: asyncpg.Record) -> Limits:
+    return Limits(
+        runners=row["max_runners"],
+        vcpu_milli=row["max_vcpu_milli"],
+        memory_mib=row["max_memory_mib"],
     )

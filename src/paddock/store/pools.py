@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import asyncpg
 
@@ -23,32 +23,39 @@ class PoolRefused(StoreError):
 
 class Pools(Part):
     async def apply_pool(self, pool: PoolFacts) -> PoolId:
+        [found] = await self.apply_pools([pool])
+        return found
+
+    async def apply_pools(self, pools: Sequence[PoolFacts]) -> list[PoolId]:
+        """All of them, or none."""
         try:
             async with self._matching() as connection:
-                now = self._clock.now()
-                found = PoolId(
-                    await connection.fetchval(
-                        _SQL["apply"],
-                        pool.name,
-                        sorted(pool.labels),
-                        pool.shape,
-                        pool.cost.vcpu_milli,
-                        pool.cost.memory_mib,
-                        pool.max_runners,
-                        pool.spec,
-                        pool.spec_hash,
-                        pool.runner_group,
-                        now,
-                    )
-                )
-                await self._note_pool(connection, found, "applied", pool.spec_hash)
+                return [await self._apply_pool(connection, pool) for pool in pools]
         except asyncpg.CheckViolationError as error:
             if error.constraint_name != "pools_labels_apart":
                 raise
             raise PoolRefused(
-                f"Pool {pool.name} is refused: {error.args[0]}. A job that asks for the smaller set "
-                "would fit both; give each a label the other lacks."
+                f"Nothing was changed: {error.args[0]}. A job that asks for the smaller set would "
+                "fit both; give each a label the other lacks."
             ) from error
+
+    async def _apply_pool(self, connection: Connection, pool: PoolFacts) -> PoolId:
+        found = PoolId(
+            await connection.fetchval(
+                _SQL["apply"],
+                pool.name,
+                sorted(pool.labels),
+                pool.shape,
+                pool.cost.vcpu_milli,
+                pool.cost.memory_mib,
+                pool.max_runners,
+                pool.spec,
+                pool.spec_hash,
+                pool.runner_group,
+                self._clock.now(),
+            )
+        )
+        await self._note_pool(connection, found, "applied", pool.spec_hash)
         return found
 
     async def list_pools(self) -> list[PoolSummary]:

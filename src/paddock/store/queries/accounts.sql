@@ -91,7 +91,8 @@ SELECT a.id, h.name AS host FROM accounts a JOIN hosts h ON h.id = a.host_id
 
 -- name: repository_named
 -- A repository of account $1 by its full name.
-SELECT id FROM repositories WHERE account_id = $1 AND lower(full_name) = lower($2) ORDER BY id LIMIT 1
+SELECT id, max_runners, max_vcpu_milli, max_memory_mib FROM repositories
+ WHERE account_id = $1 AND lower(full_name) = lower($2) ORDER BY accessible DESC, id DESC LIMIT 1
 
 -- name: organisations[]
 -- Accounts an App serves now, with the installation through which it does.

@@ -1,0 +1,213 @@
+"""`paddock accounts`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from paddock.cli.operating import NotFound, Why, with_store
+from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.output import show, show_json, table
+from paddock.domain.accounts import AccountSummary
+from paddock.domain.limits import Limits
+from paddock.pools.spec import mebibytes, milli
+from paddock.store.store import PgStore
+
+app = typer.Typer(
+    help="The organisations and users that paddock works for, and what they may use.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Login = Annotated[
+    str, typer.Argument(metavar="LOGIN", help="As at GitHub; HOST/LOGIN where two hosts have it.")
+]
+NO_LIMIT = "none"
+
+
+@app.command("list")
+def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None) -> None:
+    """List accounts with their use, limits and weights."""
+    accounts = with_store(lambda store: store.list_accounts(), config=config, data_dir=data_dir)
+    if as_json:
+        show_json(accounts)
+        return
+    table(
+        [
+            "ACCOUNT",
+            "HOST",
+            "INSTALLATION",
+            "RUNNERS",
+            "VCPU",
+            "MEMORY",
+            "QUEUED",
+            "WEIGHT",
+            "PAUSED",
+        ],
+        (
+            (
+                account.login,
+                account.host,
+                account.installation,
+                _of(account.used.runners, account.limits.runners),
+                _of(account.used.vcpu_milli / 1000, _divided(account.limits.vcpu_milli, 1000), "g"),
+                _of(account.used.memory_mib, account.limits.memory_mib, "d", " MiB"),
+                account.queued,
+                account.weight,
+                account.paused_by and f"by {account.paused_by}",
+            )
+            for account in accounts
+        ),
+        empty="There are no accounts yet: install the GitHub App for an organisation, and "
+        "`paddock serve` reads it.",
+    )
+
+
+@app.command()
+def limits(
+    login: Login,
+    runners: Annotated[str | None, typer.Option(metavar="N|none", help="Runners at once.")] = None,
+    vcpu: Annotated[
+        str | None, typer.Option(metavar="CPUS|none", help="CPUs at once, like 64 or 500m.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE|none", help="Memory at once, like 256Gi.")
+    ] = None,
+    repository: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME",
+            help="For this repository alone; its runners then register at the repository.",
+        ),
+    ] = None,
+    config: Config = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Change what an account may use at once.
+
+    What is not named stays as it is; `none` takes a limit away; 0 means none at all. A limit below
+    what is in use stops new runners and ends none.
+
+    Examples:
+
+        paddock accounts limits acme --runners 20
+
+        paddock accounts limits acme --repository acme/site --runners 5 --memory none
+    """
+
+    def changed(before: Limits) -> Limits:
+        try:
+            return Limits(
+                runners=_new(before.runners, runners, int),
+                vcpu_milli=_new(before.vcpu_milli, vcpu, milli),
+                memory_mib=_new(before.memory_mib, memory, mebibytes),
+            )
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    async def work(store: PgStore) -> Limits:
+        account = await _find(store, login)
+        if repository is None:
+            after = changed(account.limits)
+            await store.set_account_limits(account.id, after)
+            return after
+        found = await store.find_repository(account.id, repository)
+        if found is None:
+            raise NotFound(
+                f"{login} has no repository {repository} that paddock has seen: check the name; a "
+                "repository is known from its first job on."
+            )
+        after = changed(found[1])
+        await store.set_repository_limits(found[0], after)
+        return after
+
+    after = with_store(work, config=config, data_dir=data_dir)
+    show(f"{repository or login} may use {_described(after)}")
+
+
+@app.command()
+def weight(
+    login: Login,
+    value: Annotated[int, typer.Argument(metavar="WEIGHT", min=1, max=1000)],
+    config: Config = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Change an account's share of scarce runners beside the others (1 is usual)."""
+
+    async def work(store: PgStore) -> None:
+        await store.set_weight((await _find(store, login)).id, value)
+
+    with_store(work, config=config, data_dir=data_dir)
+    show(f"{login} has weight {value}")
+
+
+@app.command()
+def pause(
+    login: Login, why: Why = "paused by hand", config: Config = None, data_dir: DataDir = None
+) -> None:
+    """Give an account no new runners. Those it has go on."""
+
+    async def work(store: PgStore) -> bool:
+        return await store.pause_account((await _find(store, login)).id, why=why)
+
+    done = with_store(work, config=config, data_dir=data_dir)
+    show(f"{login} is paused" if done else f"{login} was paused already")
+
+
+@app.command()
+def resume(
+    login: Login, why: Why = "resumed by hand", config: Config = None, data_dir: DataDir = None
+) -> None:
+    """Give a paused account runners again."""
+
+    async def work(store: PgStore) -> bool:
+        return await store.resume_account((await _find(store, login)).id, why=why)
+
+    done = with_store(work, config=config, data_dir=data_dir)
+    show(f"{login} gets runners again" if done else f"{login} was not paused")
+
+
+async def _find(store: PgStore, login: str) -> AccountSummary:
+    """The account; a login that two hosts have must say which (I71)."""
+    host, _, name = login.rpartition("/")
+    found = [
+        account
+        for account in await store.list_accounts()
+        if account.login.lower() == name.lower() and host in ("", account.host)
+    ]
+    if not found:
+        raise NotFound(f"There is no account {login}: see `paddock accounts list`.")
+    if len(found) > 1:
+        named = " or ".join(f"{account.host}/{account.login}" for account in found)
+        raise NotFound(f"{login} is an account on several hosts: say {named}.")
+    return found[0]
+
+
+def _new(before: int | None, given: str | None, read: Callable[[str], int]) -> int | None:
+    if given is None:
+        return before
+    if given.lower() == NO_LIMIT:
+        return None
+    value = read(given)
+    if value < 0:
+        raise ValueError(f"{given!r} is below zero")
+    return value
+
+
+def _divided(value: int | None, by: int) -> float | None:
+    return None if value is None else value / by
+
+
+def _of(used: float, limit: float | None, spec: str = "g", unit: str = "") -> str:
+    return f"{used:{spec}}{unit}" if limit is None else f"{used:{spec}} of {limit:{spec}}{unit}"
+
+
+def _described(limits: Limits) -> str:
+    parts = [
+        None if limits.runners is None else f"{limits.runners} runners",
+        None if limits.vcpu_milli is None else f"{limits.vcpu_milli / 1000:g} CPUs",
+        None if limits.memory_mib is None else f"{limits.memory_mib} MiB of memory",
+    ]
+    return ", ".join(part for part in parts if part) or "as much as there is"

@@ -1,0 +1,43 @@
+"""What the commands that look at a running paddock, or change it, have in common."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from paddock.cli.running import run
+from paddock.cli.store import open_database
+from paddock.settings import Settings, load
+from paddock.store.migrate import check_schema
+from paddock.store.store import PgStore
+from paddock.system import SystemClock, SystemIds
+
+R = TypeVar("R")
+
+Why = Annotated[str, typer.Option("--why", help="The reason, kept with the change.")]
+
+
+class NotFound(Exception):
+    """What the command was told to work on is not there; the sentence says what is."""
+
+
+def with_store(
+    work: Callable[[PgStore], Awaitable[R]], *, config: Path | None, data_dir: Path | None
+) -> R:
+    """Do it, in the name of whoever runs the command."""
+    settings = load(config, data_dir=data_dir)
+    return run(_with_store(work, settings), settings)
+
+
+async def _with_store(work: Callable[[PgStore], Awaitable[R]], settings: Settings) -> R:
+    async with open_database(settings, name="paddock") as database:
+        async with database.transaction() as connection:
+            await check_schema(connection)
+        store = PgStore(
+            database, clock=SystemClock(), ids=SystemIds(), actor=f"operator:{getpass.getuser()}"
+        )
+        return await work(store)

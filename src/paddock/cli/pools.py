@@ -1,0 +1,112 @@
+"""`paddock pools`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paddock.cli.operating import NotFound, Why, with_store
+from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.output import show, show_json, table
+from paddock.domain.ids import PoolId
+from paddock.pools.spec import read_pool_file
+from paddock.store.store import PgStore
+
+app = typer.Typer(
+    help="The pools runners come from, and the labels by which jobs find them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(metavar="POOL")]
+
+
+@app.command()
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML, a RunnerPool per document.")],
+    config: Config = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Make the pools a file describes, or change those of the same names.
+
+    A file with a mistake in it changes nothing. Jobs that waited because no pool fitted them are
+    looked at again at once.
+
+    Example of a file:
+
+    \b
+        apiVersion: paddock.dev/v1alpha1
+        kind: RunnerPool
+        metadata: {name: linux}
+        spec:
+          labels: [self-hosted, linux, x64]
+          resources: {vcpu: 2, memory: 4Gi}
+          maxRunners: 20
+    """
+    pools = read_pool_file(file)
+    with_store(lambda store: store.apply_pools(pools), config=config, data_dir=data_dir)
+    for pool in pools:
+        show(f"applied {pool.name}: {', '.join(pool.labels)}")
+
+
+@app.command("list")
+def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None) -> None:
+    """List pools with their labels and what they have."""
+    pools = with_store(lambda store: store.list_pools(), config=config, data_dir=data_dir)
+    if as_json:
+        show_json(pools)
+        return
+    table(
+        ["POOL", "STATE", "LABELS", "GROUP", "RUNNERS", "IDLE", "QUEUED", "PAUSED"],
+        (
+            (
+                pool.name,
+                pool.state,
+                ", ".join(pool.labels),
+                pool.runner_group or "default",
+                pool.runners
+                if pool.max_runners is None
+                else f"{pool.runners} of {pool.max_runners}",
+                pool.idle,
+                pool.queued,
+                pool.paused_by and f"by {pool.paused_by}",
+            )
+            for pool in pools
+        ),
+        empty="There are no pools yet: describe one in a file and `paddock pools apply FILE`.",
+    )
+
+
+@app.command()
+def pause(
+    name: Name, why: Why = "paused by hand", config: Config = None, data_dir: DataDir = None
+) -> None:
+    """Claim no runners of a pool. Those at work go on, and jobs keep their place in the queue."""
+
+    async def work(store: PgStore) -> bool:
+        return await store.pause_pool(await _find(store, name), why=why)
+
+    done = with_store(work, config=config, data_dir=data_dir)
+    show(f"{name} is paused" if done else f"{name} was paused already")
+
+
+@app.command()
+def resume(
+    name: Name, why: Why = "resumed by hand", config: Config = None, data_dir: DataDir = None
+) -> None:
+    """Claim runners of a paused pool again."""
+
+    async def work(store: PgStore) -> bool:
+        return await store.resume_pool(await _find(store, name), why=why)
+
+    done = with_store(work, config=config, data_dir=data_dir)
+    show(f"{name} gives out runners again" if done else f"{name} was not paused")
+
+
+async def _find(store: PgStore, name: str) -> PoolId:
+    found = await store.find_pool(name)
+    if found is None:
+        raise NotFound(f"There is no pool {name}: see `paddock pools list`.")
+    return found

@@ -1,0 +1,209 @@
+"""A pool as its owner describes it: one document of a pool file, in the shape of the `RunnerPool`
+resource, so that the same text works with and without a cluster.
+
+All mistakes of a file are reported at once, each with the pool it is in; a file with a mistake
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import yaml
+
+from paddock.domain.labels import LabelSet, conflicts, pool_labels_problem
+from paddock.domain.limits import Resources
+from paddock.domain.names import PoolName, pool_name_problem
+from paddock.domain.pools import PoolFacts
+
+API_VERSION: Final = "paddock.dev/v1alpha1"
+KIND: Final = "RunnerPool"
+
+#: A pool file describes pools, not a cluster: this is some hundred thousand labels.
+_LARGEST_FILE: Final = 4 * 1024 * 1024
+
+
+class PoolFileError(Exception):
+    """Everything that is wrong with a pool file, a sentence each."""
+
+    def __init__(self, *mistakes: str) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
+
+
+class ResourceSpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """What one runner takes from an account's limits, in Kubernetes' quantities."""
+
+    vcpu: str | int | float = 0
+    memory: str | int = 0
+
+
+class PoolSpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    labels: list[str]
+    #: The runner group, by the name it has in each organisation. Absent: the default group.
+    runner_group: str | None = None
+    shape: Literal["gated", "single"] = "gated"
+    resources: ResourceSpec = ResourceSpec()
+    #: How many runners may be occupied at once. Absent: no maximum; 0 means none (I54).
+    max_runners: int | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class RunnerPool(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    api_version: str
+    kind: str
+    metadata: Metadata
+    spec: PoolSpec
+
+
+def read_pool_file(path: Path) -> list[PoolFacts]:
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise PoolFileError(
+                f"{path} has more than {_LARGEST_FILE // 2**20} MiB: is it a pool file?"
+            )
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise PoolFileError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise PoolFileError(f"{path} is not UTF-8 text: {error.reason}.") from error
+    return parse_pools(text, name=str(path))
+
+
+def parse_pools(text: str, *, name: str) -> list[PoolFacts]:
+    try:
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+    except yaml.YAMLError as error:
+        raise PoolFileError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
+    mistakes: list[str] = []
+    pools = [
+        pool
+        for number, document in enumerate(documents, 1)
+        if (pool := _read(document, f"{name}, document {number}", mistakes)) is not None
+    ]
+    mistakes += _contradictions(pools)
+    if not documents:
+        mistakes.append(f"{name} describes no pool.")
+    if mistakes:
+        raise PoolFileError(*mistakes)
+    return pools
+
+
+def _read(document: Any, where: str, mistakes: list[str]) -> PoolFacts | None:
+    try:
+        return _facts(msgspec.convert(document, RunnerPool))
+    except (ValueError, msgspec.ValidationError) as error:
+        named = document.get("metadata", {}) if isinstance(document, dict) else {}
+        name = named.get("name") if isinstance(named, dict) else None
+        mistakes.append(f"{where}{f' (pool {name})' if name else ''}: {error}.")
+        return None
+
+
+def _facts(pool: RunnerPool) -> PoolFacts:
+    if (pool.api_version, pool.kind) != (API_VERSION, KIND):
+        raise ValueError(
+            f"it is a {pool.kind} of {pool.api_version}, not a {KIND} of {API_VERSION}"
+        )
+    name, spec = pool.metadata.name, pool.spec
+    labels = LabelSet.of(spec.labels)
+    for problem in (pool_name_problem(name), pool_labels_problem(labels)):
+        if problem:
+            raise ValueError(problem)
+    if spec.max_runners is not None and spec.max_runners < 0:
+        raise ValueError("maxRunners is at least 0; leave it out for no maximum")
+    cost = Resources(
+        vcpu_milli=milli(spec.resources.vcpu), memory_mib=mebibytes(spec.resources.memory)
+    )
+    return PoolFacts(
+        name=name,
+        labels=tuple(labels),
+        shape=spec.shape,
+        cost=cost,
+        max_runners=spec.max_runners,
+        spec=msgspec.json.encode(spec, order="sorted").decode(),
+        spec_hash=_pod_hash(spec),
+        runner_group=spec.runner_group,
+    )
+
+
+def _pod_hash(spec: PoolSpec) -> str:
+    """Names what a Pod of the pool is made of: a Pod of another hash is stale. How many there may
+    be, and for whom, is not part of it."""
+    made_of = msgspec.json.encode([spec.shape, spec.resources], order="sorted")
+    return hashlib.sha256(made_of).hexdigest()[:16]
+
+
+def _contradictions(pools: list[PoolFacts]) -> list[str]:
+    mistakes = []
+    seen: dict[PoolName, LabelSet] = {}
+    for pool in pools:
+        name, labels = PoolName(pool.name), LabelSet.of(pool.labels)
+        if name in seen:
+            mistakes.append(f"pool {name} is described twice.")
+        mistakes += [
+            f"pool {name}: {conflict.why}."
+            for conflict in conflicts(labels, {k: v for k, v in seen.items() if k != name})
+        ]
+        seen[name] = labels
+    return mistakes
+
+
+_UNITS: Final[Mapping[str, int]] = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+
+
+def milli(quantity: str | float) -> int:
+    """`2`, `0.5` or `500m` CPUs, in thousandths, rounded up."""
+    text = str(quantity).strip()
+    value = _number(text.removesuffix("m"), text) * (1 if text.endswith("m") else 1000)
+    return _whole(value, text)
+
+
+def mebibytes(quantity: str | int) -> int:
+    """`4Gi`, `512Mi` or a number of bytes, in MiB, rounded up."""
+    text = str(quantity).strip()
+    match = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text)
+    if match is None or match[2] not in _UNITS:
+        raise ValueError(f"{text!r} is no amount of memory: write 512Mi or 4Gi")
+    return _whole(_number(match[1], text) * _UNITS[match[2]] / 2**20, text)
+
+
+def _number(text: str, shown: str) -> Decimal:
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{shown!r} is no quantity: write 2, 500m or 4Gi") from None
+    if not value.is_finite() or value < 0:
+        raise ValueError(f"{shown!r} is no quantity: it is at least 0")
+    return value
+
+
+def _whole(value: Decimal, shown: str) -> int:
+    whole = int(value.to_integral_value(rounding="ROUND_CEILING"))
+    if whole > 2**31 - 1:
+        raise ValueError(f"{shown!r} is more than any machine has")
+    return whole

@@ -1,0 +1,178 @@
+"""The operator's commands, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.domain.accounts import InstallationFacts, MintBudget
+from paddock.domain.limits import Limits
+from paddock.store.database import Database
+from paddock.store.store import PgStore
+from support.payloads import delivery
+from support.time import ManualClock, SeededIds
+from support.world import World
+
+
+class Commands:
+    def __init__(self, url: str) -> None:
+        self._environment = {**os.environ, "PADDOCK_DATABASE_URL": url, "COLUMNS": "200"}
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "paddock", *words],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def json(self, *words: str) -> Any:
+        done = self(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def paddock(database_url: str) -> Commands:
+    return Commands(database_url)
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    return await World(database).begin()
+
+
+POOL = """
+apiVersion: paddock.dev/v1alpha1
+kind: RunnerPool
+metadata: {name: linux}
+spec:
+  labels: [self-hosted, linux]
+  resources: {vcpu: 2, memory: 4Gi}
+"""
+
+
+async def test_pools_are_applied_listed_paused_and_resumed(
+    paddock: Commands, tmp_path: Path
+) -> None:
+    file = tmp_path / "pools.yaml"
+    file.write_text(POOL)
+    assert paddock("pools", "apply", str(file)).returncode == 0
+    assert paddock("pools", "pause", "linux", "--why", "incident 7").stdout == "linux is paused\n"
+    [pool] = paddock.json("pools", "list")
+    assert pool["labels"] == ["linux", "self-hosted"]
+    assert pool["paused_by"].startswith("operator:")
+    assert paddock("pools", "resume", "linux").returncode == 0
+    assert "linux was not paused" in paddock("pools", "resume", "linux").stdout
+
+
+async def test_a_file_with_a_mistake_changes_nothing(paddock: Commands, tmp_path: Path) -> None:
+    file = tmp_path / "pools.yaml"
+    file.write_text(POOL + "---" + POOL.replace("name: linux", "name: LINUX"))
+    done = paddock("pools", "apply", str(file))
+    assert done.returncode == 1
+    assert "LINUX" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert paddock.json("pools", "list") == []
+
+
+async def test_a_pool_that_contains_one_already_there_is_refused(
+    paddock: Commands, tmp_path: Path
+) -> None:
+    """I10"""
+    file = tmp_path / "pools.yaml"
+    file.write_text(POOL)
+    paddock("pools", "apply", str(file))
+    file.write_text(POOL.replace("name: linux", "name: more").replace("linux]", "linux, gpu]"))
+    done = paddock("pools", "apply", str(file))
+    assert done.returncode == 1
+    assert "contain one another" in done.stderr
+
+
+async def test_limits_change_only_what_is_named_and_zero_means_zero(
+    paddock: Commands, world: World
+) -> None:
+    """I54"""
+    account = await world.account(limits=Limits(runners=5, memory_mib=1024))
+    assert paddock("accounts", "limits", "org-1", "--runners", "0", "--vcpu", "2.5").returncode == 0
+    assert paddock("accounts", "limits", "org-1", "--memory", "none").returncode == 0
+    assert paddock("accounts", "weight", "org-1", "3").returncode == 0
+    assert paddock("accounts", "pause", "org-1").returncode == 0
+    [listed] = paddock.json("accounts", "list")
+    assert listed["id"] == account
+    assert listed["limits"] == {"runners": 0, "vcpu_milli": 2500, "memory_mib": None}
+    assert listed["weight"] == 3
+    assert listed["paused_by"].startswith("operator:")
+
+
+async def test_a_repositorys_limits_are_its_own(paddock: Commands, world: World) -> None:
+    await world.account()
+    done = paddock("accounts", "limits", "org-1", "--repository", "org-1/repo", "--runners", "2")
+    assert done.stdout == "org-1/repo may use 2 runners\n"
+    [row] = await world.rows("SELECT max_runners, own_scope FROM repositories")
+    assert tuple(row) == (2, True)
+
+
+async def test_a_login_on_two_hosts_must_say_which(
+    paddock: Commands, world: World, database: Database
+) -> None:
+    """I71"""
+    await world.account()
+    store = PgStore(database, clock=ManualClock(), ids=SeededIds(), actor="test")
+    host = await store.ensure_host("github.example.org", api_url="https://github.example.org")
+    app = await store.ensure_app(host, 1, mints=MintBudget())
+    await store.record_installation(
+        InstallationFacts(
+            host=host,
+            app=app,
+            id=1,
+            account_id=1,
+            login="org-1",
+            kind="organization",
+            state="active",
+            all_repositories=True,
+        )
+    )
+    done = paddock("accounts", "pause", "org-1")
+    assert done.returncode == 1
+    assert "github.example.org/org-1" in done.stderr
+    assert paddock("accounts", "pause", "github.example.org/org-1").returncode == 0
+
+
+async def test_dead_deliveries_are_listed_with_their_error_and_tried_again(
+    paddock: Commands, world: World
+) -> None:
+    await world.store.store_deliveries([delivery(world.host, world.app, "g-1", b"{")])
+    await world.rows(
+        "UPDATE deliveries SET state = 'dead', note = 'not JSON', settled_at = received_at RETURNING 1"
+    )
+    assert "not JSON" in paddock("deliveries", "list", "--state", "dead").stdout
+    assert paddock("deliveries", "retry", "--all").stdout == "1 delivery is pending again\n"
+    [listed] = paddock.json("deliveries", "list")
+    assert listed["state"] == "pending"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("accounts", "pause", "nobody"),
+        ("pools", "pause", "nothing"),
+        ("pools", "apply", "/nowhere/pools.yaml"),
+        ("accounts", "limits", "nobody", "--runners", "many"),
+    ],
+)
+async def test_what_is_not_there_is_a_sentence_and_a_failure(
+    paddock: Commands, words: tuple[str, ...]
+) -> None:
+    done = paddock(*words)
+    assert done.returncode != 0
+    assert done.stderr.strip()
+    assert "Traceback" not in done.stderr
