@@ -8,10 +8,10 @@ READY  := $(VENV)/.ready-$(shell cat requirements/dev.lock pyproject.toml | cksu
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test lint fmt docs bench lock clean
+.PHONY: help setup up test lint fmt docs contract bench lock clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv with all that running, testing and measuring need
 
@@ -40,6 +40,9 @@ fmt: setup ## Format the code and fix what can be fixed
 
 docs: setup ## Write the parts of docs/ that come from the code
 	@$(BIN)/python -m paddock.docs
+
+contract: ## Fetch GitHub's own description and webhook examples (npm); the tests use them where they are
+	@npm ci --prefix tests/contract --no-audit --no-fund --loglevel=error
 
 bench: setup ## Measure beside peers (ARGS="claims --quick")
 	@$(BIN)/python -m bench $(ARGS)

@@ -13,8 +13,8 @@ from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts
 from paddock.sim.github import FaultKind, JobSpec
 from paddock.store.database import Database
-from support.github import GitHubScene, github_scene
-from support.payloads import delivery, workflow_job
+from tests.support.github import GitHubScene, github_scene
+from tests.support.payloads import delivery, workflow_job
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from paddock.domain.accounts import InstallationFacts, MintBudget
 from paddock.domain.limits import Limits
 from paddock.store.database import Database
 from paddock.store.store import PgStore
-from support.payloads import delivery
-from support.time import ManualClock, SeededIds
-from support.world import World
+from tests.support.payloads import delivery
+from tests.support.time import ManualClock, SeededIds
+from tests.support.world import World
 
 
 class Commands:

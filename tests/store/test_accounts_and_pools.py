@@ -14,7 +14,7 @@ from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.domain.pools import PoolFacts
 from paddock.store.database import Database
 from paddock.store.pools import PoolRefused
-from support.world import World
+from tests.support.world import World
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent
 from paddock.domain.github import AppKey, GitHubAppId, Host, InstallationId, Operation
 from paddock.store.budgets import PgBudget
 from paddock.store.database import Database
-from support.world import World
+from tests.support.world import World
 
 HOST = Host("github.com")
 APP = AppKey(host=HOST, app=GitHubAppId(1))
@@ -85,3 +85,16 @@ async def test_the_quota_left_is_that_of_the_poorest_installation(world: World) 
     assert await replica.quota_left(APP) == 1.0
     await replica.take(QUOTA, 75)
     assert await replica.quota_left(APP) == pytest.approx(0.25)
+
+
+async def test_each_installations_quota_is_told_by_itself(world: World) -> None:
+    """I26: one that is spent says nothing about another."""
+    replica = budget(world, BudgetLimits(rest_per_hour=100))
+    assert await replica.quotas_left(APP) == {}
+    await replica.take(QUOTA, 75)
+    await replica.take(BudgetKey(bucket=Bucket.REST, host=HOST, app=APP.app), 10)
+    await replica.take(DELETES, 5)
+    assert await replica.quotas_left(APP) == {
+        5: pytest.approx(0.25),
+        None: pytest.approx(0.9),
+    }

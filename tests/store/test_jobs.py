@@ -20,8 +20,8 @@ from paddock.domain.runners import Runner
 from paddock.domain.states import JobState
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
-from support.database import Loop, fresh_database
-from support.world import World, executor
+from tests.support.database import Loop, fresh_database
+from tests.support.world import World, executor
 
 _jobs = itertools.count(10_000)
 

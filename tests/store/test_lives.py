@@ -24,8 +24,8 @@ from paddock.domain.runners import Conflict, Runner, WaitingPod
 from paddock.domain.states import JobState, RunnerState, legal
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
-from support.database import Loop, fresh_database
-from support.world import World, executor
+from tests.support.database import Loop, fresh_database
+from tests.support.world import World, executor
 
 LIMIT = 2
 PODS = 5
@@ -149,6 +149,8 @@ class Stable:
                     why="test",
                     ended_at=self.world.clock.now(),
                 )
+            case _:
+                pass
         return None
 
     def _waiting(self, runner: Runner) -> WaitingPod:

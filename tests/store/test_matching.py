@@ -9,7 +9,7 @@ from paddock.domain.allocation import Withheld
 from paddock.domain.limits import Limits
 from paddock.domain.states import RunnerState
 from paddock.store.database import Database
-from support.world import World
+from tests.support.world import World
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ async def test_a_key_that_may_not_be_served_is_passed_over_with_its_reason(
             await world.store.pause_pool(pool, why="test")
         case "installation":
             await world.rows("UPDATE installations SET state = 'suspended' RETURNING 1")
-        case "back-off":
+        case _:
             await world.rows(
                 "INSERT INTO backoffs (scope, subject, until, failures, reason, since)"
                 " VALUES ('key', $1, $2::timestamptz + interval '1 minute', 1, 'test', $2) RETURNING 1",

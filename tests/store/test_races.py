@@ -15,7 +15,7 @@ from paddock.domain.runners import Claim, WaitingPod
 from paddock.store.base import MATCHER_LOCK
 from paddock.store.database import Connection, Database
 from paddock.store.store import PgStore
-from support.world import World
+from tests.support.world import World
 
 
 async def race_for_one_slot(

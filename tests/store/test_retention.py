@@ -9,7 +9,7 @@ from paddock.domain.retention import Retention
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Database
 from paddock.store.retention import BATCH
-from support.world import World
+from tests.support.world import World
 
 DAY = 24 * 3600
 
@@ -70,8 +70,10 @@ async def test_a_runner_with_an_unsettled_name_is_remembered(world: World) -> No
 
 async def test_one_call_takes_one_batch(world: World) -> None:
     await world.rows(
-        "INSERT INTO deliveries (guid, host_id, app_id, event, received_at, not_before, state, settled_at)"
-        " SELECT n::text, $1, $4, 'ping', $2, $2, 'applied', $2 FROM generate_series(1, $3) n RETURNING 1",
+        "INSERT INTO deliveries"
+        " (guid, host_id, app_id, event, received_at, not_before, state, settled_at)"
+        " SELECT n::text, $1, $4, 'ping', $2, $2, 'applied', $2"
+        " FROM generate_series(1, $3) n RETURNING 1",
         world.host,
         world.clock.now(),
         BATCH + 10,
@@ -85,7 +87,8 @@ async def test_one_call_takes_one_batch(world: World) -> None:
 async def test_a_guid_is_remembered_for_longer_than_github_redelivers(world: World) -> None:
     """I6"""
     await world.rows(
-        "INSERT INTO deliveries (guid, host_id, app_id, event, received_at, not_before, state, settled_at, payload)"
+        "INSERT INTO deliveries"
+        " (guid, host_id, app_id, event, received_at, not_before, state, settled_at, payload)"
         " VALUES ('g', $1, $3, 'ping', $2, $2, 'applied', $2, '{}') RETURNING 1",
         world.host,
         world.clock.now(),

@@ -13,7 +13,7 @@ from paddock.domain.jobs import Executor
 from paddock.domain.runners import Claim, Conflict, Runner
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
 from paddock.store.database import Database
-from support.world import World, executor
+from tests.support.world import World, executor
 
 S = RunnerState
 

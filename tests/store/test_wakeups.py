@@ -14,7 +14,7 @@ from paddock.ports import Topic
 from paddock.store.database import Database
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock
-from support.world import World
+from tests.support.world import World
 
 
 @pytest.fixture

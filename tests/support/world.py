@@ -27,7 +27,7 @@ from paddock.domain.runners import Conflict, Runner, WaitingPod
 from paddock.domain.states import JobState
 from paddock.store.database import Database
 from paddock.store.store import PgStore
-from support.time import ManualClock, SeededIds
+from tests.support.time import ManualClock, SeededIds
 
 PLENTY = MintBudget(per_minute=None, per_hour=None)
 

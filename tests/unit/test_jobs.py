@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
@@ -79,8 +80,4 @@ def test_two_jobs_are_never_merged() -> None:
         state=JobState.QUEUED,
     )
     with pytest.raises(ValueError, match="not the same job"):
-        merge(one, JobFacts(**{**_fields(one), "host": HostId(2)}))
-
-
-def _fields(one: JobFacts) -> dict[str, object]:
-    return {name: getattr(one, name) for name in one.__dataclass_fields__}
+        merge(one, replace(one, host=HostId(2)))
