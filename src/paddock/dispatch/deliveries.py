@@ -30,9 +30,8 @@ from paddock.domain.intake import Passed, Surroundings, judge
 from paddock.domain.jobs import JobReport
 from paddock.github.facts import Incomprehensible, facts_of_event, repository_of
 from paddock.github.payloads import InstallationEvent, PayloadError, WorkflowJobEvent
-from paddock.ports import Clock, Subscription, Topic, Wakeups
+from paddock.ports import Clock, Store, Subscription, Topic, Wakeups
 from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown, StoreError
-from paddock.store.store import PgStore
 
 _log = structlog.get_logger()
 
@@ -81,7 +80,7 @@ class _Batch:
 
 class DeliveryApplier:
     def __init__(
-        self, *, store: PgStore, installations: Installations, clock: Clock, wakeups: Wakeups
+        self, *, store: Store, installations: Installations, clock: Clock, wakeups: Wakeups
     ) -> None:
         self._store = store
         self._installations = installations

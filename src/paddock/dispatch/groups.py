@@ -16,8 +16,7 @@ from paddock.domain.accounts import ServedAccount
 from paddock.domain.github import InstallationId, InstallationKey, Scope
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import PoolId
-from paddock.ports import GitHub, Topic, Wakeups
-from paddock.store.store import PgStore
+from paddock.ports import GitHub, Store, Topic, Wakeups
 
 _log = structlog.get_logger()
 
@@ -29,7 +28,7 @@ _DEFAULT_GROUP: Final = 1
 
 class RunnerGroups:
     def __init__(
-        self, *, store: PgStore, github: GitHub, apps: Sequence[RegisteredApp], wakeups: Wakeups
+        self, *, store: Store, github: GitHub, apps: Sequence[RegisteredApp], wakeups: Wakeups
     ) -> None:
         self._store = store
         self._github = github

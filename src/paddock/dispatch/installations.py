@@ -26,8 +26,7 @@ from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import AccountId, AppId, HostId
 from paddock.domain.jobs import RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
-from paddock.ports import Clock, GitHub
-from paddock.store.store import PgStore
+from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
 
@@ -55,7 +54,7 @@ class NewAccount:
 
 
 async def register_apps(
-    store: PgStore, apps: Mapping[AppKey, tuple[str, MintBudget]]
+    store: Store, apps: Mapping[AppKey, tuple[str, MintBudget]]
 ) -> list[RegisteredApp]:
     """Give every App its row. `apps` maps each to its host's API address and its mint budget."""
     registered = []
@@ -70,7 +69,7 @@ class Installations:
     def __init__(
         self,
         *,
-        store: PgStore,
+        store: Store,
         github: GitHub,
         clock: Clock,
         apps: list[RegisteredApp],

@@ -7,8 +7,7 @@ from typing import Final
 import structlog
 
 from paddock.domain.intake import judge
-from paddock.ports import Topic, Wakeups
-from paddock.store.store import PgStore
+from paddock.ports import Store, Topic, Wakeups
 
 _log = structlog.get_logger()
 
@@ -18,7 +17,7 @@ _LOOK_AGAIN: Final = 300.0
 
 
 class RefusalReview:
-    def __init__(self, *, store: PgStore, wakeups: Wakeups) -> None:
+    def __init__(self, *, store: Store, wakeups: Wakeups) -> None:
         self._store = store
         self._woken = wakeups.subscribe(Topic.POOLS)
 

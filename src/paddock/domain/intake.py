@@ -47,6 +47,13 @@ class Surroundings:
     pools: Mapping[PoolName, KnownPool]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedJob:
+    facts: JobFacts
+    account: AccountId
+    repository: RepositoryFacts
+
+
 def judge(
     facts: JobFacts, repository: RepositoryFacts, account: AccountId, around: Surroundings
 ) -> tuple[JobReport, bool]:

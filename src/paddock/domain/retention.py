@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
+
+#: One transaction deletes at most this many rows: some ten milliseconds of work, so that no matcher,
+#: webhook or vacuum waits behind it.
+BATCH: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,6 @@ class Accounts(Part):
     async def record_installation(
         self, facts: InstallationFacts, *, limits: Limits = UNLIMITED, weight: int = 1
     ) -> AccountId:
-        """Limits and weight are those of a new account; a known one keeps its own."""
         now = self._clock.now()
         async with self._database.transaction() as connection:
             account = AccountId(
@@ -98,7 +97,6 @@ class Accounts(Part):
     async def record_repositories(
         self, host: HostId, account: AccountId, repositories: Sequence[RepositoryFacts]
     ) -> None:
-        """The complete list of what the account's installation may use."""
         async with self._database.transaction() as connection:
             await connection.execute(
                 _SQL["repositories"],
@@ -112,12 +110,6 @@ class Accounts(Part):
         async with self._database.transaction() as connection:
             rows = await connection.fetch(_SQL["list"])
         return [_summary_of(row) for row in rows]
-
-    async def find_accounts(self, login: str) -> list[tuple[AccountId, str]]:
-        """Accounts of that login, each with its host: a login is unique on its host only (I71)."""
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["named"], login)
-        return [(AccountId(row["id"]), row["host"]) for row in rows]
 
     async def find_repository(
         self, account: AccountId, full_name: str
@@ -153,8 +145,6 @@ class Accounts(Part):
         return found is not None
 
     async def set_repository_limits(self, repository: RepositoryId, limits: Limits) -> bool:
-        """Jobs that wait move to the scope at which the limit is exact; runners keep the one they
-        were claimed for."""
         async with self._matching() as connection:
             account = await connection.fetchval(
                 _SQL["set_repository_limits"],

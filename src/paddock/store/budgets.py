@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
-from paddock.domain.github import AppKey, Operation
+from paddock.domain.github import AppKey, InstallationId, Operation
 from paddock.domain.ids import AppId
 from paddock.ports import Clock
 from paddock.store.database import Database, retrying
@@ -91,11 +91,14 @@ class PgBudget:
             changed = change(kept.at(now))
             await connection.execute(_SQL["write"], app, name, changed.tokens, changed.as_of)
 
-    async def quota_left(self, app: AppKey) -> float:
-        """The least share any hourly quota of the App still has, from 0 to 1."""
+    async def quotas_left(self, app: AppKey) -> Mapping[InstallationId | None, float]:
         async with self._database.transaction() as connection:
             rows = await connection.fetch(_SQL["left"], self._apps[app][0], self._clock.now())
-        return min((row["tokens"] / row["capacity"] for row in rows), default=1.0)
+        return {_installation(row["bucket"]): row["tokens"] / row["capacity"] for row in rows}
+
+    async def quota_left(self, app: AppKey) -> float:
+        """The least share any hourly quota of the App still has, from 0 to 1."""
+        return min((await self.quotas_left(app)).values(), default=1.0)
 
 
 def _name(key: BudgetKey) -> str:
@@ -106,3 +109,9 @@ def _name(key: BudgetKey) -> str:
             return f"points/{key.operation}"
         case Bucket.REST:
             return f"rest/{key.installation or 'app'}"
+
+
+def _installation(name: str) -> InstallationId | None:
+    """Whose hourly quota it is."""
+    whose = name.removeprefix("rest/")
+    return None if whose == "app" else InstallationId(int(whose))

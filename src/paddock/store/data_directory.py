@@ -91,15 +91,15 @@ class DataDirectory:
                 self.path.chmod(0o711)
 
     def _lock(self, descriptor: int) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
-            raise DirectoryInUse(
-                f"The data directory {self.path} is in use by another paddock (pid {pid or '?'}): "
-                "stop that one, or choose another directory with --data-dir."
-            ) from None
         with self.writing():
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pid = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+                raise DirectoryInUse(
+                    f"The data directory {self.path} is in use by another paddock (pid {pid}): stop "
+                    "that one, or choose another directory with --data-dir."
+                ) from None
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
@@ -160,7 +160,6 @@ class DataDirectory:
     def socket_directory(self, user: ServerUser) -> Path:
         """Only the server's user (and root) can enter it: whoever can is let in without a
         password."""
-        self.remove_temporary_socket_directory()
         directory = self.path / "run"
         with self.writing():
             shutil.rmtree(directory, ignore_errors=True)  # a killed server leaves its lock there
@@ -173,12 +172,6 @@ class DataDirectory:
             user.give(directory)
         return directory
 
-    def remove_temporary_socket_directory(self) -> None:
-        """The one in the last database-url, which a `kill -9` leaves behind."""
-        host = parse_qs(urlsplit(running_url(self.path) or "").query).get("host", [""])[0]
-        if Path(host).name.startswith(_TEMPORARY_PREFIX):
-            shutil.rmtree(host, ignore_errors=True)
-
     def publish(self, url: str) -> None:
         """Written beside and renamed: whoever reads it reads all of it."""
         partial = self.url_file.with_suffix(".partial")
@@ -189,9 +182,16 @@ class DataDirectory:
             partial.rename(self.url_file)
 
     def unpublish(self) -> None:
-        self.remove_temporary_socket_directory()
+        """Also what a killed paddock published, together with its temporary directory."""
+        query = urlsplit(running_url(self.path) or "").query
+        for sockets in parse_qs(query).get("host", []):
+            self.remove_sockets(Path(sockets))
         with suppress(OSError):
             self.url_file.unlink(missing_ok=True)
+
+    def remove_sockets(self, sockets: Path) -> None:
+        if sockets.name.startswith(_TEMPORARY_PREFIX):
+            shutil.rmtree(sockets, ignore_errors=True)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -206,7 +206,10 @@ class DataDirectory:
             ) from error
 
     def has_no_room(self) -> bool:
-        return shutil.disk_usage(self.path).free < _HARDLY_ANY_ROOM
+        try:
+            return shutil.disk_usage(self.path).free < _HARDLY_ANY_ROOM
+        except OSError:
+            return False
 
     def is_full(self) -> EmbeddedPostgresError:
         return EmbeddedPostgresError(

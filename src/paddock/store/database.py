@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import asyncpg
 import stamina
@@ -173,9 +173,11 @@ class Transaction:
             raise instead from error
 
 
-# The loser of a deadlock has waited a second, and the winner is through by then: nobody loses this
-# often without something being wrong.
+# Nobody loses this often without something being wrong.
 _ATTEMPTS = 5
+# Long enough for the winner to take the lock it waited for. A loser that comes back at once takes it
+# first, and both are where they were.
+_PAUSE = 0.01
 _LOST_CONFLICT = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
@@ -184,7 +186,7 @@ _LOST_CONFLICT = (
 )
 
 
-def retrying(method: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+def retrying(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
     """For a method that is exactly one transaction: again, if PostgreSQL chose it as the loser of a
     conflict. What may have been committed (`OutcomeUnknown`) is never repeated."""
 
@@ -199,6 +201,7 @@ def retrying(method: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
                         f"The database made this transaction the loser of a conflict {attempt} "
                         f"times in a row ({error.args[0]}): nothing of it was written."
                     ) from error
+                await asyncio.sleep(_PAUSE * attempt)
         raise AssertionError("the last attempt returns or raises")
 
     return repeated

@@ -28,7 +28,6 @@ _SQL = queries("deliveries")
 class Deliveries(Jobs):
     @retrying
     async def store_deliveries(self, deliveries: Sequence[NewDelivery]) -> frozenset[str]:
-        """The GUIDs that are new. When this returns, all of them are durable (I1)."""
         async with self._database.transaction() as connection:
             rows = await connection.fetch(
                 _SQL["store"],
@@ -56,9 +55,6 @@ class Deliveries(Jobs):
         settled: Sequence[Settlement],
         postponed: Sequence[Postponement],
     ) -> list[Unplaced]:
-        """The jobs, the runners they move and the deliveries that told of them, in one
-        transaction. Applying a delivery twice is harmless (the merge is a join), losing one is not.
-        """
         merged = merge_reports(reports)
         async with self._database.transaction() as connection:
             unplaced = await self._apply(connection, merged, "a webhook") if merged else []
@@ -83,12 +79,10 @@ class Deliveries(Jobs):
             )
 
     async def hurry_deliveries(self, host: HostId, installation: int) -> None:
-        """What waited for this installation to be read waits no longer."""
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["hurry"], host, installation, self._clock.now())
 
     async def retry_deliveries(self, numbers: Sequence[DeliveryNumber] | None) -> int:
-        """Dead deliveries are pending again: these, or all of them. Returns how many."""
         async with self._database.transaction() as connection:
             tag = await connection.execute(_SQL["retry"], numbers, self._clock.now())
         return int(tag.split()[-1])
@@ -111,8 +105,6 @@ class Deliveries(Jobs):
         return {DeliveryState(row["state"]): row["deliveries"] for row in rows}
 
     async def hook_cursor(self, app: AppId) -> datetime:
-        """Every delivery of the App made before this has arrived or was given up. An App that is
-        new here starts now."""
         async with self._database.transaction() as connection:
             cursor: datetime = await connection.fetchval(_SQL["cursor"], app, self._clock.now())
         return cursor

@@ -127,6 +127,7 @@ class EmbeddedPostgres:
     async def _start(self) -> None:
         directory = self._directory
         self._ownership.enter_context(directory.claimed())
+        directory.unpublish()
         user = server_user(directory.existing_pgdata())
         if not user.can_enter(directory.path):
             raise EmbeddedPostgresError(
@@ -134,8 +135,7 @@ class EmbeddedPostgres:
                 f"cannot enter {directory.path}: choose a directory open to it with --data-dir, or "
                 "run paddock as another user."
             )
-        with directory.writing():
-            binaries = find_binaries(user=user, chosen=self._chosen_binaries, copies=directory.path)
+        binaries = find_binaries(directory, user=user, chosen=self._chosen_binaries)
         directory.refuse_another_major_version(binaries.major)
         pgdata = directory.pgdata(binaries.major)
         await self._stop_leftover(pgdata)
@@ -151,6 +151,11 @@ class EmbeddedPostgres:
         if pid is not None:
             self._say(f"stopping the PostgreSQL (pid {pid}) that an earlier paddock left running")
             await self._shut_down(pid, lambda: running_postmaster(pgdata) != pid)
+            if running_postmaster(pgdata) == pid:
+                raise EmbeddedPostgresError(
+                    f"The PostgreSQL (pid {pid}) that an earlier paddock left running in {pgdata} "
+                    "does not stop: end it, then start paddock again."
+                )
         # What remains names a process that is not this server, but whose mere existence would keep
         # PostgreSQL from starting. It still guards its shared memory against a second server.
         with self._directory.writing():
@@ -180,7 +185,8 @@ class EmbeddedPostgres:
             try:
                 await _ended(process)
             except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 raise
             said = pipe.read().decode(errors="replace")
@@ -248,6 +254,7 @@ class EmbeddedPostgres:
         finally:
             if self._sockets is not None:
                 self._directory.unpublish()
+                self._directory.remove_sockets(self._sockets)
                 self._sockets = None
             self._ownership.close()
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from paddock.domain.ids import AccountId, HostId, JobId, PoolId
-from paddock.domain.intake import KnownPool, Surroundings
+from paddock.domain.intake import KnownPool, RefusedJob, Surroundings
 from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
 from paddock.domain.labels import LabelSet
 from paddock.domain.names import PoolName
@@ -15,13 +14,6 @@ from paddock.store.jobs import Jobs, place
 from paddock.store.sql import queries
 
 _SQL = queries("intake")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedJob:
-    facts: JobFacts
-    account: AccountId
-    repository: RepositoryFacts
 
 
 class Intake(Jobs):
@@ -51,7 +43,6 @@ class Intake(Jobs):
     async def our_runners(
         self, named: Sequence[tuple[AccountId, str]]
     ) -> frozenset[tuple[AccountId, str]]:
-        """Which of these runner names are ours, each within its own tenant (I5)."""
         async with self._database.transaction() as connection:
             rows = await connection.fetch(
                 _SQL["ours"], [account for account, _ in named], [name for _, name in named]
@@ -81,7 +72,6 @@ class Intake(Jobs):
         ]
 
     async def adopt_jobs(self, reports: Sequence[JobReport]) -> int:
-        """Refused jobs that a pool takes now. Returns how many became demand."""
         served = [report for report in reports if not isinstance(report.served, Refusal)]
         if not served:
             return 0

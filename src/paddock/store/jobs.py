@@ -42,8 +42,6 @@ class Jobs(Part):
         return await self._move_executors(connection, reports)
 
     async def demote_job(self, host: HostId, job: JobId, *, why: str) -> bool:
-        """GitHub says the job is queued again and its runner is gone. False if it is not
-        in_progress here; the database refuses it while its runner lives."""
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(
                 _SQL["demote"], host, job, self._clock.now(), self.actor, why

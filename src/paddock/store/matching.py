@@ -45,7 +45,6 @@ BATCH = 256
 class Matching(Part):
     @retrying
     async def match(self, pods: Sequence[WaitingPod]) -> Match:
-        """Claim as many of the waiting Pods as demand, limits and budgets allow, fairly."""
         pods = pods[:BATCH]
         async with self._matching() as connection:
             now = self._clock.now()

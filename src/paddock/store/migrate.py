@@ -289,12 +289,11 @@ def statements(sql: str) -> Iterator[tuple[int, str]]:
     """The statements of a file, each with the number of its first line. Function bodies are
     dollar-quoted; BEGIN ATOMIC bodies are not understood."""
     start = 0
-    ends = [found.end() for found in _BOUNDARY.finditer(sql) if not found["skip"]]
-    for end in [*ends, len(sql)]:
-        # Comments before a statement are not part of it, so that its line is the one people mean.
+    ends = [found.span() for found in _BOUNDARY.finditer(sql) if not found["skip"]]
+    for end, next_start in [*ends, (len(sql), len(sql))]:
+        # Comments before a statement are not part of it: its line is the one people mean.
         before = re.match(r"(?:\s+|--[^\n]*\n?|/\*.*?\*/)*", sql[start:end], re.DOTALL)
         start += before.end() if before else 0
-        statement = sql[start:end].rstrip("; \t\n")
-        if statement:
+        if statement := sql[start:end].rstrip():
             yield sql.count("\n", 0, start) + 1, statement
-        start = end
+        start = next_start

@@ -14,7 +14,12 @@ from typing import Any, Self
 import asyncpg
 
 from paddock.store.connect_errors import redacted, sentence_for
-from paddock.store.errors import Contended, DatabaseUnavailable, StoreError
+from paddock.store.errors import (
+    Contended,
+    DatabaseMisconfigured,
+    DatabaseUnavailable,
+    StoreError,
+)
 from paddock.store.server_checks import check_server
 
 # The matcher holds its lock for milliseconds. Whoever is silent for this long inside a transaction
@@ -67,10 +72,12 @@ class Pool:
     @classmethod
     async def open(cls, url: str, *, application_name: str, max_size: int) -> Self:
         try:
-            # Two at least: LISTEN beside a transaction, and the checks below.
             sessions = asyncpg.create_pool(
                 url,
-                min_size=2,
+                # Opened as they are needed: for a minimum asyncpg would keep trying in the
+                # background while the server is away, and log a traceback each time.
+                min_size=0,
+                # Two at least: LISTEN beside a transaction, and the checks below.
                 max_size=max(max_size, 2),
                 timeout=CONNECT_TIMEOUT,
                 # Not in the startup packet, where a pooler, even in session mode, refuses them.
@@ -163,6 +170,11 @@ class Pool:
                 return DatabaseUnavailable(
                     f"A query took {self.shown} longer than {STATEMENT_TIMEOUT} s and was cancelled: "
                     "it is overloaded, or an operator cancelled it."
+                )
+            case asyncpg.InsufficientPrivilegeError() | asyncpg.InvalidSchemaNameError():
+                return DatabaseMisconfigured(
+                    f"The role that paddock uses at {self.shown} may not do what it must "
+                    f"({error.args[0]}): make it the owner of the database."
                 )
             case asyncpg.DiskFullError():
                 return DatabaseUnavailable(

@@ -27,7 +27,6 @@ class Pools(Part):
         return found
 
     async def apply_pools(self, pools: Sequence[PoolFacts]) -> list[PoolId]:
-        """All of them, or none."""
         try:
             async with self._matching() as connection:
                 return [await self._apply_pool(connection, pool) for pool in pools]
@@ -69,14 +68,11 @@ class Pools(Part):
         return None if found is None else PoolId(found)
 
     async def wanted_groups(self) -> list[tuple[PoolId, str]]:
-        """Active pools and the runner groups they name."""
         async with self._database.transaction() as connection:
             rows = await connection.fetch(_SQL["group_names"])
         return [(PoolId(row["id"]), row["runner_group"]) for row in rows]
 
     async def set_groups(self, account: AccountId, groups: Mapping[PoolId, int]) -> None:
-        """Under which id each pool's runner group is known in the account; those not given are not
-        there (any more), and their pools take none of its new jobs."""
         pools = sorted(groups)
         async with self._matching() as connection:
             await connection.execute(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from paddock.store.data_directory import DataDirectory
 from paddock.store.errors import EmbeddedPostgresError
 from paddock.store.server_user import ServerUser
 
@@ -40,11 +41,11 @@ class Binaries:
         return self.directory / "postgres"
 
 
-def find_binaries(*, user: ServerUser, chosen: Path | None, copies: Path) -> Binaries:
-    """The binaries to run: `chosen`, or the wheel's.
+def find_binaries(data: DataDirectory, *, user: ServerUser, chosen: Path | None) -> Binaries:
+    """The programs to run: those in `chosen`, or the wheel's.
 
-    `copies` is where the wheel's are copied if `user` cannot reach them, e.g. in a checkout below a
-    private home directory when root starts paddock.
+    The wheel's are copied into the data directory if `user` cannot reach them, e.g. in a checkout
+    below a private home directory when root starts paddock.
     """
     directory = chosen or _wheel_binaries()
     if not (directory / "initdb").is_file() or not (directory / "postgres").is_file():
@@ -57,7 +58,8 @@ def find_binaries(*, user: ServerUser, chosen: Path | None, copies: Path) -> Bin
     except PermissionError:
         if chosen or not user.is_other:
             raise _may_not_run(directory, user) from None
-    copy = _copied(directory, copies / f"binaries-{version(_PACKAGE)}")
+    with data.writing():
+        copy = _copied(directory, data.path / f"binaries-{version(_PACKAGE)}")
     try:
         return Binaries(copy, _major(copy, user))
     except PermissionError:
@@ -115,8 +117,9 @@ def _copied(directory: Path, target: Path) -> Path:
     """The programs and what they load, in the places relative to each other that they expect."""
     installation, package = directory.parent, directory.parent.parent
     if not target.exists():
+        for older in target.parent.glob("binaries-*"):
+            shutil.rmtree(older, ignore_errors=True)
         partial = target.with_name(f"{target.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
         sources = [installation, package.with_name(f"{package.name}.libs"), package / ".dylibs"]
         for source in sources:
             if source.is_dir():

@@ -7,7 +7,6 @@ so the process itself is looked at before anything is believed.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -34,22 +33,22 @@ def running_postmaster(pgdata: Path) -> int | None:
 
 
 def _works_in(pid: int, pgdata: Path) -> bool:
-    """A server's working directory is its data directory, also after that was moved."""
-    if Path("/proc/self/cwd").exists():
-        with suppress(OSError):
-            return Path(f"/proc/{pid}/cwd").samefile(pgdata)
-        return False
+    """A server's working directory is its data directory, also after that was moved. Where the
+    system does not tell (macOS; root in a container, of others' processes), its command does."""
     try:
-        os.kill(pid, 0)
-    except OSError:  # no such process, or another user's: then it could not use this directory
-        return False
-    command = subprocess.run(
-        ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
-    return "postgres" in command and str(pgdata) in command
+        return Path(f"/proc/{pid}/cwd").samefile(pgdata)
+    except OSError:
+        command = _command(pid)
+        return "postgres" in command and str(pgdata) in command
+
+
+def _command(pid: int) -> str:
+    if Path("/proc/self").exists():
+        with suppress(OSError):
+            return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        return ""
+    listing = ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)]
+    return subprocess.run(listing, capture_output=True, text=True, check=False).stdout
 
 
 def _pid_file(pgdata: Path) -> list[str]:

@@ -6,21 +6,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
 
-from paddock.domain.retention import Retention
+from paddock.domain.retention import BATCH, Retention
 from paddock.store.base import Part
 from paddock.store.sql import queries
 
 _SQL = queries("retention")
 
-#: One transaction deletes at most this many rows: some ten milliseconds of work, so that no matcher,
-#: webhook or vacuum waits behind it.
-BATCH = 500
-
 
 class Retaining(Part):
     async def forget(self, retention: Retention) -> Mapping[str, int]:
-        """One batch of each kind; returns how many rows went. A kind that returns `BATCH` has more:
-        call again."""
         gone: dict[str, int] = {}
         now = self._clock.now()
         for field in fields(retention):

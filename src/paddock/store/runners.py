@@ -59,7 +59,6 @@ class Runners(Part):
     async def plan_runners(
         self, pool: PoolId, pods: Sequence[tuple[RunnerId, str]], *, why: str
     ) -> list[Runner]:
-        """Rows for Pods that are about to be created, under the names they will have."""
         async with self._database.transaction() as connection:
             rows = await connection.fetch(
                 _SQL["plan"],
@@ -102,8 +101,6 @@ class Runners(Part):
     async def release_runner(
         self, runner: RunnerId, *, generation: int, why: str, no_record_because: str | None
     ) -> Runner | Conflict:
-        """Undo a claim whose mint failed. `no_record_because` says how it is known that GitHub made
-        no runner record under the chosen name; `None` leaves the name a debt."""
         return await self._step("release", runner, generation, why, None, no_record_because)
 
     async def take_over_runner(
@@ -172,7 +169,6 @@ class Runners(Part):
         log_tail: str | None = None,
         evidence: str | None = None,
     ) -> Runner | Conflict:
-        """The end of a runner and its verdict; its capacity is free when this returns."""
         return await self._step(
             "conclude",
             runner,

@@ -29,7 +29,12 @@ async def check_server(one: Any, other: Any, *, shown: str) -> None:
             "(advisory locks, LISTEN): set pool_mode = session there, or connect to PostgreSQL "
             "directly."
         )
-    if await one.fetchval("SELECT current_setting('transaction_read_only') = 'on'"):
+    if (encoding := await one.fetchval("SHOW server_encoding")) != "UTF8":
+        raise DatabaseMisconfigured(
+            f"The database at {shown} is encoded in {encoding}, which cannot hold every job's name: "
+            "create it with ENCODING 'UTF8'."
+        )
+    if await one.fetchval("SHOW transaction_read_only") == "on":
         raise DatabaseUnavailable(
             f"The database at {shown} is read-only: connect to the primary (with several hosts in "
             "the URL, target_session_attrs=primary finds it)."

@@ -1,8 +1,10 @@
-"""The one store. Each public method is one transaction."""
+"""The one store. What each method promises stands in `paddock.ports.store`."""
 
 from __future__ import annotations
 
+from paddock.ports import Store
 from paddock.store.accounts import Accounts
+from paddock.store.comparison import Comparisons
 from paddock.store.deliveries import Deliveries
 from paddock.store.intake import Intake
 from paddock.store.matching import Matching
@@ -11,5 +13,10 @@ from paddock.store.retention import Retaining
 from paddock.store.runners import Runners
 
 
-class PgStore(Accounts, Pools, Deliveries, Intake, Runners, Matching, Retaining):
+class PgStore(Accounts, Pools, Deliveries, Intake, Comparisons, Runners, Matching, Retaining):
     """PostgreSQL behind the `Store` port."""
+
+
+def _keeps_its_promises(store: PgStore) -> Store:
+    """Checked by mypy, where the two would part."""
+    return store

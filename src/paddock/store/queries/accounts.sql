@@ -84,11 +84,6 @@ SELECT a.id, h.name AS host, a.login, a.kind, a.weight, a.max_runners, a.max_vcp
      WHERE k.account_id = a.id AND r.state <> 'gone') u
  ORDER BY h.name, a.login, a.id
 
--- name: named[]
--- Accounts of that login, on whichever host.
-SELECT a.id, h.name AS host FROM accounts a JOIN hosts h ON h.id = a.host_id
- WHERE lower(a.login) = lower($1) ORDER BY a.id
-
 -- name: repository_named
 -- A repository of account $1 by its full name.
 SELECT id, max_runners, max_vcpu_milli, max_memory_mib FROM repositories

@@ -1,17 +1,9 @@
-"""The only ways out of the core.
-
-Services are written against these protocols and nothing else, so that the simulator can run the
-product's own code with virtual time, seeded ids and faults at every call. Each `Store` method is one
-transaction (see `paddock.store`); everything a service does between two port calls is pure.
-"""
+"""GitHub, as the core asks it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from enum import StrEnum
 from typing import Protocol
-from uuid import UUID
 
 from paddock.domain.github import (
     Absent,
@@ -35,57 +27,6 @@ from paddock.domain.github import (
     Scope,
 )
 from paddock.domain.ids import GitHubRunnerId, JobId
-
-
-class Clock(Protocol):
-    """Time. Nothing else in paddock may ask the system, or the database, what time it is."""
-
-    def now(self) -> datetime:
-        """The time of day, aware, in UTC: what is stored and shown."""
-        ...
-
-    def monotonic(self) -> float:
-        """Seconds that never go back: what durations and deadlines within a process are made of."""
-        ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-class Ids(Protocol):
-    """Randomness. Seeded in the simulator, the operating system's in production."""
-
-    def uuid(self) -> UUID:
-        """A fresh id; later ids sort after earlier ones, so that indexes grow at one end."""
-        ...
-
-    def suffix(self, length: int) -> str:
-        """Lower-case letters and digits that may end a Pod's name."""
-        ...
-
-    def secret(self) -> str:
-        """Unguessable, at least 256 bits, printable."""
-        ...
-
-
-class Topic(StrEnum):
-    """What a sleeping loop can be woken for. Losing a wake-up costs time, never correctness: every
-    loop also looks by itself after a while (I28)."""
-
-    DELIVERIES = "deliveries"  # a webhook was stored
-    DEMAND = "demand"  # a job was queued, or capacity came free
-    RUNNERS = "runners"  # a runner changed state
-    POOLS = "pools"  # a pool, an account or a limit changed
-
-
-class Subscription(Protocol):
-    async def wait(self, timeout: float) -> frozenset[Topic]:
-        """The topics woken since the last call, at the latest after `timeout` seconds (then none).
-        Wake-ups that arrive between two calls are kept, and many are one."""
-        ...
-
-
-class Wakeups(Protocol):
-    def subscribe(self, *topics: Topic) -> Subscription: ...
 
 
 class GitHub(Protocol):

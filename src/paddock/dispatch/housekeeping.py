@@ -1,0 +1,42 @@
+"""Forgetting history, a little at a time, for as long as there is something to forget."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from paddock.domain.retention import BATCH, Retention
+from paddock.ports import Clock, Store
+
+_log = structlog.get_logger()
+
+#: Between two rounds. What is kept for days need not go to the minute.
+_EVERY: Final = 600.0
+#: Between two batches of one round, so that the disk is others' most of the time.
+_PAUSE: Final = 0.2
+
+
+class Housekeeping:
+    def __init__(self, *, store: Store, clock: Clock, retention: Retention) -> None:
+        self._store = store
+        self._clock = clock
+        self._retention = retention
+
+    async def run(self) -> None:
+        while True:
+            await self.round()
+            await self._clock.sleep(_EVERY)
+
+    async def round(self) -> int:
+        """Forget everything that is due; returns how many rows went."""
+        gone = 0
+        while True:
+            batch = await self._store.forget(self._retention)
+            gone += sum(batch.values())
+            if max(batch.values()) < BATCH:
+                break
+            await self._clock.sleep(_PAUSE)
+        if gone:
+            _log.info("forgot old history", rows=gone)
+        return gone

@@ -1,0 +1,13 @@
+"""The only ways out of the core.
+
+Services are written against these protocols and nothing else, so that the simulator can run the
+product's own code with virtual time, seeded ids and faults at every call. Each `Store` method is one
+transaction; everything a service does between two port calls is pure.
+"""
+
+from paddock.ports.github import GitHub
+from paddock.ports.store import Store
+from paddock.ports.time import Clock, Ids
+from paddock.ports.wakeups import Subscription, Topic, Wakeups
+
+__all__ = ["Clock", "GitHub", "Ids", "Store", "Subscription", "Topic", "Wakeups"]

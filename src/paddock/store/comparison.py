@@ -1,0 +1,54 @@
+"""What a comparison with GitHub needs to know, and when the last one was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from paddock.domain.comparison import ActiveRepository, OpenJob
+from paddock.domain.ids import AccountId, AppId, HostId, JobId, RepositoryId
+from paddock.domain.states import JobState
+from paddock.store.base import Part
+from paddock.store.sql import queries
+
+_SQL = queries("comparison")
+
+
+class Comparisons(Part):
+    async def active_repositories(
+        self, apps: Sequence[AppId], *, since: datetime
+    ) -> list[ActiveRepository]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["repositories"], since, apps)
+        return [
+            ActiveRepository(
+                id=RepositoryId(row["id"]),
+                host=HostId(row["host_id"]),
+                github_id=row["github_id"],
+                full_name=row["full_name"],
+                account=AccountId(row["account_id"]),
+                app=AppId(row["app_id"]),
+                installation=row["installation_id"],
+                active_at=row["active_at"],
+                compared_at=row["compared_at"],
+                has_open_jobs=row["has_open_jobs"],
+            )
+            for row in rows
+        ]
+
+    async def open_jobs(self, repository: RepositoryId) -> list[OpenJob]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["open_jobs"], repository)
+        return [
+            OpenJob(id=JobId(row["id"]), state=JobState(row["state"]), since=row["since"])
+            for row in rows
+        ]
+
+    async def job_states(self, host: HostId, jobs: Sequence[JobId]) -> Mapping[JobId, JobState]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["states"], host, jobs)
+        return {JobId(row["id"]): JobState(row["state"]) for row in rows}
+
+    async def note_comparison(self, repository: RepositoryId) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(_SQL["compared"], repository, self._clock.now())
