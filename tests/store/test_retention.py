@@ -6,7 +6,7 @@ import pytest
 
 from paddock.dispatch.housekeeping import Housekeeping
 from paddock.domain.endings import Ending
-from paddock.domain.retention import BATCH, Retention
+from paddock.domain.retention import BATCH, History
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Database
 from tests.support.world import World
@@ -17,6 +17,10 @@ DAY = 24 * 3600
 @pytest.fixture
 async def world(database: Database) -> World:
     return await World(database).begin()
+
+
+def housekeeping(world: World) -> Housekeeping:
+    return Housekeeping(store=world.store, clock=world.clock)
 
 
 async def test_what_is_over_is_forgotten_in_its_time_and_what_lives_is_kept(world: World) -> None:
@@ -39,11 +43,11 @@ async def test_what_is_over_is_forgotten_in_its_time_and_what_lives_is_kept(worl
     await world.report(account, key, world.facts(1, JobState.COMPLETED))
     world.clock.advance(31 * DAY)
 
-    gone = await world.store.forget(Retention())
+    gone = await housekeeping(world).round()
 
-    assert gone["runners"] == 1
-    assert gone["jobs"] == 1
-    assert gone["events"] > 0
+    assert gone[History.RUNNERS] == 1
+    assert gone[History.JOBS] == 1
+    assert gone[History.EVENTS] > 0
     [runner] = await world.rows("SELECT id FROM runners")
     assert runner["id"] == living.runner
     [jobs] = await world.rows("SELECT count(*) FROM jobs")
@@ -65,7 +69,7 @@ async def test_a_runner_with_an_unsettled_name_is_remembered(world: World) -> No
         ended_at=world.clock.now(),
     )
     world.clock.advance(31 * DAY)
-    assert (await world.store.forget(Retention()))["runners"] == 0
+    assert (await housekeeping(world).round())[History.RUNNERS] == 0
 
 
 async def test_one_call_takes_one_batch(world: World) -> None:
@@ -80,10 +84,9 @@ async def test_one_call_takes_one_batch(world: World) -> None:
         world.app,
     )
     world.clock.advance(15 * DAY)
-    assert (await world.store.forget(Retention()))["deliveries"] == BATCH
-    rest = Housekeeping(store=world.store, clock=world.clock, retention=Retention())
-    assert await rest.round() == 10
-    assert await rest.round() == 0
+    now = world.clock.now()
+    assert await world.store.forget(History.DELIVERIES, before=now) == BATCH
+    assert (await housekeeping(world).round())[History.DELIVERIES] == 10
 
 
 async def test_a_guid_is_remembered_for_longer_than_github_redelivers(world: World) -> None:
@@ -97,6 +100,6 @@ async def test_a_guid_is_remembered_for_longer_than_github_redelivers(world: Wor
         world.app,
     )
     world.clock.advance(4 * DAY)  # GitHub's window is three days
-    await world.store.forget(Retention())
+    await housekeeping(world).round()
     [row] = await world.rows("SELECT guid, payload FROM deliveries")
     assert tuple(row) == ("g", None)

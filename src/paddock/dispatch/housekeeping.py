@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from paddock.domain.retention import BATCH, Retention
+from paddock.domain.retention import BATCH, RETENTION, History, Retention
 from paddock.ports import Clock, Store
 
 _log = structlog.get_logger()
@@ -18,7 +18,7 @@ _PAUSE: Final = 0.2
 
 
 class Housekeeping:
-    def __init__(self, *, store: Store, clock: Clock, retention: Retention) -> None:
+    def __init__(self, *, store: Store, clock: Clock, retention: Retention = RETENTION) -> None:
         self._store = store
         self._clock = clock
         self._retention = retention
@@ -28,15 +28,21 @@ class Housekeeping:
             await self.round()
             await self._clock.sleep(_EVERY)
 
-    async def round(self) -> int:
-        """Forget everything that is due; returns how many rows went."""
+    async def round(self) -> dict[History, int]:
+        """Forget everything that is due; how many rows went, by kind."""
+        gone = {history: await self._forget(history) for history in self._retention}
+        if any(gone.values()):
+            _log.info(
+                "forgot old history", **{str(kind): rows for kind, rows in gone.items() if rows}
+            )
+        return gone
+
+    async def _forget(self, history: History) -> int:
+        before = self._clock.now() - self._retention[history]
         gone = 0
         while True:
-            batch = await self._store.forget(self._retention)
-            gone += sum(batch.values())
-            if max(batch.values()) < BATCH:
-                break
+            batch = await self._store.forget(history, before=before)
+            gone += batch
+            if batch < BATCH:
+                return gone
             await self._clock.sleep(_PAUSE)
-        if gone:
-            _log.info("forgot old history", rows=gone)
-        return gone

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import timedelta
+from enum import StrEnum
 from typing import Final
 
 #: One transaction deletes at most this many rows: some ten milliseconds of work, so that no matcher,
@@ -11,16 +12,27 @@ from typing import Final
 BATCH: Final = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """How long each kind of history is kept."""
+class History(StrEnum):
+    """The kinds of history there are."""
 
-    #: Long enough to argue about last month's incident.
-    events: timedelta = timedelta(days=30)
-    jobs: timedelta = timedelta(days=30)
-    runners: timedelta = timedelta(days=30)
-    #: GitHub offers redelivery for three days; a GUID is remembered for longer than that (I6).
-    deliveries: timedelta = timedelta(days=14)
-    #: Applied bodies are only of use to someone debugging an event of the last days.
-    payloads: timedelta = timedelta(days=3)
-    backoffs: timedelta = timedelta(days=1)
+    EVENTS = "events"
+    JOBS = "jobs"
+    RUNNERS = "runners"
+    DELIVERIES = "deliveries"
+    PAYLOADS = "payloads"
+    BACKOFFS = "backoffs"
+
+
+Retention = Mapping[History, timedelta]
+
+RETENTION: Final[Retention] = {
+    # Long enough to argue about last month's incident.
+    History.EVENTS: timedelta(days=30),
+    History.JOBS: timedelta(days=30),
+    History.RUNNERS: timedelta(days=30),
+    # GitHub offers redelivery for three days; a GUID is remembered for longer than that (I6).
+    History.DELIVERIES: timedelta(days=14),
+    # Applied bodies are only of use to someone debugging an event of the last days.
+    History.PAYLOADS: timedelta(days=3),
+    History.BACKOFFS: timedelta(days=1),
+}

@@ -39,7 +39,7 @@ from paddock.domain.intake import RefusedJob, Surroundings
 from paddock.domain.jobs import JobReport, RepositoryFacts, Unplaced
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pools import PoolFacts, PoolSummary
-from paddock.domain.retention import Retention
+from paddock.domain.retention import History
 from paddock.domain.runners import Conflict, Match, Runner, WaitingPod
 from paddock.domain.states import JobState, RunnerState
 
@@ -290,7 +290,7 @@ class Store(Protocol):
         ...
 
     # Forgetting.
-    async def forget(self, retention: Retention) -> Mapping[str, int]:
-        """One batch of each kind; returns how many rows went. A kind that returns `BATCH` has more:
-        call again."""
+    async def forget(self, history: History, *, before: datetime) -> int:
+        """At most `BATCH` of the oldest that are over; how many rows went. If it is `BATCH`, there
+        are more. What lives is never forgotten."""
         ...

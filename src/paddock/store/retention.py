@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from datetime import timedelta
+from datetime import datetime
 
-from paddock.domain.retention import BATCH, Retention
+from paddock.domain.retention import BATCH, History
 from paddock.store.base import Part
 from paddock.store.sql import queries
 
@@ -14,12 +12,7 @@ _SQL = queries("retention")
 
 
 class Retaining(Part):
-    async def forget(self, retention: Retention) -> Mapping[str, int]:
-        gone: dict[str, int] = {}
-        now = self._clock.now()
-        for field in fields(retention):
-            kept: timedelta = getattr(retention, field.name)
-            async with self._database.transaction() as connection:
-                tag = await connection.execute(_SQL[field.name], now - kept, BATCH)
-            gone[field.name] = int(tag.split()[-1])
-        return gone
+    async def forget(self, history: History, *, before: datetime) -> int:
+        async with self._database.transaction() as connection:
+            tag = await connection.execute(_SQL[history], before, BATCH)
+        return int(tag.split()[-1])

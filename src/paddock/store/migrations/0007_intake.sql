@@ -29,6 +29,7 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_pending ON deliveries (not_before, id) WHERE state = 'pending';
 CREATE INDEX deliveries_dead ON deliveries (id) WHERE state = 'dead';
 CREATE INDEX deliveries_received ON deliveries (received_at);
+CREATE INDEX deliveries_bodies ON deliveries (received_at) WHERE payload IS NOT NULL AND state IN ('applied', 'ignored');
 
 CREATE FUNCTION deliveries_inserted() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
