@@ -5,9 +5,21 @@ product's own code with virtual time, seeded ids and faults at every call. Each 
 transaction; everything a service does between two port calls is pure.
 """
 
+from paddock.ports.fleet import Fleet, FleetUnavailable, Reviewer
 from paddock.ports.github import GitHub
 from paddock.ports.store import Store
 from paddock.ports.time import Clock, Ids
 from paddock.ports.wakeups import Subscription, Topic, Wakeups
 
-__all__ = ["Clock", "GitHub", "Ids", "Store", "Subscription", "Topic", "Wakeups"]
+__all__ = [
+    "Clock",
+    "Fleet",
+    "FleetUnavailable",
+    "GitHub",
+    "Ids",
+    "Reviewer",
+    "Store",
+    "Subscription",
+    "Topic",
+    "Wakeups",
+]

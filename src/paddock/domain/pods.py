@@ -1,0 +1,73 @@
+"""A runner's Pod as any fleet shows it: a Pod of a cluster, or a supervised process of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from paddock.domain.fingerprints import ContainerStatus
+from paddock.domain.ids import RunnerId
+from paddock.domain.names import PodName
+
+
+class Phase(StrEnum):
+    """Kubernetes' words. A healthy idle Pod of the gated shape is `Pending`: its poller is an init
+    container (I55)."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+    @property
+    def terminal(self) -> bool:
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """`containers` are the runner's own; `poller` is the one that asks for work (the same container
+    in the single shape)."""
+
+    name: PodName
+    uid: str
+    pool: str
+    phase: Phase
+    reason: str | None = None
+    node: str | None = None
+    created_at: datetime
+    deletion_requested_at: datetime | None = None
+    owner: str | None = None
+    poller: ContainerStatus | None = None
+    containers: tuple[ContainerStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodOrder:
+    """A Pod to be created for a row that exists. `spec` is the pool's own description, JSON."""
+
+    runner: RunnerId
+    name: PodName
+    pool: str
+    spec: str
+    #: The label that says for whom; put on by the stamp, never at birth (I56).
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodList:
+    """All Pods of a fleet at one moment. A list that is not complete proves no absence (I29)."""
+
+    pods: tuple[Pod, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodIdentity:
+    """Who asks: a token, as its issuer reads it."""
+
+    pod_name: PodName
+    pod_uid: str
+    expires_at: datetime

@@ -1,0 +1,51 @@
+"""The fleet: where runners live. Two adapters, `kube` and `local`, are driven by the same services."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from paddock.domain.names import PodName
+from paddock.domain.pods import Pod, PodIdentity, PodList, PodOrder
+
+
+class FleetUnavailable(Exception):
+    """It could not be asked, or did not answer. Nothing is known of what became of a request; a
+    sentence says what was tried."""
+
+
+class Fleet(Protocol):
+    async def create(self, order: PodOrder) -> Pod:
+        """Create the Pod. One of that name that is there already, and is ours, is returned as it
+        is: the row fixed the name, so it can only be an earlier try."""
+        ...
+
+    async def list(self) -> PodList: ...
+
+    def watch(self) -> AsyncIterator[Pod]:
+        """Pods as they change, without end. A Pod that vanished comes once more with
+        `Phase.UNKNOWN` and reason "deleted". What is missed while the watch is down is made up for
+        by `list` (I28)."""
+        ...
+
+    async def delete(self, name: PodName, *, uid: str) -> None:
+        """Only the Pod of that UID (I36); one that is not there is no error."""
+        ...
+
+    async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
+        """Put the owner's label on. For people and network policy; nothing is ever decided by it
+        (I22)."""
+        ...
+
+    async def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
+        """The end of the runner container's log; `None` if there is none."""
+        ...
+
+
+class Reviewer(Protocol):
+    """Who asks. Kubernetes' TokenReview, or the local fleet's secrets."""
+
+    async def review(self, token: str) -> PodIdentity | None:
+        """Whose token it is; `None` if nobody's. Raises `FleetUnavailable` when it cannot be told:
+        that is no "no"."""
+        ...
