@@ -120,12 +120,13 @@ class Stable:
                     runner.id, generation=generation, why="test", no_record_because=None
                 )
             case "take over":
-                return await store.take_over_runner(
+                taken = await store.take_over_claim(
                     runner.id,
                     generation=generation,
                     name=runner_name(runner.pod_name, generation + 1),
                     mint_deadline=self.world.clock.now(),
                 )
+                return taken if isinstance(taken, Conflict) else None
             case "acknowledge" if runner.delivery is not None:
                 return await store.acknowledge_runner(
                     runner.id, generation=generation, delivery=runner.delivery

@@ -124,13 +124,13 @@ async def test_a_late_mint_does_not_touch_the_successors_claim(world: World) -> 
     """I16"""
     claim = await claimed(world)
     world.clock.advance(60)
-    taken = await world.store.take_over_runner(
+    taken = await world.store.take_over_claim(
         claim.runner,
         generation=claim.generation,
         name=f"{claim.name}-again",
         mint_deadline=world.clock.now(),
     )
-    assert isinstance(taken, Runner)
+    assert isinstance(taken, Claim)
 
     late = await world.arm(claim.runner, claim.generation)
     released = await world.store.release_runner(
@@ -144,7 +144,7 @@ async def test_a_late_mint_does_not_touch_the_successors_claim(world: World) -> 
 
 async def test_a_claim_is_not_taken_over_before_its_deadline(world: World) -> None:
     claim = await claimed(world)
-    taken = await world.store.take_over_runner(
+    taken = await world.store.take_over_claim(
         claim.runner, generation=claim.generation, name="x", mint_deadline=world.clock.now()
     )
     assert taken == Conflict(S.CLAIMED, claim.generation)
@@ -234,7 +234,7 @@ async def test_a_runner_name_is_never_used_twice(world: World) -> None:
     claim = await claimed(world)
     world.clock.advance(60)
     with pytest.raises(asyncpg.UniqueViolationError):
-        await world.store.take_over_runner(
+        await world.store.take_over_claim(
             claim.runner,
             generation=claim.generation,
             name=claim.name,

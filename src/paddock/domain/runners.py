@@ -64,6 +64,8 @@ class Claim:
     key: KeyId
     account: AccountId
     app: AppId
+    #: GitHub's own number of the App.
+    github_app: int
     installation: int
     host: str
     login: str

@@ -29,18 +29,34 @@ _JOB_RANK: Final = {state: rank for rank, state in enumerate(JobState)}
 
 
 class RunnerState(StrEnum):
-    BOOTING = "booting"  # planned or starting; its poller has not been heard
-    IDLE = "idle"  # its poller asks for work
-    CLAIMED = "claimed"  # matched to a demand key; the mint is under way
-    ARMED = "armed"  # a JIT is stored for it, sealed, and replayed until acknowledged
-    RUNNING = "running"  # it acknowledged; the runner process is starting or registered
-    BUSY = "busy"  # GitHub, or its own log, says it executes a job
-    DONE = "done"  # its job completed; the Pod is still going away
-    RETIRING = "retiring"  # fenced: never dispatched again
-    GONE = "gone"  # its Pod is terminal or proven absent; final
+    BOOTING = "booting"
+    IDLE = "idle"
+    CLAIMED = "claimed"
+    ARMED = "armed"
+    RUNNING = "running"
+    BUSY = "busy"
+    DONE = "done"
+    RETIRING = "retiring"
+    GONE = "gone"
+
+    @property
+    def meaning(self) -> str:
+        return _MEANING[self]
 
 
 _S = RunnerState
+
+_MEANING: Final[dict[RunnerState, str]] = {
+    _S.BOOTING: "planned or starting; its poller has not been heard",
+    _S.IDLE: "its poller asks for work",
+    _S.CLAIMED: "matched to a demand key; the mint is under way",
+    _S.ARMED: "a JIT is stored for it, sealed, and replayed until acknowledged",
+    _S.RUNNING: "it acknowledged; the runner process is starting or registered",
+    _S.BUSY: "GitHub, or its own log, says it executes a job",
+    _S.DONE: "its job completed; the Pod is still going away",
+    _S.RETIRING: "fenced: never dispatched again",
+    _S.GONE: "its Pod is terminal or proven absent; final",
+}
 
 #: Every legal step, with the reason it exists.
 RUNNER_TRANSITIONS: Final[dict[tuple[RunnerState, RunnerState], str]] = {

@@ -13,7 +13,9 @@ from typing import Protocol, Self
 from uuid import UUID
 
 from paddock.domain.accounts import AccountSummary, InstallationFacts, MintBudget, ServedAccount
+from paddock.domain.backoffs import BackOffTerms, Subject
 from paddock.domain.comparison import ActiveRepository, OpenJob
+from paddock.domain.debts import Debt
 from paddock.domain.deliveries import (
     Delivery,
     DeliveryNumber,
@@ -25,6 +27,7 @@ from paddock.domain.deliveries import (
 )
 from paddock.domain.endings import Ending
 from paddock.domain.fingerprints import Fingerprint
+from paddock.domain.handover import Heard
 from paddock.domain.ids import (
     AccountId,
     AppId,
@@ -40,7 +43,7 @@ from paddock.domain.jobs import JobReport, RepositoryFacts, Unplaced
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.domain.retention import History
-from paddock.domain.runners import Conflict, Match, Runner, WaitingPod
+from paddock.domain.runners import Claim, Conflict, Match, Runner, WaitingPod
 from paddock.domain.states import JobState, RunnerState
 
 
@@ -230,10 +233,6 @@ class Store(Protocol):
         no runner record under the chosen name; `None` leaves the name a debt."""
         ...
 
-    async def take_over_runner(
-        self, runner: RunnerId, *, generation: int, name: str, mint_deadline: datetime
-    ) -> Runner | Conflict: ...
-
     async def acknowledge_runner(
         self, runner: RunnerId, *, generation: int, delivery: UUID
     ) -> Runner | Conflict: ...
@@ -288,6 +287,41 @@ class Store(Protocol):
     async def match(self, pods: Sequence[WaitingPod]) -> Match:
         """Claim as many of the waiting Pods as demand, limits and budgets allow, fairly."""
         ...
+
+    async def take_over_claim(
+        self, runner: RunnerId, *, generation: int, name: str, mint_deadline: datetime
+    ) -> Claim | Conflict:
+        """The claim goes on under a fresh name, if its mint's deadline has passed; the old name
+        stays a debt."""
+        ...
+
+    # Handing over, and what is owed at GitHub.
+    async def hear_pod(self, pod_name: str, *, pod_uid: str) -> Heard | None:
+        """A Pod's poller asks; the first time makes it idle. `None`: no row knows this Pod."""
+        ...
+
+    async def acknowledge_delivery(
+        self, pod_name: str, *, pod_uid: str, delivery: UUID
+    ) -> Runner | RunnerState | None:
+        """armed → running, and the JIT is erased. The runner; or the state it is in, if the
+        delivery was this Pod's and is past that; `None` if it never was this Pod's."""
+        ...
+
+    async def back_off(self, subject: Subject, terms: BackOffTerms) -> datetime:
+        """One failure more in a row; until when nothing is claimed for the subject."""
+        ...
+
+    async def recover_from_backoffs(self, subjects: Sequence[Subject]) -> None: ...
+
+    async def debts(self, *, before: datetime, limit: int) -> list[Debt]:
+        """Names chosen before then that are no runner's any more, and unsettled."""
+        ...
+
+    async def count_debts(self) -> int: ...
+
+    async def settle_mint(self, name: str, *, outcome: str) -> None: ...
+
+    async def postpone_debt(self, name: str, *, until: datetime) -> None: ...
 
     # Forgetting.
     async def forget(self, history: History, *, before: datetime) -> int:

@@ -214,7 +214,7 @@ class DataDirectory:
     def is_full(self) -> EmbeddedPostgresError:
         return EmbeddedPostgresError(
             f"The disk that holds {self.path} is full: free some space, or choose another "
-            "directory with --data-dir. What was committed is safe."
+            "directory with --data-dir (what was committed is safe)."
         )
 
 

@@ -124,8 +124,8 @@ class Transaction:
         try:
             await transaction.start()
         except BaseException as error:
-            if lost := is_lost(error, connection):
-                end(connection)
+            lost = is_lost(error, connection)
+            end(connection)
             await self._pool.give_back(connection)
             if lost:
                 return False
@@ -150,6 +150,9 @@ class Transaction:
     async def _commit(self) -> None:
         try:
             await self._transaction.commit()
+        except asyncio.CancelledError:
+            end(self._connection)
+            raise
         except Exception as error:
             if is_lost(error, self._connection):
                 end(self._connection)
@@ -163,11 +166,16 @@ class Transaction:
 
     async def _roll_back(self, error: BaseException) -> None:
         instead = self._pool.sentence_for(error, self._connection)
-        if not has_ended(self._connection):
-            try:
+        is_rolled_back = False
+        try:
+            if not has_ended(self._connection):
                 async with asyncio.timeout(ROLLBACK_TIMEOUT):
                     await self._transaction.rollback()
-            except BROKEN:
+                is_rolled_back = True
+        except BROKEN:
+            pass  # what caused it is told already
+        finally:
+            if not is_rolled_back:
                 end(self._connection)  # which rolls back as well
         if instead is not None:
             raise instead from error

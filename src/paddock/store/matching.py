@@ -27,9 +27,9 @@ from paddock.domain.allocation import (
 from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, Limits, Resources
 from paddock.domain.names import runner_name
-from paddock.domain.runners import Claim, Match, WaitingPod
-from paddock.store.base import Part
+from paddock.domain.runners import Claim, Conflict, Match, WaitingPod
 from paddock.store.database import Connection, retrying
+from paddock.store.runners import Runners
 from paddock.store.sql import queries
 
 _SQL = queries("matching")
@@ -42,7 +42,7 @@ MINT_DEADLINE = timedelta(seconds=30)
 BATCH = 256
 
 
-class Matching(Part):
+class Matching(Runners):
     @retrying
     async def match(self, pods: Sequence[WaitingPod]) -> Match:
         pods = pods[:BATCH]
@@ -53,6 +53,25 @@ class Matching(Part):
                 allocation = await _allocate(connection, pods, now, depth=len(pods))
             claims = await self._claim(connection, pods, allocation, now)
         return Match(claims, dict(allocation.withheld))
+
+    @retrying
+    async def take_over_claim(
+        self, runner: RunnerId, *, generation: int, name: str, mint_deadline: datetime
+    ) -> Claim | Conflict:
+        async with self._database.transaction() as connection:
+            taken = await self._take(
+                connection,
+                "take_over",
+                runner,
+                generation,
+                "taken over: the mint's deadline has passed",
+                None,
+                name,
+                mint_deadline,
+            )
+            if isinstance(taken, Conflict):
+                return taken
+            return _claim_of(await connection.fetchrow(_SQL["claim_of"], runner))
 
     async def _claim(
         self,
@@ -186,6 +205,7 @@ def _claim_of(row: asyncpg.Record) -> Claim:
         key=KeyId(row["key_id"]),
         account=AccountId(row["account_id"]),
         app=AppId(row["app_id"]),
+        github_app=row["github_app"],
         installation=row["installation_id"],
         host=row["host"],
         login=row["login"],

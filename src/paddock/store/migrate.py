@@ -264,10 +264,10 @@ def _failure(
     if position:
         line += statement.count("\n", 0, int(position) - 1)
     detail = getattr(error, "detail", None)
-    said = f"{error.args[0]} ({detail.rstrip('.')})" if detail else error.args[0]
+    said = f"{error.args[0]}; {detail.rstrip('.')}" if detail else error.args[0]
     return MigrationFailed(
-        f"Migration {migration.name} failed at line {line}: {said}. Nothing of it was kept; "
-        "mend what the message says, then run `paddock migrate` again."
+        f"Migration {migration.name} failed at line {line} ({said}): nothing of it was kept; mend the "
+        "cause, then run `paddock migrate` again."
     )
 
 

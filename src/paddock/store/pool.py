@@ -178,8 +178,8 @@ class Pool:
                 )
             case asyncpg.DiskFullError():
                 return DatabaseUnavailable(
-                    f"The disk of the database at {self.shown} is full: free some space there. "
-                    "What was committed is safe."
+                    f"The disk of the database at {self.shown} is full: free some space there "
+                    "(what was committed is safe)."
                 )
             case asyncpg.ReadOnlySQLTransactionError():
                 # After a failover the old primary may still answer; a new connection finds the new.

@@ -25,7 +25,7 @@ from paddock.domain.ids import (
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
-from paddock.store.database import retrying
+from paddock.store.database import Connection, retrying
 from paddock.store.sql import queries
 
 _SQL = queries("runners")
@@ -102,19 +102,6 @@ class Runners(Part):
         self, runner: RunnerId, *, generation: int, why: str, no_record_because: str | None
     ) -> Runner | Conflict:
         return await self._step("release", runner, generation, why, None, no_record_because)
-
-    async def take_over_runner(
-        self, runner: RunnerId, *, generation: int, name: str, mint_deadline: datetime
-    ) -> Runner | Conflict:
-        return await self._step(
-            "take_over",
-            runner,
-            generation,
-            "taken over: the mint's deadline has passed",
-            None,
-            name,
-            mint_deadline,
-        )
 
     async def acknowledge_runner(
         self, runner: RunnerId, *, generation: int, delivery: UUID
@@ -196,12 +183,24 @@ class Runners(Part):
         *own: object,
     ) -> Runner | Conflict:
         async with self._database.transaction() as connection:
-            row = await connection.fetchrow(
-                _SQL[query], runner, generation, self._clock.now(), self.actor, why, evidence, *own
-            )
-            if row is not None:
-                return runner_of(row)
-            found = await connection.fetchrow(_SQL["read"], runner)
+            return await self._take(connection, query, runner, generation, why, evidence, *own)
+
+    async def _take(
+        self,
+        connection: Connection,
+        query: str,
+        runner: RunnerId,
+        generation: int,
+        why: str,
+        evidence: str | None,
+        *own: object,
+    ) -> Runner | Conflict:
+        row = await connection.fetchrow(
+            _SQL[query], runner, generation, self._clock.now(), self.actor, why, evidence, *own
+        )
+        if row is not None:
+            return runner_of(row)
+        found = await connection.fetchrow(_SQL["read"], runner)
         if found is None:
             return Conflict(None, None)
         return Conflict(RunnerState(found["state"]), found["generation"])

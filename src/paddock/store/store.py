@@ -6,14 +6,14 @@ from paddock.ports import Store
 from paddock.store.accounts import Accounts
 from paddock.store.comparison import Comparisons
 from paddock.store.deliveries import Deliveries
+from paddock.store.dispatch import Dispatch
 from paddock.store.intake import Intake
 from paddock.store.matching import Matching
 from paddock.store.pools import Pools
 from paddock.store.retention import Retaining
-from paddock.store.runners import Runners
 
 
-class PgStore(Accounts, Pools, Deliveries, Intake, Comparisons, Runners, Matching, Retaining):
+class PgStore(Accounts, Pools, Deliveries, Intake, Comparisons, Matching, Dispatch, Retaining):
     """PostgreSQL behind the `Store` port."""
 
 

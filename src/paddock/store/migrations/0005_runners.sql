@@ -103,6 +103,8 @@ CREATE TABLE mints (
     chosen_at   timestamptz NOT NULL,
     state       mint_state NOT NULL DEFAULT 'chosen',
     github_id   bigint,
+    -- Not asked about again before: GitHub did not say.
+    not_before  timestamptz NOT NULL DEFAULT '-infinity',
     outcome     text,
     settled_at  timestamptz,
     UNIQUE (runner_id, generation),

@@ -84,15 +84,16 @@ WITH wanted AS (
      WHERE r.id = w.id AND r.state = 'idle' AND r.generation = w.generation
     RETURNING r.id, r.generation, r.name, r.key_id, r.account_id, r.hint_job_id, r.mint_deadline
 ), served AS (
-    SELECT c.*, k.runner_group_id, k.pool_id, i.app_id, i.github_id AS installation_id, h.name AS host,
-           a.login, rep.full_name AS repository
+    SELECT c.*, k.runner_group_id, k.pool_id, i.app_id, i.github_app, i.github_id AS installation_id,
+           h.name AS host, a.login, rep.full_name AS repository
       FROM claimed c
       JOIN demand_keys k ON k.id = c.key_id
       JOIN accounts a ON a.id = c.account_id
       JOIN hosts h ON h.id = a.host_id
       LEFT JOIN repositories rep ON rep.id = k.repository_id
-      JOIN LATERAL (SELECT app_id, github_id FROM installations i
-                     WHERE i.account_id = a.id AND i.state = 'active' ORDER BY app_id LIMIT 1) i ON true
+      JOIN LATERAL (SELECT i.app_id, i.github_id, ap.github_id AS github_app
+                      FROM installations i JOIN apps ap ON ap.id = i.app_id
+                     WHERE i.account_id = a.id AND i.state = 'active' ORDER BY i.app_id LIMIT 1) i ON true
 ), named AS (
     INSERT INTO mints (name, runner_id, generation, key_id, app_id, chosen_at)
     SELECT name, id, generation, key_id, app_id, $6 FROM served
@@ -103,3 +104,19 @@ WITH wanted AS (
      WHERE b.app_id = s.app_id AND b.bucket = 'mint'
 )
 SELECT s.*, p.labels FROM served s JOIN pools p ON p.id = s.pool_id ORDER BY s.id
+
+-- name: claim_of
+-- The claim of runner $1, as its mint needs it.
+SELECT r.id, r.generation, r.name, r.key_id, r.account_id, r.hint_job_id, r.mint_deadline, k.runner_group_id,
+       m.app_id, ap.github_id AS github_app, i.github_id AS installation_id, h.name AS host, a.login,
+       rep.full_name AS repository, p.labels
+  FROM runners r
+  JOIN mints m ON m.name = r.name
+  JOIN demand_keys k ON k.id = r.key_id
+  JOIN pools p ON p.id = k.pool_id
+  JOIN accounts a ON a.id = r.account_id
+  JOIN hosts h ON h.id = a.host_id
+  JOIN apps ap ON ap.id = m.app_id
+  JOIN installations i ON i.account_id = a.id AND i.app_id = m.app_id AND i.state <> 'removed'
+  LEFT JOIN repositories rep ON rep.id = k.repository_id
+ WHERE r.id = $1

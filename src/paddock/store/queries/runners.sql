@@ -96,13 +96,19 @@ UPDATE runners
 RETURNING *
 
 -- name: finish
--- armed, running, busy or retiring → done: its job $7 completed.
-UPDATE runners
-   SET state = 'done', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
-       done_at = $3, job_id = $7, acknowledged_at = coalesce(acknowledged_at, $3),
-       jit = NULL, jit_key = NULL
- WHERE id = $1 AND generation = $2 AND state IN ('armed', 'running', 'busy', 'retiring') AND github_id IS NOT NULL
-RETURNING *
+-- armed, running, busy or retiring → done: its job $7 completed, and with it GitHub removes the record.
+WITH finished AS (
+    UPDATE runners
+       SET state = 'done', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
+           done_at = $3, job_id = $7, acknowledged_at = coalesce(acknowledged_at, $3),
+           jit = NULL, jit_key = NULL
+     WHERE id = $1 AND generation = $2 AND state IN ('armed', 'running', 'busy', 'retiring') AND github_id IS NOT NULL
+    RETURNING *
+), settled AS (
+    UPDATE mints m SET state = 'settled', outcome = 'its job completed', settled_at = $3
+      FROM finished f WHERE m.name = f.name AND m.state <> 'settled'
+)
+SELECT * FROM finished
 
 -- name: fence
 -- Any live state ($7, as the caller saw it) → retiring. The generation moves on: a mint or a release that

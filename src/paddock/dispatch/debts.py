@@ -1,0 +1,78 @@
+"""Paying what is owed at GitHub: records under names that are no runner's any more.
+
+A failed mint, a claim taken over, a Pod that vanished: each may have left a runner record. Unpaid,
+they pile up as pages of offline runners (I41). A record GitHub calls busy is left alone: it executes
+a job, and goes by itself when that ends.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import structlog
+from prometheus_client import Counter, Gauge
+
+from paddock.domain.debts import Debt
+from paddock.domain.github import Absent, Removal
+from paddock.domain.github_errors import GitHubError
+from paddock.ports import Clock, GitHub, Store
+
+_log = structlog.get_logger()
+
+#: A mint's own time-out is 10 s; before this has passed GitHub may still be making the record.
+_SETTLING: Final = timedelta(seconds=60)
+_BATCH: Final = 50
+_EVERY: Final = 15.0
+#: A busy runner, or one GitHub would not tell of: it is asked about again after this.
+_LATER: Final = timedelta(minutes=5)
+
+OWED = Gauge("paddock_github_debts", "Runner records at GitHub that may have to be removed.")
+PAID = Counter("paddock_github_debts_paid_total", "Debts settled, by what was found.", ["outcome"])
+
+
+class DebtCollector:
+    def __init__(self, *, store: Store, github: GitHub, clock: Clock) -> None:
+        self._store = store
+        self._github = github
+        self._clock = clock
+
+    async def run(self) -> None:
+        while True:
+            if await self.round() < _BATCH:
+                await self._clock.sleep(_EVERY)
+
+    async def round(self) -> int:
+        """Look at what is owed; how many debts were looked at."""
+        debts = await self._store.debts(before=self._clock.now() - _SETTLING, limit=_BATCH)
+        for debt in debts:
+            try:
+                await self._pay(debt)
+            except GitHubError as error:
+                _log.info("a debt waits", runner=debt.name, error=error.failure.sentence)
+                await self._later(debt)
+        OWED.set(await self._store.count_debts())
+        return len(debts)
+
+    async def _pay(self, debt: Debt) -> None:
+        runner = debt.github_id
+        if runner is None:
+            found = await self._github.find_runner(debt.who, debt.scope, name=debt.name)
+            if isinstance(found, Absent):
+                return await self._settle(debt, "it was never made")
+            runner = found.id
+        match await self._github.delete_runner(debt.who, debt.scope, runner):
+            case Removal.REMOVED:
+                await self._settle(debt, "removed")
+            case Removal.ABSENT:
+                await self._settle(debt, "it was gone")
+            case Removal.BUSY:
+                await self._later(debt)
+        return None
+
+    async def _settle(self, debt: Debt, outcome: str) -> None:
+        await self._store.settle_mint(debt.name, outcome=outcome)
+        PAID.labels(outcome).inc()
+
+    async def _later(self, debt: Debt) -> None:
+        await self._store.postpone_debt(debt.name, until=self._clock.now() + _LATER)

@@ -1,0 +1,158 @@
+"""From a claim to an armed runner: one JIT, minted under the claim's name.
+
+The name was written with the claim, before GitHub is asked, so whatever becomes of the call, what it
+may have made can be found (I41). A mint is sent once. If it fails, the claim is undone by its
+generation, the scope the failure is about backs off, and the Pod goes on to other work (I17).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+from prometheus_client import Counter, Histogram
+
+from paddock.dispatch.sealing import Sealer
+from paddock.domain.backoffs import subject_of, subjects_of, terms_of
+from paddock.domain.github import (
+    ConflictAction,
+    GitHubAppId,
+    Host,
+    InstallationId,
+    InstallationKey,
+    MintedJit,
+    RunnerGroupId,
+    Scope,
+    repository_scope,
+)
+from paddock.domain.github_errors import Failure, GitHubError, Kind
+from paddock.domain.handover import Handover
+from paddock.domain.runners import Claim, Conflict
+from paddock.ports import Clock, GitHub, Ids, Store
+
+_log = structlog.get_logger()
+
+#: GitHub takes at most 100 requests at once from an App, of all kinds.
+AT_ONCE: Final = 50
+
+MINTS = Counter("paddock_mints_total", "Mints, by what became of them.", ["outcome"])
+MINT_SECONDS = Histogram("paddock_mint_seconds", "From claimed to armed.")
+
+
+class Minter:
+    def __init__(
+        self, *, store: Store, github: GitHub, sealer: Sealer, clock: Clock, ids: Ids
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._sealer = sealer
+        self._clock = clock
+        self._ids = ids
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._troubled: set[tuple[str, int]] = set()
+
+    async def mint(self, claim: Claim) -> Handover | None:
+        """The JIT, stored for replay; `None` if the claim came to nothing and was undone."""
+        began = self._clock.monotonic()
+        async with self._places:
+            try:
+                minted = await self._ask(claim)
+            except GitHubError as error:
+                await self._give_up(claim, error.failure)
+                return None
+        handover = await self._arm(claim, minted)
+        MINT_SECONDS.observe(self._clock.monotonic() - began)
+        return handover
+
+    async def _ask(self, claim: Claim) -> MintedJit:
+        return await self._github.mint_jit(
+            _installation(claim),
+            _scope(claim),
+            name=claim.name,
+            runner_group_id=RunnerGroupId(claim.runner_group),
+            labels=claim.labels,
+        )
+
+    async def _arm(self, claim: Claim, minted: MintedJit) -> Handover | None:
+        delivery = self._ids.uuid()
+        sealed = self._sealer.seal(
+            minted.encoded_jit_config, runner=claim.runner, delivery=delivery
+        )
+        armed = await self._store.arm_runner(
+            claim.runner,
+            generation=claim.generation,
+            github_id=minted.runner.id,
+            delivery=delivery,
+            sealed_jit=sealed.sealed,
+            sealing_key=sealed.key,
+        )
+        if isinstance(armed, Conflict):
+            # Taken over, or fenced: this JIT is nobody's, and its record stays a debt.
+            MINTS.labels("too late").inc()
+            _log.info("a mint came too late", runner=claim.name, found=str(armed))
+            return None
+        MINTS.labels("minted").inc()
+        await self._forgive(claim)
+        return Handover(delivery=delivery, runner_name=claim.name, jit=minted.encoded_jit_config)
+
+    async def _give_up(self, claim: Claim, failure: Failure) -> None:
+        MINTS.labels(failure.kind).inc()
+        _log.warning(
+            "mint failed",
+            runner=claim.name,
+            account=claim.login,
+            kind=failure.kind,
+            error=failure.sentence,
+        )
+        settled = None if failure.unsettled else failure.sentence
+        if failure.kind is Kind.NAME_EXISTS:
+            settled = await self._resolve(claim)
+        subject = subject_of(failure, claim)
+        if subject is not None:
+            await self._store.back_off(subject, terms_of(failure))
+            self._troubled.add((subject.scope, subject.id))
+        await self._store.release_runner(
+            claim.runner,
+            generation=claim.generation,
+            why=failure.sentence,
+            no_record_because=settled,
+        )
+
+    async def _resolve(self, claim: Claim) -> str | None:
+        """The name is taken: look once, decide, never try it again (I19). How it is settled, or
+        `None` if a record of ours may be there: then it is a debt."""
+        try:
+            conflict = await self._github.resolve_name_conflict(
+                _installation(claim), _scope(claim), name=claim.name
+            )
+        except GitHubError:
+            return None
+        return None if conflict.action is ConflictAction.DELETE_AND_RENAME else conflict.why
+
+    async def _forgive(self, claim: Claim) -> None:
+        """Only those this replica knows to have failed: a mint that goes well costs no write."""
+        subjects = [
+            subject
+            for subject in subjects_of(claim)
+            if (subject.scope, subject.id) in self._troubled
+        ]
+        if subjects:
+            await self._store.recover_from_backoffs(subjects)
+            self._troubled -= {(subject.scope, subject.id) for subject in subjects}
+
+
+def _installation(claim: Claim) -> InstallationKey:
+    return InstallationKey(
+        host=Host(claim.host),
+        app=GitHubAppId(claim.github_app),
+        installation=InstallationId(claim.installation),
+    )
+
+
+def _scope(claim: Claim) -> Scope:
+    """Under the repository's owner, on its host (I18)."""
+    host = Host(claim.host)
+    if claim.repository is not None:
+        return repository_scope(host, claim.repository)
+    return Scope(host=host, owner=claim.login)

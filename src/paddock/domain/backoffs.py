@@ -1,0 +1,70 @@
+"""Who is left alone for a while, and for how long.
+
+The narrowest scope that a failure is about backs off; everyone else goes on (I17).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from paddock.domain.github_errors import BackOff, Failure
+from paddock.domain.runners import Claim
+
+
+class BackOffScope(StrEnum):
+    KEY = "key"
+    REPOSITORY = "repository"
+    ACCOUNT = "account"
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    scope: BackOffScope
+    id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackOffTerms:
+    """The first failure waits `seconds`, each further one twice as long, up to `ceiling`. So many
+    in a row are `forgiven` first."""
+
+    reason: str
+    seconds: float
+    ceiling: float
+    forgiven: int = 0
+
+
+#: Two runners of a key may end without a job by bad luck (a cancelled run, a drained node); with the
+#: third in a row something is wrong, and every further one would cost a mint (I69).
+ENDED_WITHOUT_A_JOB: Final = BackOffTerms(
+    reason="its runners keep ending without a job", seconds=30, ceiling=900, forgiven=2
+)
+
+
+def subject_of(failure: Failure, claim: Claim) -> Subject | None:
+    """Whom a failed mint is about; `None` if nobody has to wait. A repository that registers at its
+    organisation shares its key with others: then it is the key that waits."""
+    match failure.backs_off:
+        case BackOff.NONE:
+            return None
+        case BackOff.JOB | BackOff.REPOSITORY:
+            return Subject(BackOffScope.KEY, claim.key)
+        case BackOff.ACCOUNT:
+            return Subject(BackOffScope.ACCOUNT, claim.account)
+        case BackOff.APP:
+            return Subject(BackOffScope.APP, claim.app)
+
+
+def subjects_of(claim: Claim) -> tuple[Subject, ...]:
+    """All that a mint which went well speaks for. Not the key: whether its runners get jobs is
+    another question."""
+    return (Subject(BackOffScope.ACCOUNT, claim.account), Subject(BackOffScope.APP, claim.app))
+
+
+def terms_of(failure: Failure) -> BackOffTerms:
+    return BackOffTerms(
+        reason=failure.sentence, seconds=failure.backoff_s, ceiling=failure.ceiling_s
+    )

@@ -1,0 +1,69 @@
+"""Handing a JIT to a Pod: what it is told when it asks.
+
+A Pod that was committed to a claim and asks again is answered from its row: the same JIT until it
+acknowledges, and "leave" ever after (I20). A lost reply costs one round trip, not a Pod.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import assert_never
+from uuid import UUID
+
+from paddock.domain.runners import Runner
+from paddock.domain.states import RunnerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedJit:
+    """A JIT configuration as the store keeps it: encrypted, under a named key."""
+
+    sealed: bytes
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A runner whose poller asked just now, with the JIT that waits for it, if one does."""
+
+    runner: Runner
+    jit: SealedJit | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """Here is your JIT. A credential: never logged."""
+
+    delivery: UUID
+    runner_name: str
+    jit: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """There is nothing more for this Pod; it should go."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NothingYet:
+    """Ask again."""
+
+
+Answer = Handover | Leave | NothingYet
+
+
+def reason_to_leave(state: RunnerState) -> str | None:
+    """Why a Pod in this state gets nothing, ever; `None` if it may wait."""
+    match state:
+        case RunnerState.BOOTING | RunnerState.IDLE | RunnerState.CLAIMED | RunnerState.ARMED:
+            return None
+        case RunnerState.RUNNING | RunnerState.BUSY | RunnerState.DONE:
+            return "it has acknowledged its JIT; there is one for each Pod"
+        case RunnerState.RETIRING:
+            return "it is being retired"
+        case RunnerState.GONE:
+            return "it is known to have ended"
+        case _:
+            assert_never(state)

@@ -1,0 +1,122 @@
+"""What Pods ask for and are given, and what is owed at GitHub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+
+from paddock.domain.backoffs import BackOffTerms, Subject
+from paddock.domain.debts import Debt
+from paddock.domain.github import (
+    GitHubAppId,
+    Host,
+    InstallationId,
+    InstallationKey,
+    Scope,
+    repository_scope,
+)
+from paddock.domain.handover import Heard, SealedJit
+from paddock.domain.ids import GitHubRunnerId
+from paddock.domain.runners import Runner
+from paddock.domain.states import RunnerState
+from paddock.store.base import Part
+from paddock.store.database import retrying
+from paddock.store.runners import runner_of
+from paddock.store.sql import queries
+
+_SQL = queries("dispatch")
+
+
+class Dispatch(Part):
+    @retrying
+    async def hear_pod(self, pod_name: str, *, pod_uid: str) -> Heard | None:
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(
+                _SQL["hear"], pod_name, pod_uid, self._clock.now(), self.actor
+            ) or await connection.fetchrow(_SQL["gone"], pod_name, pod_uid)
+        return None if row is None else _heard_of(row)
+
+    @retrying
+    async def acknowledge_delivery(
+        self, pod_name: str, *, pod_uid: str, delivery: UUID
+    ) -> Runner | RunnerState | None:
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(
+                _SQL["acknowledge"], pod_name, pod_uid, self._clock.now(), self.actor, delivery
+            )
+            if row is not None:
+                return runner_of(row)
+            state = await connection.fetchval(_SQL["delivered"], pod_name, pod_uid, delivery)
+        return None if state is None else RunnerState(state)
+
+    @retrying
+    async def back_off(self, subject: Subject, terms: BackOffTerms) -> datetime:
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(
+                _SQL["back_off"],
+                subject.scope,
+                subject.id,
+                self._clock.now(),
+                terms.reason,
+                terms.seconds,
+                terms.ceiling,
+                terms.forgiven,
+            )
+        until: datetime = row["until"]
+        return until
+
+    async def recover_from_backoffs(self, subjects: Sequence[Subject]) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["recover"],
+                [subject.scope for subject in subjects],
+                [subject.id for subject in subjects],
+            )
+
+    async def debts(self, *, before: datetime, limit: int) -> list[Debt]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["debts"], before, limit, self._clock.now())
+        return [_debt_of(row) for row in rows]
+
+    async def count_debts(self) -> int:
+        async with self._database.transaction() as connection:
+            count: int = await connection.fetchval(_SQL["count_debts"])
+        return count
+
+    async def settle_mint(self, name: str, *, outcome: str) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(_SQL["settle"], name, outcome, self._clock.now())
+
+    async def postpone_debt(self, name: str, *, until: datetime) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(_SQL["postpone_debt"], name, until)
+
+
+def _heard_of(row: asyncpg.Record) -> Heard:
+    jit = None
+    if row["jit"] is not None:
+        jit = SealedJit(sealed=row["jit"], key=row["jit_key"])
+    return Heard(runner=runner_of(row), jit=jit)
+
+
+def _debt_of(row: asyncpg.Record) -> Debt:
+    host = Host(row["host"])
+    scope = (
+        repository_scope(host, row["repository"])
+        if row["repository"]
+        else Scope(host=host, owner=row["login"])
+    )
+    return Debt(
+        name=row["name"],
+        github_id=None if row["github_id"] is None else GitHubRunnerId(row["github_id"]),
+        chosen_at=row["chosen_at"],
+        who=InstallationKey(
+            host=host,
+            app=GitHubAppId(row["app"]),
+            installation=InstallationId(row["installation"]),
+        ),
+        scope=scope,
+    )

@@ -1,0 +1,78 @@
+-- What Pods ask for and are given.
+
+-- name: hear
+-- The poller of Pod $1 (UID $2) asks, at $3. The first time makes it idle and fixes its UID; a Pod of
+-- another UID under the same name is not this runner.
+UPDATE runners
+   SET heard_at = $3, pod_uid = $2,
+       state = CASE WHEN state = 'booting' THEN 'idle' ELSE state END,
+       version = version + (state = 'booting')::int,
+       since = CASE WHEN state = 'booting' THEN $3 ELSE since END,
+       actor = CASE WHEN state = 'booting' THEN $4 ELSE actor END,
+       why = CASE WHEN state = 'booting' THEN 'its poller was heard' ELSE why END
+ WHERE pod_name = $1 AND (pod_uid IS NULL OR pod_uid = $2) AND state <> 'gone'
+RETURNING *
+
+-- name: gone
+-- A runner that has ended, by its Pod.
+SELECT * FROM runners WHERE pod_name = $1 AND pod_uid = $2 AND state = 'gone'
+
+-- name: acknowledge
+-- armed → running, by the Pod itself ($1, $2) and the delivery it was handed ($5).
+UPDATE runners
+   SET state = 'running', version = version + 1, since = $3, actor = $4, why = 'the JIT was acknowledged',
+       evidence = NULL, acknowledged_at = $3, jit = NULL, jit_key = NULL
+ WHERE pod_name = $1 AND pod_uid = $2 AND state = 'armed' AND delivery_id = $5
+RETURNING *
+
+-- name: delivered
+-- Whether delivery $3 was this Pod's ($1, $2), whatever became of it since.
+SELECT state FROM runners WHERE pod_name = $1 AND pod_uid = $2 AND delivery_id = $3
+
+-- name: back_off
+-- Scope $1, subject $2: nothing is claimed for it for a while. The n-th failure in a row waits $5 seconds
+-- times 2^(n-1), $6 at most, from $3 on; $7 failures in a row are forgiven.
+INSERT INTO backoffs AS b (scope, subject, until, failures, reason, since)
+VALUES ($1, $2, CASE WHEN $7::int > 0 THEN $3::timestamptz ELSE $3 + least($5::float8, $6::float8) * interval '1 second' END,
+        1, $4, $3)
+ON CONFLICT (scope, subject) DO UPDATE
+   SET failures = b.failures + 1, reason = excluded.reason,
+       until = CASE WHEN b.failures + 1 <= $7::int THEN $3
+                    ELSE $3 + least($5::float8 * 2.0 ^ least(b.failures - $7::int, 16), $6::float8) * interval '1 second' END
+RETURNING until, failures
+
+-- name: recover
+-- Something of these scopes ($1, $2) went well: they are forgiven.
+DELETE FROM backoffs b USING unnest($1::backoff_scope[], $2::int[]) AS s (scope, subject)
+ WHERE b.scope = s.scope AND b.subject = s.subject
+
+-- name: debts[]
+-- Names at GitHub that are no runner's any more: chosen before $1, unsettled, their claim given up or their
+-- runner gone. At most $2, the oldest first.
+SELECT m.name, m.github_id, m.chosen_at, r.state AS runner_state, h.name AS host, ap.github_id AS app,
+       i.github_id AS installation, a.login, rep.full_name AS repository
+  FROM mints m
+  JOIN runners r ON r.id = m.runner_id
+  JOIN demand_keys k ON k.id = m.key_id
+  JOIN accounts a ON a.id = k.account_id
+  JOIN apps ap ON ap.id = m.app_id
+  JOIN hosts h ON h.id = ap.host_id
+  LEFT JOIN repositories rep ON rep.id = k.repository_id
+  JOIN installations i ON i.account_id = a.id AND i.app_id = m.app_id AND i.state = 'active'
+ WHERE m.state <> 'settled' AND m.chosen_at < $1 AND (r.state = 'gone' OR r.name IS DISTINCT FROM m.name)
+   AND m.not_before <= $3
+ ORDER BY m.chosen_at, m.name
+ LIMIT $2
+
+-- name: settle
+-- It is known what became of name $1.
+UPDATE mints SET state = 'settled', outcome = $2, settled_at = $3 WHERE name = $1 AND state <> 'settled'
+
+-- name: postpone_debt
+-- GitHub did not say; look again at $2.
+UPDATE mints SET not_before = $2 WHERE name = $1
+
+-- name: count_debts
+-- How many names are owed.
+SELECT count(*) FROM mints m JOIN runners r ON r.id = m.runner_id
+ WHERE m.state <> 'settled' AND (r.state = 'gone' OR r.name IS DISTINCT FROM m.name)

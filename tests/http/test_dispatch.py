@@ -1,0 +1,341 @@
+"""From a queued job to a JIT in the Pod's hands, over the fake GitHub and a real store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from paddock.dispatch.debts import DebtCollector
+from paddock.dispatch.dispatcher import Dispatcher
+from paddock.dispatch.minting import Minter
+from paddock.dispatch.sealing import Sealer
+from paddock.domain.handover import Handover, Leave, NothingYet, reason_to_leave
+from paddock.domain.ids import PoolId, RunnerId
+from paddock.domain.limits import Limits, Resources
+from paddock.domain.names import PodName, PoolName, pod_name
+from paddock.domain.pods import PodIdentity
+from paddock.domain.pools import PoolFacts
+from paddock.domain.runners import WaitingPod
+from paddock.domain.states import RunnerState
+from paddock.sim.github import FaultKind, JobSpec
+from paddock.store.database import Database
+from paddock.store.wakeups import PgWakeups
+from paddock.system import SystemClock, SystemIds
+from tests.support.github import GitHubScene, github_scene
+
+KEYS = (b"1" * 32, b"2" * 32)
+
+
+class ShiftedClock(SystemClock):
+    """Real time, moved forwards at will."""
+
+    def __init__(self) -> None:
+        self.shift = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.shift
+
+
+@dataclass
+class Yard:
+    """A pool, its Pods, and a replica's dispatcher."""
+
+    scene: GitHubScene
+    pool: PoolId
+    dispatcher: Dispatcher
+    clock: ShiftedClock
+
+    async def pods(self, count: int) -> list[PodIdentity]:
+        ids = SystemIds()
+        pods = [
+            (RunnerId(ids.uuid()), pod_name(PoolName("linux"), ids.suffix(10)))
+            for _ in range(count)
+        ]
+        await self.scene.store.plan_runners(self.pool, pods, why="test")
+        far = self.clock.now() + timedelta(hours=1)
+        return [
+            PodIdentity(pod_name=PodName(name), pod_uid=f"uid-{name}", expires_at=far)
+            for _, name in pods
+        ]
+
+    async def queue(self, count: int = 1) -> None:
+        spec = JobSpec(labels=("self-hosted", "linux"))
+        self.scene.fake.jobs.queue_run(self.scene.site, [spec] * count)
+        await self.scene.deliver()
+        while await self.scene.applier.round():
+            pass
+
+    async def rows(self, query: str, *args: object) -> list[tuple[Any, ...]]:
+        async with self.scene.store._database.transaction() as connection:
+            return [tuple(row) for row in await connection.fetch(query, *args)]
+
+    async def states(self) -> dict[str, int]:
+        found = await self.rows("SELECT state, count(*) FROM runners GROUP BY 1 ORDER BY 1")
+        return {str(state): count for state, count in found}
+
+    @asynccontextmanager
+    async def replica(self, *keys: bytes) -> AsyncIterator[Dispatcher]:
+        """Another server, or the same one after a restart."""
+        async with replica(self.scene, self.clock, keys or KEYS) as dispatcher:
+            yield dispatcher
+
+
+@asynccontextmanager
+async def replica(
+    scene: GitHubScene, clock: ShiftedClock, keys: tuple[bytes, ...]
+) -> AsyncIterator[Dispatcher]:
+    sealer = Sealer(keys)
+    scene.store._clock = clock
+    async with PgWakeups.listening(scene.store._database, clock) as wakeups:
+        dispatcher = Dispatcher(
+            store=scene.store,
+            minter=Minter(
+                store=scene.store,
+                github=scene.client,
+                sealer=sealer,
+                clock=clock,
+                ids=SystemIds(),
+            ),
+            sealer=sealer,
+            clock=clock,
+            wakeups=wakeups,
+        )
+        task = asyncio.create_task(dispatcher.run())
+        try:
+            yield dispatcher
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def yard(database: Database) -> AsyncIterator[Yard]:
+    clock = ShiftedClock()
+    async with github_scene(database) as scene:
+        pool = await scene.store.apply_pool(
+            PoolFacts(
+                name="linux",
+                labels=("self-hosted", "linux"),
+                shape="gated",
+                cost=Resources(),
+                max_runners=None,
+                spec="{}",
+                spec_hash="v1",
+            )
+        )
+        await scene.installations.read_all()
+        scene.take()
+        async with replica(scene, clock, KEYS) as dispatcher:
+            yield Yard(scene, pool, dispatcher, clock)
+
+
+async def test_a_pod_that_waits_gets_the_jit_of_a_job_that_is_queued_later(yard: Yard) -> None:
+    [pod] = await yard.pods(1)
+    asked = asyncio.create_task(yard.dispatcher.poll(pod, wait=30))
+    await asyncio.sleep(0.2)
+    await yard.queue()
+    answer = await asked
+    assert isinstance(answer, Handover)
+    assert answer.runner_name == f"{pod.pod_name}-1"
+    assert [runner.name for runner in yard.scene.fake.world.runners.values()] == [
+        answer.runner_name
+    ]
+    assert answer.jit not in repr(answer)
+
+
+async def test_without_work_it_is_told_to_ask_again(yard: Yard) -> None:
+    [pod] = await yard.pods(1)
+    assert await yard.dispatcher.poll(pod, wait=0.1) == NothingYet()
+    assert await yard.states() == {"idle": 1}
+
+
+async def test_a_lost_reply_is_replayed_with_the_same_jit_and_one_mint(yard: Yard) -> None:
+    """I20"""
+    [pod] = await yard.pods(1)
+    await yard.queue()
+    first = await yard.dispatcher.poll(pod, wait=30)
+    async with yard.replica() as another:
+        second = await another.poll(pod, wait=30)
+    assert first == second
+    assert isinstance(second, Handover)
+    assert len(yard.scene.fake.world.runners) == 1
+    assert await yard.dispatcher.acknowledge(pod, second.delivery)
+    assert await yard.dispatcher.acknowledge(pod, second.delivery), "again is fine"
+    assert isinstance(await yard.dispatcher.poll(pod, wait=1), Leave)
+    assert await yard.states() == {"running": 1}
+
+
+async def test_no_other_pod_gets_the_jit_or_may_acknowledge_it(yard: Yard) -> None:
+    """I20"""
+    pod, other = await yard.pods(2)
+    await yard.queue()
+    answer = await yard.dispatcher.poll(pod, wait=30)
+    assert isinstance(answer, Handover)
+    assert await yard.dispatcher.poll(other, wait=0.3) == NothingYet()
+    assert not await yard.dispatcher.acknowledge(other, answer.delivery)
+    impostor = replace(pod, pod_uid="another-uid")
+    assert await yard.dispatcher.poll(impostor, wait=0.1) is None
+    assert not await yard.dispatcher.acknowledge(impostor, answer.delivery)
+    assert await yard.states() == {"idle": 1, "armed": 1}
+
+
+async def test_a_burst_asks_for_as_many_runners_as_jobs_and_no_more(yard: Yard) -> None:
+    """I73"""
+    pods = await yard.pods(30)
+    asked = [asyncio.create_task(yard.dispatcher.poll(pod, wait=5)) for pod in pods]
+    await asyncio.sleep(0.3)
+    await yard.queue(20)
+    answers = await asyncio.gather(*asked)
+    assert sum(isinstance(answer, Handover) for answer in answers) == 20
+    assert len(yard.scene.fake.world.runners) == 20
+
+
+async def test_a_hang_up_frees_the_place_at_once(yard: Yard) -> None:
+    gone, stays = await yard.pods(2)
+    asked = asyncio.create_task(yard.dispatcher.poll(gone, wait=30))
+    await asyncio.sleep(0.2)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    assert yard.dispatcher._waiting == {}
+    await yard.queue()
+    assert isinstance(await yard.dispatcher.poll(stays, wait=30), Handover)
+
+
+async def test_a_pod_that_asks_twice_is_one_pod(yard: Yard) -> None:
+    [pod] = await yard.pods(1)
+    first = asyncio.create_task(yard.dispatcher.poll(pod, wait=30))
+    await asyncio.sleep(0.2)
+    second = asyncio.create_task(yard.dispatcher.poll(pod, wait=30))
+    assert await first == NothingYet()
+    await yard.queue(2)
+    assert isinstance(await second, Handover)
+    assert len(yard.scene.fake.world.runners) == 1
+
+
+@pytest.mark.parametrize(
+    "kind", [FaultKind.SERVER_ERROR, FaultKind.SUSPENDED, FaultKind.RUNNERS_DISABLED]
+)
+async def test_a_failed_mint_backs_off_and_leaves_the_pod_for_others(
+    yard: Yard, kind: FaultKind
+) -> None:
+    """I17: the failing account waits; the same Pod, in the same poll, serves another."""
+    other = yard.scene.fake.accounts.add_organization("other")
+    repository = yard.scene.fake.accounts.add_repository(other, "repo")
+    installed = yard.scene.fake.accounts.install(yard.scene.app, other)
+    await yard.scene.installations.read_all()
+    yard.scene.take()
+    yard.scene.fake.inject(kind, owner="acme", times=None, seconds=60)
+    [pod] = await yard.pods(1)
+    await yard.queue()
+    asked = asyncio.create_task(yard.dispatcher.poll(pod, wait=30))
+    await asyncio.sleep(0.5)
+    yard.scene.fake.jobs.queue_run(repository, [JobSpec(labels=("self-hosted", "linux"))])
+    await yard.scene.store.store_deliveries(
+        [replace(yard.scene.stored(each), installation=installed.id) for each in yard.scene.take()]
+    )
+    await yard.scene.applier.round()
+
+    answer = await asked
+
+    assert isinstance(answer, Handover)
+    assert [runner.owner.login for runner in yard.scene.fake.world.runners.values()] == ["other"]
+    assert await yard.rows("SELECT count(*) FROM backoffs") == [(1,)]
+
+
+async def test_a_mint_whose_answer_is_lost_leaves_a_debt_that_is_paid(yard: Yard) -> None:
+    """I41: GitHub made a record, and nobody ever got its JIT."""
+    [pod] = await yard.pods(1)
+    yard.scene.fake.inject(FaultKind.REPLY_LOST, path="generate-jitconfig", times=1)
+    await yard.queue()
+    answer = await yard.dispatcher.poll(pod, wait=30)
+    if not isinstance(answer, Handover):
+        yard.clock.shift += timedelta(minutes=10)
+        answer = await yard.dispatcher.poll(pod, wait=30)
+    assert isinstance(answer, Handover)
+    assert len(yard.scene.fake.world.runners) == 2
+    yard.clock.shift += timedelta(minutes=2)
+
+    collector = DebtCollector(store=yard.scene.store, github=yard.scene.client, clock=yard.clock)
+    assert await collector.round() == 1
+    assert [runner.name for runner in yard.scene.fake.world.runners.values()] == [
+        answer.runner_name
+    ]
+    assert await yard.scene.store.count_debts() == 0
+    assert await collector.round() == 0
+
+
+async def test_a_claim_of_a_dead_replica_is_taken_over_under_a_fresh_name(yard: Yard) -> None:
+    """The replica died between the claim and the mint: its Pod asks another."""
+    [pod] = await yard.pods(1)
+    await yard.dispatcher.poll(pod, wait=0.1)
+    await yard.queue()
+    [(runner, generation)] = await yard.rows("SELECT id, generation FROM runners")
+    await yard.scene.store.match(
+        [WaitingPod(id=runner, pool=yard.pool, pod_name=pod.pod_name, generation=generation)]
+    )
+    assert await yard.dispatcher.poll(pod, wait=0.5) == NothingYet()
+    yard.clock.shift += timedelta(seconds=31)
+    answer = await yard.dispatcher.poll(pod, wait=30)
+    assert isinstance(answer, Handover)
+    assert answer.runner_name == f"{pod.pod_name}-2"
+
+
+async def test_a_jit_that_can_no_longer_be_unsealed_is_retired(yard: Yard) -> None:
+    [pod] = await yard.pods(1)
+    await yard.queue()
+    assert isinstance(await yard.dispatcher.poll(pod, wait=30), Handover)
+    async with yard.replica(b"3" * 32) as stranger:
+        assert isinstance(await stranger.poll(pod, wait=1), Leave)
+    assert await yard.states() == {"retiring": 1}
+
+
+async def test_a_key_that_was_rotated_still_opens_what_it_sealed(yard: Yard) -> None:
+    [pod] = await yard.pods(1)
+    await yard.queue()
+    first = await yard.dispatcher.poll(pod, wait=30)
+    async with yard.replica(b"3" * 32, *KEYS) as rotated:
+        assert await rotated.poll(pod, wait=1) == first
+
+
+async def test_an_unknown_pod_is_nobodys(yard: Yard) -> None:
+    stranger = PodIdentity(pod_name=PodName("stranger"), pod_uid="x", expires_at=yard.clock.now())
+    assert await yard.dispatcher.poll(stranger, wait=1) is None
+
+
+async def test_limits_hold_while_two_replicas_match(yard: Yard) -> None:
+    """I25"""
+    [(account,)] = await yard.rows("SELECT id FROM accounts")
+    await yard.scene.store.set_account_limits(account, Limits(runners=1))
+    pods = await yard.pods(20)
+    async with yard.replica() as other:
+        asked = [
+            asyncio.create_task((yard.dispatcher, other)[n % 2].poll(pod, wait=2))
+            for n, pod in enumerate(pods)
+        ]
+        await yard.queue(20)
+        answers = await asyncio.gather(*asked)
+    assert sum(isinstance(answer, Handover) for answer in answers) == 1
+
+
+async def test_a_server_that_closes_answers_those_who_wait(yard: Yard) -> None:
+    [pod] = await yard.pods(1)
+    asked = asyncio.create_task(yard.dispatcher.poll(pod, wait=30))
+    await asyncio.sleep(0.2)
+    await yard.dispatcher.close()
+    assert await asked == NothingYet()
+
+
+def test_states_a_pod_may_wait_in() -> None:
+    waits = {state for state in RunnerState if reason_to_leave(state) is None}
+    assert waits == {
+        RunnerState.BOOTING,
+        RunnerState.IDLE,
+        RunnerState.CLAIMED,
+        RunnerState.ARMED,
+    }
