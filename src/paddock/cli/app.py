@@ -1,0 +1,78 @@
+"""`paddock`: its commands, and the one place where errors become a sentence and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import typer
+
+import paddock
+from paddock.cli import accounts, deliveries, migrate, pools, serve, up
+from paddock.cli.operating import NotFound
+from paddock.cli.output import complain
+from paddock.pools.spec import PoolFileError
+from paddock.settings import SettingsError
+from paddock.store.errors import StoreError
+
+EXIT_FAILED = 1  # 2 is for wrong usage, and typer's
+EXIT_INTERRUPTED = 130  # what a shell makes of Ctrl-C
+
+app = typer.Typer(
+    name="paddock",
+    help="""A control plane for ephemeral GitHub Actions runners on Kubernetes.
+
+    Try it on this machine, with nothing else installed:
+
+        paddock up
+
+    Settings are PADDOCK_* variables, or a TOML file given with --config. Without
+    PADDOCK_DATABASE_URL paddock runs a PostgreSQL of its own.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(up.up)
+app.command()(serve.serve)
+app.command()(migrate.migrate)
+
+
+app.add_typer(accounts.app, name="accounts")
+app.add_typer(pools.app, name="pools")
+app.add_typer(deliveries.app, name="deliveries")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"paddock {paddock.__version__}")
+
+
+def main() -> None:
+    try:
+        app()
+    except StoreError as error:
+        _end(error, error.message)
+    except NotFound as error:
+        _end(error, str(error))
+    except (PoolFileError, SettingsError) as error:
+        _end(error, *error.mistakes)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:
+        _end(
+            error,
+            f"unexpected {type(error).__name__}: {error} (this is a bug in paddock; with "
+            "PADDOCK_DEBUG=1 set it shows where)",
+        )
+
+
+def _end(error: Exception, *sentences: str) -> None:
+    if os.environ.get("PADDOCK_DEBUG"):
+        raise error
+    for sentence in sentences:
+        complain(sentence)
+    sys.exit(EXIT_FAILED)

@@ -1,0 +1,32 @@
+"""Logs go to standard error: as lines for people, or as JSON for a collector."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+from paddock.settings import LogFormat, Settings
+
+
+def configure_logs(settings: Settings) -> None:
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *_rendering(settings.log_format),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _rendering(wanted: LogFormat) -> list[structlog.typing.Processor]:
+    match wanted:
+        case LogFormat.JSON:
+            return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        case LogFormat.CONSOLE:
+            return [structlog.dev.ConsoleRenderer()]

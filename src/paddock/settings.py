@@ -1,0 +1,206 @@
+"""What can be set: `PADDOCK_*` in the environment, or a TOML file with the same names in lower case.
+
+Somebody who has made three mistakes is told of all three, each in a sentence that names the place.
+What is unknown in the file is refused, and so is a variable that is nearly a setting's name: a typing
+error would otherwise look like a setting that does not work. Other unknown variables are left alone,
+for Kubernetes puts some (`PADDOCK_PORT`, `PADDOCK_SERVICE_HOST`) into every Pod beside a Service
+called paddock.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings.exceptions import SettingsError as UnreadableSettings
+
+from paddock.github.settings import GitHubSettings
+from paddock.store.connect_errors import check_url
+from paddock.store.data_directory import default_data_dir
+from paddock.store.errors import StoreError
+
+_PREFIX = "PADDOCK_"
+# Read by themselves, before or beside the settings.
+_OTHER_VARIABLES = ("PADDOCK_CONFIG", "PADDOCK_DEBUG")
+# How alike two names are that one typing error makes different: DATABSE_URL and DATABASE_URL, 0.96.
+_ALIKE = 0.87
+
+
+class SettingsError(Exception):
+    """Everything that is wrong with the settings, a sentence each."""
+
+    def __init__(self, *mistakes: str) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX,
+        env_ignore_empty=True,
+        # PADDOCK_GITHUB_APP_ID is `app_id` in `[github]`.
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    database_url: SecretStr | None = Field(
+        default=None, description="a PostgreSQL 15 or newer; unset: paddock runs its own"
+    )
+    data_dir: Path = Field(
+        default_factory=default_data_dir,
+        description="where paddock's own PostgreSQL keeps its data",
+    )
+    database_wait: float = Field(
+        default=30.0,
+        ge=0,
+        description="for how many seconds a database that is away is tried again",
+    )
+    listen: str = Field(default="127.0.0.1:8787", description="the address HTTP is served at")
+    github: GitHubSettings = GitHubSettings()
+    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.CONSOLE
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_a_database_url(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            try:
+                check_url(value.get_secret_value())
+            except StoreError as error:
+                raise ValueError(error.message) from None
+        return value
+
+    @field_validator("listen")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if not host or not port.isdigit() or not 0 <= int(port) < 65536:
+            raise ValueError(f"`{value}` is no address: write host:port, like 127.0.0.1:8787.")
+        return value
+
+    @property
+    def listen_address(self) -> tuple[str, int]:
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
+def load(config: Path | None = None, **options: Any) -> Settings:
+    """The settings: options of the command line before the environment before the file."""
+    file = config or (Path(name) if (name := os.environ.get("PADDOCK_CONFIG")) else None)
+    from_file = _read(file) if file else {}
+    given = {name: value for name, value in options.items() if value is not None}
+
+    class WithFile(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            """No `.env`: what a directory happens to hold must not choose the database."""
+            return init_settings, env_settings, InitSettingsSource(settings_cls, from_file)
+
+    mistakes = _nearly_settings()
+    try:
+        settings = WithFile(**given)
+    except ValidationError as error:
+        mistakes += [_sentence(mistake, file, given) for mistake in error.errors()]
+    except UnreadableSettings:
+        # Its own words name a class. Only tables and lists are JSON there, and they are GitHub's.
+        mistakes.append(
+            f"{_variable('github')}* in the environment holds a list that is not JSON: write "
+            "`[[github.apps]]` in a settings file instead."
+        )
+    if mistakes:
+        raise SettingsError(*mistakes)
+    return settings
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(
+            f"The settings file {file} cannot be read ({error.strerror}): check --config and "
+            "PADDOCK_CONFIG."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"The settings file {file} is not TOML: {error}.") from error
+
+
+def _nearly_settings() -> list[str]:
+    known = [*map(_variable, _names()), *_OTHER_VARIABLES]
+    return [
+        f"{name} in the environment is no setting: did you mean {meant}?"
+        for name in sorted(os.environ)
+        if name.startswith(_PREFIX) and name not in known
+        # What begins like this is read in any case, and refused if it is unknown.
+        if not name.startswith(_variable("github."))
+        for meant in difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
+    ]
+
+
+def _names() -> list[str]:
+    within = (f"github.{name}" for name in GitHubSettings.model_fields)
+    return [*(name for name in Settings.model_fields if name != "github"), *within]
+
+
+def _variable(name: str) -> str:
+    return _PREFIX + name.replace(".", "_").upper()
+
+
+def _sentence(mistake: ErrorDetails, file: Path | None, options: dict[str, Any]) -> str:
+    name = ".".join(str(part) for part in mistake["loc"])
+    place = _place(mistake["loc"], file, options)
+    if mistake["type"] == "extra_forbidden":
+        meant = "".join(difflib.get_close_matches(name, _names(), n=1))
+        if meant and place.endswith("environment"):
+            meant = _variable(meant)
+        hint = f"did you mean `{meant}`?" if meant else "remove it, or correct its name."
+        return f"{place} is no setting: {hint}"
+    # Never the value itself, which may be a secret.
+    why = str(mistake["ctx"]["error"]) if mistake["type"] == "value_error" else mistake["msg"]
+    return f"{place}: {why.rstrip('.')}."
+
+
+def _place(loc: tuple[int | str, ...], file: Path | None, options: dict[str, Any]) -> str:
+    """Where somebody wrote what is wrong."""
+    if loc[0] in options:
+        return f"--{str(loc[0]).replace('_', '-')}"
+    # `github.app_id` is one variable, and all within `github.apps` is another.
+    variable = _variable(".".join(str(part) for part in loc[:2]))
+    if os.environ.get(variable):
+        return f"{variable} in the environment"
+    if file is None:
+        return f"{variable}_* in the environment"
+    return f"`{'.'.join(str(part) for part in loc)}` in {file}"

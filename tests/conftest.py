@@ -1,0 +1,99 @@
+"""Real parts for every test: a PostgreSQL, and a migrated database in it, fresh for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from paddock.store.database import Database
+from paddock.store.embedded import EmbeddedPostgres
+from paddock.store.migrate import migrate
+from tests.support.directories import open_directory
+
+TEMPLATE = "paddock_template"
+# Tests keep nothing, and many databases on one server outgrow the default of 100 sessions.
+QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+QUICK |= {"max_connections": "200"}
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with open_directory() as path:
+        yield path
+
+
+@pytest.fixture(scope="session")
+def postgres_binaries() -> Path | None:
+    """Those paddock brings; `tests/store` has every other version there is as well."""
+    return None
+
+
+@pytest.fixture(scope="session")
+def postgres(postgres_binaries: Path | None) -> Iterator[EmbeddedPostgres]:
+    """One server for all tests of a process, in a thread of its own, whatever loops they run."""
+    with open_directory() as path, start_blocking_portal() as portal:
+        server = EmbeddedPostgres(path / "data", settings=QUICK, binaries=postgres_binaries)
+        with portal.wrap_async_context_manager(server):
+            portal.call(_make_template, server)
+            yield server
+
+
+async def _make_template(server: EmbeddedPostgres) -> None:
+    await _administer(server, f"CREATE DATABASE {TEMPLATE}")
+    database = await Database.connect(server.url_of(TEMPLATE))
+    try:
+        await migrate(database)
+    finally:
+        await database.close()
+
+
+async def _administer(server: EmbeddedPostgres, statement: str) -> None:
+    connection = await asyncpg.connect(server.url_of("postgres"))
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def empty_database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
+    async for url in _fresh_database(postgres, template="template0"):
+        yield url
+
+
+@pytest.fixture
+async def database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
+    """A database of one's own with paddock's schema, for tests that connect by themselves."""
+    async for url in _fresh_database(postgres, template=TEMPLATE):
+        yield url
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    database = await Database.connect(database_url, application_name="paddock-test")
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+async def _fresh_database(server: EmbeddedPostgres, *, template: str) -> AsyncIterator[str]:
+    name = f"test_{next(_numbers)}"
+    # Files are copied quicker than they are logged and replayed, as long as nothing is synced.
+    await _administer(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+    try:
+        yield server.url_of(name)
+    finally:
+        await _administer(server, f"DROP DATABASE {name} WITH (FORCE)")
