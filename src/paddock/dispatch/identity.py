@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -54,9 +55,7 @@ class Identities:
     def _remember(self, digest: bytes, identity: PodIdentity) -> None:
         latest = self._clock.now() + _LONGEST
         if identity.expires_at > latest:
-            identity = PodIdentity(
-                pod_name=identity.pod_name, pod_uid=identity.pod_uid, expires_at=latest
-            )
+            identity = replace(identity, expires_at=latest)
         if len(self._known) >= _MOST:
             del self._known[next(iter(self._known))]
         self._known[digest] = identity

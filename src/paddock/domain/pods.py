@@ -64,6 +64,13 @@ class PodList:
     complete: bool
 
 
+class Audience(StrEnum):
+    """What a token is for. The one for vitals lives beside the job, and may do nothing else."""
+
+    DISPATCH = "dispatch"
+    VITALS = "vitals"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodIdentity:
     """Who asks: a token, as its issuer reads it."""
@@ -71,3 +78,4 @@ class PodIdentity:
     pod_name: PodName
     pod_uid: str
     expires_at: datetime
+    audience: Audience = Audience.DISPATCH

@@ -33,6 +33,8 @@ class PoolSummary:
     id: PoolId
     name: str
     state: Literal["active", "draining", "deleted"]
+    #: The whole of its description, JSON.
+    spec: str
     labels: tuple[str, ...]
     shape: Literal["gated", "single"]
     cost: Resources

@@ -56,6 +56,8 @@ class PoolSpec(
     resources: ResourceSpec = ResourceSpec()
     #: How many runners may be occupied at once. Absent: no maximum; 0 means none (I54).
     max_runners: int | None = None
+    #: How many runners wait for work, ready.
+    min_idle: int = 0
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +128,8 @@ def _facts(pool: RunnerPool) -> PoolFacts:
             raise ValueError(problem)
     if spec.max_runners is not None and spec.max_runners < 0:
         raise ValueError("maxRunners is at least 0; leave it out for no maximum")
+    if spec.min_idle < 0:
+        raise ValueError("minIdle is at least 0")
     cost = Resources(
         vcpu_milli=milli(spec.resources.vcpu), memory_mib=mebibytes(spec.resources.memory)
     )

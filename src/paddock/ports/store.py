@@ -45,6 +45,7 @@ from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.domain.retention import History
 from paddock.domain.runners import Claim, Conflict, Match, Runner, WaitingPod
 from paddock.domain.states import JobState, RunnerState
+from paddock.domain.vitals import Sample
 
 
 class Store(Protocol):
@@ -205,6 +206,8 @@ class Store(Protocol):
     # The steps of a runner's life: each returns the runner as it is now, or what was found instead.
     async def runner(self, runner: RunnerId) -> Runner | None: ...
 
+    async def live_runners(self) -> list[Runner]: ...
+
     async def plan_runners(
         self, pool: PoolId, pods: Sequence[tuple[RunnerId, str]], *, why: str
     ) -> list[Runner]:
@@ -322,6 +325,20 @@ class Store(Protocol):
     async def settle_mint(self, name: str, *, outcome: str) -> None: ...
 
     async def postpone_debt(self, name: str, *, until: datetime) -> None: ...
+
+    # Vitals.
+    async def add_vitals(
+        self,
+        pod_name: str,
+        *,
+        pod_uid: str,
+        samples: Sequence[Sample],
+        job_started_at: datetime | None,
+    ) -> bool:
+        """Extend the series of the Pod's runner; false if it has none."""
+        ...
+
+    async def vitals(self, runner: RunnerId) -> list[Sample]: ...
 
     # Forgetting.
     async def forget(self, history: History, *, before: datetime) -> int:

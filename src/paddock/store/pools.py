@@ -103,6 +103,7 @@ def _summary_of(row: asyncpg.Record) -> PoolSummary:
         id=PoolId(row["id"]),
         name=row["name"],
         state=row["state"],
+        spec=row["spec"],
         labels=tuple(row["labels"]),
         shape=row["shape"],
         cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),

@@ -56,6 +56,11 @@ class Runners(Part):
             row = await connection.fetchrow(_SQL["read"], runner)
         return None if row is None else runner_of(row)
 
+    async def live_runners(self) -> list[Runner]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["live"])
+        return [runner_of(row) for row in rows]
+
     async def plan_runners(
         self, pool: PoolId, pods: Sequence[tuple[RunnerId, str]], *, why: str
     ) -> list[Runner]:

@@ -11,9 +11,12 @@ from paddock.store.intake import Intake
 from paddock.store.matching import Matching
 from paddock.store.pools import Pools
 from paddock.store.retention import Retaining
+from paddock.store.vitals import Vitals
 
 
-class PgStore(Accounts, Pools, Deliveries, Intake, Comparisons, Matching, Dispatch, Retaining):
+class PgStore(
+    Accounts, Pools, Deliveries, Intake, Comparisons, Matching, Dispatch, Vitals, Retaining
+):
     """PostgreSQL behind the `Store` port."""
 
 

@@ -56,6 +56,8 @@ CREATE TABLE runners (
     delivery_id uuid,
     armed_at    timestamptz,
     acknowledged_at timestamptz,
+    -- When the runner itself said that a job began; untrusted, and evidence only against deleting it.
+    job_marked_at timestamptz,
     busy_at     timestamptz,
     job_id      bigint,
     done_at     timestamptz,

@@ -14,7 +14,7 @@ RETURNING id
 
 -- name: list[]
 -- All that are not deleted, with the runners they have by state.
-SELECT p.id, p.name, p.state, p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.runner_group,
+SELECT p.id, p.name, p.state, p.spec, p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.runner_group,
        p.paused_at, p.paused_by,
        (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'gone') AS runners,
        (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.state = 'idle') AS idle,

@@ -1,0 +1,47 @@
+"""The owner's label on a claimed Pod.
+
+It takes the Pod out of the idle-only egress policy, so it must not come before the JIT has: it is
+put on when the poller has ended (I56). It is tried three times, 100 ms apart, and then given up:
+the claim is won, and an apiserver that does not answer must not stop dispatch. Nothing is ever
+decided by it (I22).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+from prometheus_client import Counter
+
+from paddock.domain.pods import Pod
+from paddock.ports import Clock, Fleet, FleetUnavailable
+
+_log = structlog.get_logger()
+
+ATTEMPTS: Final = 3
+#: Rides out a leader election of the apiserver's store, and no longer: the next Pod waits behind.
+PAUSE: Final = 0.1
+
+STAMPS = Counter("paddock_stamps_total", "Owner labels put on Pods, by outcome.", ["outcome"])
+
+
+class Stamper:
+    def __init__(self, *, fleet: Fleet, clock: Clock) -> None:
+        self._fleet = fleet
+        self._clock = clock
+
+    async def stamp(self, pod: Pod, *, owner: str) -> bool:
+        """Whether the label is on. Never raises: a Pod without it works as well."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                await self._fleet.stamp(pod.name, uid=pod.uid, owner=owner)
+            except FleetUnavailable as error:
+                if attempt == ATTEMPTS:
+                    STAMPS.labels("failed").inc()
+                    _log.warning("the stamp was given up", pod=pod.name, error=str(error))
+                    return False
+                await self._clock.sleep(PAUSE)
+            else:
+                STAMPS.labels("stamped").inc()
+                return True
+        raise AssertionError("the last attempt returns")

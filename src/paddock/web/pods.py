@@ -1,0 +1,225 @@
+"""What Pods ask over HTTP: work, and where to leave their vitals.
+
+A request for work is held until there is some. Thousands are, so a held one costs a task and a row in
+a dictionary, and whoever hangs up frees both at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Annotated, Any, Final, TypeVar, assert_never
+from uuid import UUID
+
+import msgspec
+import structlog
+from prometheus_client import Counter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from paddock.dispatch.dispatcher import Dispatcher
+from paddock.dispatch.identity import Identities
+from paddock.domain.handover import Answer, Handover, Leave, NothingYet
+from paddock.domain.pods import Audience, PodIdentity
+from paddock.domain.vitals import MOST_REPORTED, Sample
+from paddock.github.webhooks import JSON_TYPE
+from paddock.ports import Clock, FleetUnavailable, Store
+from paddock.store.errors import StoreError
+from paddock.web.answers import RETRY_AFTER, Problem
+
+_log = structlog.get_logger()
+
+T = TypeVar("T")
+
+#: As long as a request may be held: below the minute after which balancers cut idle connections.
+LONGEST_WAIT: Final = 50.0
+DEFAULT_WAIT: Final = 30.0
+#: An acknowledgement has some sixty bytes; a report of 64 samples some ten thousand.
+_MOST_ACK: Final = 1024
+_MOST_VITALS: Final = 64 * 1024
+#: A sidecar reports every few seconds. More often than this is refused, however many connections.
+_VITALS_GAP: Final = 1.0
+
+REFUSED = Counter("paddock_pod_requests_refused_total", "Pods' requests refused.", ["reason"])
+
+
+class Jit(msgspec.Struct, frozen=True):
+    """Work: the configuration of a runner that may run one job. Acknowledge it by its delivery."""
+
+    delivery: UUID
+    runner_name: str
+    jit: str
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    delivery: UUID
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A runner's vitals, and when its job began by its own words."""
+
+    samples: Annotated[list[Sample], msgspec.Meta(max_length=MOST_REPORTED)]
+    job_started_at: Annotated[float, msgspec.Meta(ge=0, le=4e9)] | None = None
+
+
+class Left(msgspec.Struct, frozen=True):
+    reason: str
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, sentence: str, *, reason: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.reason = reason
+
+
+class PodEndpoints:
+    def __init__(
+        self, *, dispatcher: Dispatcher, identities: Identities, store: Store, clock: Clock
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._identities = identities
+        self._store = store
+        self._clock = clock
+        self._reported: dict[str, float] = {}
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/dispatch", self._guarded(self._dispatch), methods=["POST"]),
+            Route("/v1/dispatch/ack", self._guarded(self._acknowledge), methods=["POST"]),
+            Route("/v1/vitals", self._guarded(self._vitals), methods=["POST"]),
+        ]
+
+    def _guarded(self, handler: Any) -> Any:
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await handler(request)  # type: ignore[no-any-return]
+            except _Refused as refused:
+                REFUSED.labels(refused.reason).inc()
+                return _problem(refused.status, refused.sentence)
+            except (FleetUnavailable, StoreError) as error:
+                REFUSED.labels("unavailable").inc()
+                _log.warning("a Pod's request could not be served", error=str(error))
+                return _problem(503, "paddock cannot answer now; ask again.")
+
+        return endpoint
+
+    async def _dispatch(self, request: Request) -> Response:
+        wait = _wait_of(request)
+        pod = await self._who(request, Audience.DISPATCH)
+        polling = asyncio.create_task(self._dispatcher.poll(pod, wait=wait))
+        hung_up = asyncio.create_task(_hang_up(request))
+        try:
+            await asyncio.wait({polling, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+            if not polling.done():
+                return Response(status_code=HTTPStatus.NO_CONTENT)  # nobody reads it
+            return _answer(polling.result())
+        finally:
+            for task in (polling, hung_up):
+                task.cancel()
+            await asyncio.gather(polling, hung_up, return_exceptions=True)
+
+    async def _acknowledge(self, request: Request) -> Response:
+        pod = await self._who(request, Audience.DISPATCH)
+        said = await _body(request, Acknowledgement, most=_MOST_ACK)
+        if not await self._dispatcher.acknowledge(pod, said.delivery):
+            raise _Refused(409, "That delivery was not made to this Pod.", reason="delivery")
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def _vitals(self, request: Request) -> Response:
+        pod = await self._who(request, Audience.VITALS)
+        self._slow_down(pod)
+        report = await _body(request, Report, most=_MOST_VITALS)
+        began = report.job_started_at
+        kept = await self._store.add_vitals(
+            pod.pod_name,
+            pod_uid=pod.pod_uid,
+            samples=report.samples,
+            job_started_at=None if began is None else datetime.fromtimestamp(began, UTC),
+        )
+        if not kept:
+            return _json(410, Left("the runner has ended"))
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def _who(self, request: Request, audience: Audience) -> PodIdentity:
+        pod = await self._identities.identify(request.headers)
+        if pod is None:
+            raise _Refused(401, "The token is not one of a Pod's.", reason="token")
+        # What may ask for work may report vitals too; not the other way round.
+        if pod.audience is not audience and pod.audience is not Audience.DISPATCH:
+            raise _Refused(403, "The token is not for this.", reason="audience")
+        return pod
+
+    def _slow_down(self, pod: PodIdentity) -> None:
+        now = self._clock.monotonic()
+        if now - self._reported.get(pod.pod_uid, -_VITALS_GAP) < _VITALS_GAP:
+            raise _Refused(429, "Vitals are taken once a second.", reason="rate")
+        if len(self._reported) > 100_000:
+            self._reported.clear()
+        self._reported[pod.pod_uid] = now
+
+
+def _wait_of(request: Request) -> float:
+    text = request.query_params.get("wait")
+    if text is None:
+        return DEFAULT_WAIT
+    with suppress(ValueError):
+        wait = float(text)
+        if 0 <= wait <= 3600:
+            return min(wait, LONGEST_WAIT)
+    raise _Refused(400, "`wait` is a number of seconds.", reason="malformed")
+
+
+async def _body(request: Request, kind: type[T], *, most: int) -> T:
+    read = b""
+    async for chunk in request.stream():
+        read += chunk
+        if len(read) > most:
+            raise _Refused(413, f"The body has more than {most} bytes.", reason="size")
+    try:
+        return msgspec.json.decode(read, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _Refused(400, f"The body is not understood: {error}", reason="malformed") from None
+
+
+async def _hang_up(request: Request) -> None:
+    """Returns when the other side is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _answer(answer: Answer | None) -> Response:
+    match answer:
+        case None:
+            # Its row may be on the way, or it is a stranger's: adoption is recovery's business.
+            return _problem(403, "No runner is known by this Pod.")
+        case Handover():
+            return _json(
+                200,
+                Jit(delivery=answer.delivery, runner_name=answer.runner_name, jit=answer.jit),
+            )
+        case Leave():
+            return _json(410, Left(answer.reason))
+        case NothingYet():
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        case _:
+            assert_never(answer)
+
+
+def _json(status: int, content: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(content), status_code=status, media_type=JSON_TYPE)
+
+
+def _problem(status: int, sentence: str) -> Response:
+    headers = {"retry-after": str(RETRY_AFTER)} if status == 503 else None
+    return Response(
+        msgspec.json.encode(Problem(sentence)),
+        status_code=status,
+        media_type=JSON_TYPE,
+        headers=headers,
+    )
