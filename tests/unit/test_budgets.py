@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,7 +19,7 @@ from paddock.domain.budgets import (
 )
 from paddock.domain.github import AppKey, GitHubAppId, Host, InstallationId, Operation
 from paddock.github.budget import LONGEST_WAIT_S, MemoryBudget
-from support.time import ManualClock
+from tests.support.time import ManualClock
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 APP = AppKey(host=Host("github.com"), app=GitHubAppId(1))
@@ -228,3 +229,17 @@ async def test_after_githubs_stop_nothing_is_given_until_its_reset(
 
 async def test_an_app_without_limits_of_its_own_has_githubs(clock: ManualClock) -> None:
     await MemoryBudget(clock).take(REST, 5000)
+
+
+async def test_each_installations_quota_is_told_by_itself() -> None:
+    """I26: one that is spent says nothing about another."""
+    budget = MemoryBudget(ManualClock(), {APP: BudgetLimits(rest_per_hour=100)})
+    installation = InstallationId(5)
+    of_app = BudgetKey(bucket=Bucket.REST, host=APP.host, app=APP.app)
+    await budget.take(replace(of_app, installation=installation), 75)
+    await budget.take(of_app, 10)
+    await budget.take(replace(of_app, app=GitHubAppId(2)), 10)
+    assert await budget.quotas_left(APP) == {
+        installation: pytest.approx(0.25),
+        None: pytest.approx(0.9),
+    }

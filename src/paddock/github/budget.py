@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from paddock.domain.budgets import BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
-from paddock.domain.github import AppKey
+from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
+from paddock.domain.github import AppKey, InstallationId
 from paddock.ports import Clock
 
 #: Longer than this and the caller is better off with other work (I17) than in a queue: a Pod's poll
@@ -36,6 +36,11 @@ class Budget(Protocol):
     ) -> None:
         """GitHub says that so much is left. With nothing left and a time, nothing is given out
         until then."""
+        ...
+
+    async def quotas_left(self, app: AppKey) -> Mapping[InstallationId | None, float]:
+        """The share of its hourly quota, from 0 to 1, that each installation of the App still has,
+        and the App itself (`None`). What is not in here has not been spent from."""
         ...
 
 
@@ -64,6 +69,14 @@ class MemoryBudget:
         self, key: BudgetKey, *, remaining: int, resets_in_s: float | None = None
     ) -> None:
         self._buckets[key] = self._bucket(key).told(remaining, resets_in_s)
+
+    async def quotas_left(self, app: AppKey) -> Mapping[InstallationId | None, float]:
+        left: dict[InstallationId | None, float] = {}
+        for key in self._buckets:
+            if key.bucket is Bucket.REST and (key.host, key.app) == (app.host, app.app):
+                bucket = self._bucket(key)
+                left[key.installation] = bucket.tokens / bucket.capacity
+        return left
 
     def _bucket(self, key: BudgetKey) -> TokenBucket:
         now = self._clock.now()

@@ -95,9 +95,9 @@ CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OR DELETE ON pools
     FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
 CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OR DELETE ON pool_groups
     FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
-CREATE TRIGGER limits_changed AFTER UPDATE ON accounts
+CREATE TRIGGER limits_changed AFTER UPDATE OF weight, max_runners, max_vcpu_milli, max_memory_mib, paused_at ON accounts
     FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
-CREATE TRIGGER limits_changed AFTER UPDATE ON repositories
+CREATE TRIGGER limits_changed AFTER UPDATE OF max_runners, max_vcpu_milli, max_memory_mib ON repositories
     FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
-CREATE TRIGGER limits_changed AFTER UPDATE ON installations
+CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OF state ON installations
     FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();

@@ -1,0 +1,252 @@
+"""Finding what no webhook told of: comparing jobs with GitHub's own lists.
+
+For repositories that were active lately GitHub's queued and in_progress runs are read with their jobs.
+What is not known here, or further there than here, goes the same way as a webhook's job. What is open
+here and not listed there is asked for one by one: its completion was missed, or the list lags. A read
+that failed or was not whole proves nothing (I29), and nothing here lowers a state or deletes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Final
+
+import structlog
+from prometheus_client import Counter
+
+from paddock.dispatch.installations import RegisteredApp
+from paddock.dispatch.pauses import Pauses, Place
+from paddock.domain.comparison import (
+    RECENT,
+    ActiveRepository,
+    due,
+    interval,
+    news,
+    unlisted,
+)
+from paddock.domain.github import (
+    Absent,
+    InstallationId,
+    InstallationKey,
+    JobRecord,
+    Scope,
+    repository_scope,
+)
+from paddock.domain.github_errors import BackOff, GitHubError
+from paddock.domain.ids import AppId, JobId, RepositoryId
+from paddock.domain.intake import judge
+from paddock.domain.jobs import JobReport, RepositoryFacts
+from paddock.domain.states import JobState
+from paddock.github.budget import Budget
+from paddock.github.facts import Incomprehensible, facts_of_record
+from paddock.ports import Clock, GitHub, Store
+from paddock.store.errors import StoreError
+
+_log = structlog.get_logger()
+
+#: How long a repository that is due waits for its turn, at most.
+EVERY: Final = 30.0
+#: Then the order is decided anew; one with many runs takes some seconds.
+REPOSITORIES: Final = 100
+#: Jobs of one repository asked for by number in one comparison. There are many only after an outage,
+#: and redelivery brings most of those.
+LOOK_UPS: Final = 20
+
+COMPARED = Counter(
+    "paddock_repositories_compared_total",
+    "Repositories compared with GitHub: in whole, in part, or failed.",
+    ["outcome"],
+)
+FOUND = Counter(
+    "paddock_jobs_found_by_comparison_total",
+    "Jobs whose webhook was missed: not known at all, or further at GitHub than here.",
+    ["missed"],
+)
+
+
+class Comparison:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        github: GitHub,
+        budget: Budget,
+        clock: Clock,
+        apps: Sequence[RegisteredApp],
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._budget = budget
+        self._clock = clock
+        self._apps = {app.app: app for app in apps}
+        self._pauses = Pauses(clock)
+        #: Where the last look-ups in a repository stopped, so that each job has its turn.
+        self._looked_up: dict[RepositoryId, JobId] = {}
+
+    async def run(self) -> None:
+        while True:
+            await self.round()
+            await self._clock.sleep(EVERY)
+
+    async def round(self) -> int:
+        """Compare what is due; returns how many repositories GitHub was asked about."""
+        now = self._clock.now()
+        active = await self._store.active_repositories(list(self._apps), since=now - RECENT)
+        left: dict[tuple[AppId, int], float] = {}
+        for app in self._apps:
+            left |= await self._quotas(app)
+        ready = [
+            each
+            for each in due(active, left=left, now=now)
+            if not self._pauses.active(_place(each))
+        ]
+        asked = 0
+        for repository in ready[:REPOSITORIES]:
+            if not self._pauses.active(_place(repository)) and await self._affordable(repository):
+                await self._try(repository)
+                asked += 1
+        return asked
+
+    async def _quotas(self, app: AppId) -> Mapping[tuple[AppId, int], float]:
+        quotas = await self._budget.quotas_left(self._apps[app].key)
+        return {(app, whose): left for whose, left in quotas.items() if whose is not None}
+
+    async def _affordable(self, repository: ActiveRepository) -> bool:
+        """Asked again before each: the one before may have had hundreds of runs."""
+        quotas = await self._quotas(repository.app)
+        return interval(quotas.get(repository.asker, 1.0)) is not None
+
+    async def _try(self, repository: ActiveRepository) -> None:
+        try:
+            scope = repository_scope(self._who(repository).host, repository.full_name)
+        except ValueError as error:
+            _log.warning("a repository cannot be compared with GitHub", error=str(error))
+            await self._store.note_comparison(repository.id)
+            return
+        try:
+            complete = await self._compare(repository, scope)
+        except GitHubError as error:
+            COMPARED.labels("failed").inc()
+            if self._pauses.begin(_place(repository), error.failure, at_least=EVERY):
+                _log.warning(
+                    "a repository could not be compared with GitHub",
+                    repository=repository.full_name,
+                    error=error.failure.sentence,
+                )
+            return
+        COMPARED.labels("in whole" if complete else "in part").inc()
+        self._pauses.end(_place(repository))
+
+    async def _compare(self, repository: ActiveRepository, scope: Scope) -> bool:
+        # Ours are read first. A job that comes in between is then only in GitHub's list, and not one
+        # of ours that would have to be asked for.
+        open_jobs = await self._store.open_jobs(repository.id)
+        now = self._clock.now()
+        runs = await self._github.list_active_runs(self._who(repository), scope)
+        listed = [job for _, jobs in runs.runs for job in jobs]
+        known = dict(await self._store.job_states(repository.host, [job.id for job in listed]))
+        await self._apply(repository, news(listed, known), known)
+        known |= {job.id: job.state for job in open_jobs}
+        for job in self._turn(repository.id, unlisted(runs, open_jobs, now=now)):
+            await self._look_up(repository, scope, job, known)
+        await self._store.note_comparison(repository.id)
+        return runs.complete
+
+    def _turn(self, repository: RepositoryId, jobs: Sequence[JobId]) -> list[JobId]:
+        """The next few, going round: what stays open must not keep the others from being asked for."""
+        last = self._looked_up.pop(repository, JobId(0))
+        turn = sorted(jobs, key=lambda job: (job <= last, job))[:LOOK_UPS]
+        if len(turn) < len(jobs):
+            self._looked_up[repository] = turn[-1]
+        return turn
+
+    async def _look_up(
+        self,
+        repository: ActiveRepository,
+        scope: Scope,
+        job: JobId,
+        known: Mapping[JobId, JobState],
+    ) -> None:
+        try:
+            found = await self._github.get_job(self._who(repository), scope, job)
+        except GitHubError as error:
+            if error.failure.backs_off is not BackOff.JOB:
+                raise
+            return
+        # A job GitHub does not know is left to recovery, which has more to go by.
+        if not isinstance(found, Absent):
+            await self._apply(repository, news([found], known), known)
+
+    async def _apply(
+        self, repository: ActiveRepository, jobs: Sequence[JobRecord], known: Container[JobId]
+    ) -> None:
+        reports = await self._judge(repository, jobs, known) if jobs else []
+        if not reports:
+            return
+        try:
+            await self._write(reports)
+        except StoreError:
+            raise
+        except Exception as error:
+            _log.warning("a batch of jobs failed; each is tried alone", error=str(error))
+            for report in reports:
+                await self._write_alone(report)
+        for report in reports:
+            FOUND.labels("a later state" if report.facts.id in known else "the job").inc()
+        _log.info("jobs found by comparison", repository=repository.full_name, jobs=len(reports))
+
+    async def _judge(
+        self, repository: ActiveRepository, jobs: Sequence[JobRecord], known: Container[JobId]
+    ) -> list[JobReport]:
+        """As a webhook's job is judged. One that is known stays ours, whatever became of its pool."""
+        around = await self._store.surroundings([(repository.host, repository.installation)])
+        told = RepositoryFacts(github_id=repository.github_id, full_name=repository.full_name)
+        ours: list[JobReport] = []
+        foreign: list[JobReport] = []
+        for job in jobs:
+            try:
+                facts = facts_of_record(repository.host, job)
+            except Incomprehensible as error:
+                _log.warning("a job at GitHub cannot be understood", error=str(error))
+                continue
+            report, could_be_ours = judge(facts, told, repository.account, around)
+            (ours if could_be_ours or facts.id in known else foreign).append(report)
+        return ours + await self._on_our_runners(foreign)
+
+    async def _on_our_runners(self, foreign: Sequence[JobReport]) -> list[JobReport]:
+        named = [
+            ((report.account, report.facts.executor.name), report)
+            for report in foreign
+            if report.facts.executor is not None
+        ]
+        found = await self._store.our_runners([name for name, _ in named]) if named else ()
+        return [report for name, report in named if name in found]
+
+    async def _write(self, reports: Sequence[JobReport]) -> None:
+        for each in await self._store.apply_jobs(reports, why="compared with GitHub"):
+            _log.warning(
+                "GitHub names a runner that cannot follow",
+                runner=str(each.runner),
+                state=each.state,
+                job=each.job,
+                job_state=each.job_state,
+            )
+
+    async def _write_alone(self, report: JobReport) -> None:
+        """One job that cannot be written does not keep the others out (I13)."""
+        try:
+            await self._write([report])
+        except StoreError:
+            raise
+        except Exception as error:
+            _log.warning("a job at GitHub cannot be written", job=report.facts.id, error=str(error))
+
+    def _who(self, repository: ActiveRepository) -> InstallationKey:
+        app = self._apps[repository.app].key
+        return InstallationKey(
+            host=app.host, app=app.app, installation=InstallationId(repository.installation)
+        )
+
+
+def _place(repository: ActiveRepository) -> Place:
+    return Place(app=repository.app, installation=repository.installation, repository=repository.id)

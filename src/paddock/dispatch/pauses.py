@@ -1,0 +1,70 @@
+"""Leaving GitHub alone after a failure: the narrowest scope that has to, for as long as it has to.
+
+For loops that look at many accounts in turn: one that fails for one of them must neither hammer it nor
+stop for the others (I17). Kept in memory; a restarted process finds out again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from paddock.domain.github_errors import BackOff, Failure
+from paddock.domain.ids import AppId, RepositoryId
+from paddock.ports import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What was asked about, and as whom. `repository` and `installation` are `None` in a wider
+    scope."""
+
+    app: AppId
+    installation: int | None = None
+    repository: RepositoryId | None = None
+
+    def within(self, scope: BackOff) -> Place:
+        match scope:
+            case BackOff.APP:
+                return Place(app=self.app)
+            case BackOff.ACCOUNT:
+                return Place(app=self.app, installation=self.installation)
+            case BackOff.REPOSITORY | BackOff.JOB | BackOff.NONE:
+                return self
+            case _:
+                assert_never(scope)
+
+
+_SCOPES = (BackOff.REPOSITORY, BackOff.ACCOUNT, BackOff.APP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    failures: int
+    until: datetime
+
+
+class Pauses:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._pauses: dict[Place, _Pause] = {}
+
+    def active(self, place: Place) -> bool:
+        now = self._clock.now()
+        found = (self._pauses.get(place.within(scope)) for scope in _SCOPES)
+        return any(pause.until > now for pause in found if pause is not None)
+
+    def begin(self, place: Place, failure: Failure, *, at_least: float) -> bool:
+        """Whether it is the first failure of its scope in a row: worth a line in the log."""
+        scope = place.within(failure.backs_off)
+        before = self._pauses.get(scope)
+        failures = before.failures + 1 if before else 1
+        wait = timedelta(seconds=max(failure.after(failures), at_least))
+        self._pauses[scope] = _Pause(failures, self._clock.now() + wait)
+        return before is None
+
+    def end(self, place: Place) -> None:
+        """It worked: what contains it works too."""
+        for scope in _SCOPES:
+            self._pauses.pop(place.within(scope), None)
