@@ -80,13 +80,6 @@ async def test_a_mint_the_matcher_has_paid_for_is_not_paid_for_again(world: Worl
     assert await world.rows("SELECT * FROM budgets ORDER BY bucket") == before
 
 
-async def test_the_quota_left_is_that_of_the_poorest_installation(world: World) -> None:
-    replica = budget(world, BudgetLimits(rest_per_hour=100))
-    assert await replica.quota_left(APP) == 1.0
-    await replica.take(QUOTA, 75)
-    assert await replica.quota_left(APP) == pytest.approx(0.25)
-
-
 async def test_each_installations_quota_is_told_by_itself(world: World) -> None:
     """I26: one that is spent says nothing about another."""
     replica = budget(world, BudgetLimits(rest_per_hour=100))

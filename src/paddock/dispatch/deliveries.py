@@ -94,7 +94,7 @@ class DeliveryApplier:
 
     async def round(self) -> int:
         """Look at one batch; returns how many deliveries were looked at."""
-        deliveries = await self._store.pending_deliveries(BATCH)
+        deliveries = await self._store.take_deliveries(BATCH)
         if not deliveries:
             return 0
         batch = await self._judge(deliveries)

@@ -136,7 +136,10 @@ class Store(Protocol):
         """The GUIDs that are new. When this returns, all of them are durable (I1)."""
         ...
 
-    async def pending_deliveries(self, limit: int) -> list[Delivery]: ...
+    async def take_deliveries(self, limit: int) -> list[Delivery]:
+        """The oldest that wait, for this replica alone for some seconds: replicas work side by
+        side, and what one dies over another applies."""
+        ...
 
     async def apply_deliveries(
         self,

@@ -96,10 +96,6 @@ class PgBudget:
             rows = await connection.fetch(_SQL["left"], self._apps[app][0], self._clock.now())
         return {_installation(row["bucket"]): row["tokens"] / row["capacity"] for row in rows}
 
-    async def quota_left(self, app: AppKey) -> float:
-        """The least share any hourly quota of the App still has, from 0 to 1."""
-        return min((await self.quotas_left(app)).values(), default=1.0)
-
 
 def _name(key: BudgetKey) -> str:
     match key.bucket:

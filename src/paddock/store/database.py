@@ -87,6 +87,27 @@ class Database:
         return Transaction(self._pool)
 
     @asynccontextmanager
+    async def statement(self) -> AsyncIterator[Connection]:
+        """A session for exactly one statement, which is a transaction by itself: one round trip
+        instead of three. Whether it took effect is not known if the connection breaks, so it must be
+        one that may be repeated."""
+        connection = await self._pool.take()
+        try:
+            yield connection
+        except BaseException as error:
+            if is_lost(error, connection):
+                await self._pool.distrust()
+                raise OutcomeUnknown(
+                    f"The connection to {self._pool.shown} was lost during a statement: whether it "
+                    "took effect is not known."
+                ) from error
+            if (instead := self._pool.sentence_for(error, connection)) is not None:
+                raise instead from error
+            raise
+        finally:
+            await self._pool.give_back(connection)
+
+    @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
         """A session of one's own, for LISTEN and for locks and settings that outlast a transaction.
         All of them are undone at the end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import asyncpg
 
@@ -24,6 +24,10 @@ from paddock.store.sql import queries
 
 _SQL = queries("deliveries")
 
+#: A batch is applied in tens of milliseconds. A replica that has not done so after this has died or
+#: stalled, and another applies it; both doing it changes nothing.
+TAKEN_FOR = timedelta(seconds=10)
+
 
 class Deliveries(Jobs):
     @retrying
@@ -42,9 +46,13 @@ class Deliveries(Jobs):
             )
         return frozenset(row["guid"] for row in rows)
 
-    async def pending_deliveries(self, limit: int) -> list[Delivery]:
+    @retrying
+    async def take_deliveries(self, limit: int) -> list[Delivery]:
+        now = self._clock.now()
         async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["pending"], self._clock.now(), limit)
+            # Forgotten in a crash, it is merely done twice.
+            await connection.execute("SET LOCAL synchronous_commit = off")
+            rows = await connection.fetch(_SQL["take"], now, limit, now + TAKEN_FOR)
         return [_delivery_of(row) for row in rows]
 
     @retrying

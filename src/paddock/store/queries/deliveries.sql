@@ -14,13 +14,16 @@ WITH stored AS (
 )
 SELECT host_id, guid FROM stored ORDER BY id
 
--- name: pending[]
--- The oldest that wait and may be looked at ($1). Those that were put off do not stand in the way (I13).
-SELECT id, host_id, app_id, guid, event, action, installation_id, received_at, attempts, payload
-  FROM deliveries
- WHERE state = 'pending' AND not_before <= $1
- ORDER BY not_before, id
- LIMIT $2
+-- name: take[]
+-- The oldest that wait and may be looked at ($1), at most $2, for whoever asks alone until $3: if he dies
+-- over them, another has them then. Those that were put off do not stand in the way (I13).
+WITH taken AS (
+    UPDATE deliveries SET not_before = $3
+     WHERE id IN (SELECT id FROM deliveries WHERE state = 'pending' AND not_before <= $1
+                   ORDER BY not_before, id LIMIT $2 FOR UPDATE SKIP LOCKED)
+    RETURNING id, host_id, app_id, guid, event, action, installation_id, received_at, attempts, payload
+)
+SELECT * FROM taken ORDER BY id
 
 -- name: settle
 -- Deliveries $1 ended in states $2 with notes $3.

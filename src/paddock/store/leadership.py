@@ -1,0 +1,59 @@
+"""Loops that only one replica needs to run.
+
+Whoever holds the loop's advisory lock runs it, in a session of its own: when the process or its
+connection dies, the lock goes with it and another replica takes over. The loops are safe with two at
+once, which a lost connection can bring about for a moment; the lock only saves the second one's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from paddock.ports import Clock
+from paddock.store.database import Connection, Database
+
+_log = structlog.get_logger()
+
+#: The first half of the two-part lock numbers of leaders; the second is the loop's.
+_LEADERS: Final = 1885430635 + 1
+#: How soon a replica notices that a leader is gone, and a leader that its own connection is.
+_LOOK_AGAIN: Final = 2.0
+
+
+def led(
+    name: str, run: Callable[[], Awaitable[None]], *, database: Database, clock: Clock
+) -> Callable[[], Awaitable[None]]:
+    """`run`, on whichever replica leads `name`."""
+    number = zlib.crc32(name.encode()) - 2**31
+
+    async def follow() -> None:
+        while True:
+            async with database.acquire() as connection:
+                if await connection.fetchval(
+                    "SELECT pg_try_advisory_lock($1, $2)", _LEADERS, number
+                ):
+                    _log.info("leads", loop=name)
+                    await _while_connected(connection, run)
+            await clock.sleep(_LOOK_AGAIN)
+
+    return follow
+
+
+async def _while_connected(connection: Connection, run: Callable[[], Awaitable[None]]) -> None:
+    task = asyncio.ensure_future(run())
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=_LOOK_AGAIN)
+            if not task.done():
+                await connection.execute("SELECT 1")
+        await task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
