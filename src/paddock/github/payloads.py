@@ -16,6 +16,8 @@ import msgspec
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 #: PostgreSQL keeps any text but one with a NUL in it.
 Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
+#: What happened; kept in a column of its own.
+Action = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$", max_length=100)]
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -59,7 +61,7 @@ class InstallationReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkflowJobEvent(msgspec.Struct, frozen=True, kw_only=True):
-    action: Text
+    action: Action
     workflow_job: WorkflowJob
     repository: Repository
     installation: InstallationReference | None = None
@@ -84,7 +86,7 @@ class InstallationEvent(msgspec.Struct, frozen=True, kw_only=True):
     """`installation` and `installation_repositories`. Both can be replayed and overtaken, so they
     only say which installation to read anew."""
 
-    action: Text
+    action: Action
     installation: Installation
 
 

@@ -64,16 +64,31 @@ class GitHubAppSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    app_id: PositiveInt
-    private_key_file: Path
-    webhook_secret: Secrets
-    api_url: ApiUrl = GITHUB_COM_API
-    #: The name ids are kept under. Follows from `api_url`; set it where that may change, since
-    #: another host name means other accounts and other jobs.
-    host: Annotated[str, Field(pattern=r"^[a-z0-9.:\[\]-]+$")] | None = None
-    points_per_minute: PositiveInt = 900
-    requests_per_hour: PositiveInt = 5_000
-    mints_per_hour: PositiveInt = 10_000
+    app_id: PositiveInt = Field(description="the App's id at GitHub")
+    private_key_file: Path = Field(
+        description="its private key, RSA in PEM; read anew for every JWT, so it can be replaced"
+    )
+    webhook_secret: Secrets = Field(
+        description="what signs its webhooks; several while it is being changed"
+    )
+    api_url: ApiUrl = Field(
+        default=GITHUB_COM_API, description="the address of its host's API, https unless loopback"
+    )
+    # Another host name means other accounts and other jobs.
+    host: Annotated[str, Field(pattern=r"^[a-z0-9.:\[\]-]+$")] | None = Field(
+        default=None,
+        description="the name ids are kept under; unset: that of `api_url`. Set it where the "
+        "address may change",
+    )
+    points_per_minute: PositiveInt = Field(
+        default=900, description="GitHub's secondary limit: a read costs 1, a write 5"
+    )
+    requests_per_hour: PositiveInt = Field(
+        default=5_000, description="the hourly quota of an installation"
+    )
+    mints_per_hour: PositiveInt = Field(
+        default=10_000, description="the hourly quota generate-jitconfig has for itself"
+    )
 
 
 class GitHubSettings(BaseModel):
@@ -81,11 +96,21 @@ class GitHubSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    apps: tuple[GitHubAppSettings, ...] = ()
-    api_url: ApiUrl | None = None
-    app_id: PositiveInt | None = None
-    private_key_file: Path | None = None
-    webhook_secret: Secrets | None = None
+    apps: tuple[GitHubAppSettings, ...] = Field(
+        default=(), description="several Apps or hosts: `[[github.apps]]` in the file"
+    )
+    api_url: ApiUrl | None = Field(
+        default=None, description=f"the address of the single App's API; unset: {GITHUB_COM_API}"
+    )
+    app_id: PositiveInt | None = Field(default=None, description="the single App's id at GitHub")
+    private_key_file: Path | None = Field(
+        default=None, description="the single App's private key, RSA in PEM"
+    )
+    webhook_secret: Secrets | None = Field(
+        default=None,
+        description="what signs the single App's webhooks; several, separated by spaces, while it "
+        "is being changed",
+    )
 
     @model_validator(mode="after")
     def _whole_or_absent(self) -> GitHubSettings:

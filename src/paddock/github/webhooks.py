@@ -10,15 +10,16 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from paddock.domain.github import AppKey, GitHubAppId, Host
+from paddock.domain.deliveries import NewDelivery
+from paddock.domain.github import AppKey, Host
+from paddock.domain.ids import AppId, HostId
 from paddock.github.apps import GitHubApp
-from paddock.github.payloads import InstallationReference, PayloadError, decode_payload
+from paddock.github.payloads import Action, InstallationReference, PayloadError
 
 #: What changes something here. All other events are acknowledged and counted.
 APPLIED_EVENTS: Final = frozenset({"workflow_job", "installation", "installation_repositories"})
@@ -38,9 +39,9 @@ GUID_PATTERN: Final = r"^[0-9A-Za-z-]{1,64}$"
 EVENT_PATTERN: Final = r"^[a-z][a-z_]{0,63}$"
 SIGNATURE_PATTERN: Final = r"^sha256=[0-9a-f]{64}$"
 
-_GUID = re.compile(GUID_PATTERN.encode().replace(b"$", rb"\Z"))
-_EVENT = re.compile(EVENT_PATTERN.encode().replace(b"$", rb"\Z"))
-_SIGNATURE = re.compile(SIGNATURE_PATTERN.encode().replace(b"$", rb"\Z"))
+_is_guid = re.compile(GUID_PATTERN.encode()).fullmatch
+_is_event = re.compile(EVENT_PATTERN.encode()).fullmatch
+_is_signature = re.compile(SIGNATURE_PATTERN.encode()).fullmatch
 
 _FORM_FIELD: Final = b"payload="
 
@@ -60,23 +61,16 @@ class WrongContentType(Malformed):
 class Envelope(msgspec.Struct, frozen=True):
     """What every event has around its own part. Decoding it also proves that the body is JSON."""
 
-    action: Annotated[str, msgspec.Meta(pattern=r"^[a-z_]{1,64}$")] | None = None
+    action: Action | None = None
     installation: InstallationReference | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """A signed request, read. `payload` is its JSON, whatever encoding it came in."""
-
-    guid: str
-    event: str
-    action: str | None
-    installation: int | None
-    payload: bytes
+_envelope = msgspec.json.Decoder(Envelope)
 
 
 class Signatures:
-    """The secrets of all Apps. Several are valid for one App while they are being changed."""
+    """The secrets of all Apps; several are valid for one App while they are being changed.
+    `ValueError` says in a sentence for the user why some of them cannot be used."""
 
     def __init__(self, apps: Iterable[GitHubApp]) -> None:
         secrets: list[tuple[AppKey, bytes]] = []
@@ -84,6 +78,11 @@ class Signatures:
         for app in apps:
             for wrapped in app.webhook_secrets:
                 secret = wrapped.get_secret_value().encode()
+                if not secret:
+                    raise ValueError(
+                        f"{app.key} has an empty webhook secret, with which anybody can sign: set "
+                        "the one that GitHub has."
+                    )
                 if hosts.setdefault(secret, app.host) != app.host:
                     raise ValueError(
                         f"Apps on {hosts[secret]} and on {app.host} have the same webhook secret, so "
@@ -91,7 +90,8 @@ class Signatures:
                     )
                 secrets.append((app.key, secret))
         self._secrets = tuple(secrets)
-        # A header may say which secrets are the likely ones, to be tried first.
+        # A header may say which secrets are the likely ones. It decides nothing but the order, and so
+        # which of two Apps of one host it was that share a secret.
         self._likely = {
             str(app).encode(): tuple(sorted(secrets, key=lambda one: one[0].app != app))
             for app in {key.app for key, _ in secrets}
@@ -102,7 +102,7 @@ class Signatures:
         given = headers.get(SIGNATURE)
         if given is None:
             raise NotOurs("The request has no X-Hub-Signature-256.")
-        if not _SIGNATURE.match(given):
+        if not _is_signature(given):
             raise NotOurs("The request's X-Hub-Signature-256 is not sha256= and 64 digits.")
         signature = bytes.fromhex(given[7:].decode())
         target = headers.get(TARGET)
@@ -113,23 +113,28 @@ class Signatures:
         raise NotOurs("The request is signed with none of the webhook secrets that are valid now.")
 
 
-def read_webhook(headers: Mapping[bytes, bytes], body: bytes) -> Webhook:
-    """The webhook in a request whose signature is good."""
+def read_webhook(
+    headers: Mapping[bytes, bytes], body: bytes, *, host: HostId, app: AppId
+) -> NewDelivery:
+    """The delivery in a request that `app` on `host` signed; `Malformed` if there is none. Its
+    payload is JSON, whatever encoding the request had."""
     event, guid = headers.get(EVENT), headers.get(GUID)
-    if event is None or not _EVENT.match(event):
+    if event is None or not _is_event(event):
         raise Malformed("X-GitHub-Event is missing or is no event's name.")
-    if guid is None or not _GUID.match(guid):
+    if guid is None or not _is_guid(guid):
         raise Malformed("X-GitHub-Delivery is missing or is no delivery's GUID.")
     payload = _payload(headers, body)
     try:
         # The decoder skips what it does not need, and reads no text in there.
         payload.decode()
-        envelope = decode_payload(payload, Envelope)
+        envelope = _envelope.decode(payload)
     except UnicodeDecodeError as error:
         raise Malformed(f"The payload is not UTF-8 (from byte {error.start} on).") from None
     except PayloadError as error:
         raise Malformed(f"The payload is not an event's JSON: {error}.") from None
-    return Webhook(
+    return NewDelivery(
+        host=host,
+        app=app,
         guid=guid.decode(),
         event=event.decode(),
         action=envelope.action,

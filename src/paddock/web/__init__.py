@@ -1,0 +1,1 @@
+"""What paddock answers over HTTP."""

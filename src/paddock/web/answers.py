@@ -1,0 +1,111 @@
+"""Answers over HTTP: their types, and the ready-made messages of those that are given often."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+from starlette.types import Send
+
+#: A database is restarted or fails over in seconds; a queue of the size we keep is worked off in two.
+RETRY_AFTER: Final = 5
+
+
+class Outcome(StrEnum):
+    """What became of a webhook that was accepted."""
+
+    STORED = "stored"
+    DUPLICATE = "duplicate"  # its GUID is known
+    IGNORED = "ignored"  # an event that changes nothing here
+    PONG = "pong"
+
+
+class Refusal(StrEnum):
+    """Why a webhook was not accepted."""
+
+    SIGNATURE = "signature"
+    MALFORMED = "malformed"
+    CONTENT_TYPE = "content_type"
+    TOO_LARGE = "too_large"
+    TOO_SLOW = "too_slow"
+    OVERLOADED = "overloaded"
+    NOT_STORED = "not_stored"
+
+    @property
+    def status(self) -> int:
+        return _STATUS[self]
+
+
+_STATUS: Final = {
+    Refusal.SIGNATURE: 401,
+    Refusal.MALFORMED: 400,
+    Refusal.CONTENT_TYPE: 415,
+    Refusal.TOO_LARGE: 413,
+    Refusal.TOO_SLOW: 408,
+    Refusal.OVERLOADED: 503,
+    Refusal.NOT_STORED: 503,
+}
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    outcome: Outcome
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One sentence; GitHub shows it in its list of deliveries."""
+
+    error: str
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The two messages that ASGI sends it as."""
+
+    status: int
+    start: dict[str, Any]
+    body: dict[str, Any]
+
+    async def send(self, send: Send) -> None:
+        await send(self.start)
+        await send(self.body)
+
+
+def json_answer(
+    status: int, content: msgspec.Struct, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> Answer:
+    body = msgspec.json.encode(content)
+    return Answer(
+        status=status,
+        start={
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                (b"content-type", b"application/json"),
+                (b"content-length", b"%d" % len(body)),
+                *headers,
+            ],
+        },
+        body={"type": "http.response.body", "body": body},
+    )
+
+
+ACCEPTED: Final = {
+    outcome: json_answer(202 if outcome is Outcome.STORED else 200, Accepted(outcome))
+    for outcome in Outcome
+}
+
+
+def refusal_answer(refusal: Refusal, sentence: str, *, closing: bool) -> Answer:
+    headers: list[tuple[bytes, bytes]] = []
+    if refusal.status == 503:
+        headers.append((b"retry-after", b"%d" % RETRY_AFTER))
+    if closing:
+        headers.append((b"connection", b"close"))
+    return json_answer(refusal.status, Problem(sentence), headers)

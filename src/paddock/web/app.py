@@ -1,0 +1,75 @@
+"""All addresses paddock answers at."""
+
+from __future__ import annotations
+
+import msgspec
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from paddock.github.webhooks import JSON_TYPE
+from paddock.web.answers import Health, Problem
+from paddock.web.health import Readiness
+from paddock.web.openapi import WEBHOOKS, document
+from paddock.web.pods import PodEndpoints
+from paddock.web.receiver import Receiver
+
+_log = structlog.get_logger()
+
+
+class Application:
+    """Webhooks go past the framework, whose routing would cost them as much as all else they need."""
+
+    def __init__(
+        self, *, receiver: Receiver, readiness: Readiness, pods: PodEndpoints | None = None
+    ) -> None:
+        """Without `pods` nobody can ask for work here."""
+        self._receiver = receiver
+        self._framework = _framework(receiver, readiness, pods)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["path"] == WEBHOOKS and scope["method"] == "POST":
+                await self._receiver(scope, receive, send)
+            else:
+                await self._framework(scope, receive, send)
+        except Exception:
+            _log.exception("a request failed", path=scope["path"])
+            raise
+
+
+def _framework(receiver: Receiver, readiness: Readiness, pods: PodEndpoints | None) -> Starlette:
+    description = msgspec.json.encode(document(with_pods=pods is not None))
+
+    async def healthz(_: Request) -> Response:
+        return _json(200, Health("ok"))
+
+    async def readyz(_: Request) -> Response:
+        if await readiness.check():
+            return _json(200, Health("ready"))
+        return _json(503, Problem("The database cannot be used now; the log says why."))
+
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    async def openapi(_: Request) -> Response:
+        return Response(description, media_type=JSON_TYPE)
+
+    return Starlette(
+        routes=[
+            Route(WEBHOOKS, receiver, methods=["POST"]),
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/metrics", metrics),
+            Route("/openapi.json", openapi),
+            *(pods.routes if pods is not None else ()),
+        ]
+    )
+
+
+def _json(status: int, content: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(content), status_code=status, media_type=JSON_TYPE)

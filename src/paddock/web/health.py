@@ -1,0 +1,64 @@
+"""Whether this replica is alive, and whether it can do its work.
+
+Both are public, so neither says more than that; why not is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from paddock.ports import Clock
+from paddock.store.database import Database
+from paddock.store.errors import StoreError
+from paddock.store.migrate import check_schema
+
+_log = structlog.get_logger()
+
+#: A kubelet's probe gives up after one second unless it is told otherwise.
+CHECK_TIMEOUT: Final = 0.9
+#: Whoever asks more often gets the last answer: the database is not for strangers to keep busy.
+REMEMBERED: Final = 1.0
+
+
+class Readiness:
+    """The database can be reached, and its schema is one this program can use."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._checked_at = float("-inf")
+        self._is_ready = False
+        self._last_trouble: str | None = None
+
+    async def check(self) -> bool:
+        async with self._lock:
+            if self._clock.monotonic() - self._checked_at > REMEMBERED:
+                trouble = await self._trouble()
+                self._is_ready = trouble is None
+                self._tell(trouble)
+                self._checked_at = self._clock.monotonic()
+            return self._is_ready
+
+    async def _trouble(self) -> str | None:
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT), self._database.transaction() as connection:
+                await check_schema(connection)
+        except TimeoutError:
+            return f"The database did not answer within {CHECK_TIMEOUT:g} s."
+        except StoreError as error:
+            return error.message
+        return None
+
+    def _tell(self, trouble: str | None) -> None:
+        """Changes only: a probe asks every few seconds."""
+        if trouble == self._last_trouble:
+            return
+        if trouble is None:
+            _log.info("ready again")
+        else:
+            _log.warning("not ready", why=trouble)
+        self._last_trouble = trouble

@@ -1,0 +1,217 @@
+"""`POST /webhooks/github`: check the signature, store the delivery durably, answer (I1).
+
+Nothing else happens before the answer: GitHub waits ten seconds, does not try again, and sends hundreds
+of these in a second. It is plain ASGI, without a framework's request, because this is the one address
+where a burst arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import structlog
+from prometheus_client import Counter, Histogram
+from starlette.types import Receive, Scope, Send
+
+from paddock.dispatch.inbox import Inbox, NotStored, Overloaded
+from paddock.dispatch.installations import RegisteredApp
+from paddock.domain.deliveries import NewDelivery
+from paddock.domain.github import AppKey
+from paddock.github.webhooks import (
+    APPLIED_EVENTS,
+    PING,
+    Malformed,
+    NotOurs,
+    Signatures,
+    WrongContentType,
+    read_webhook,
+)
+from paddock.ports import Clock
+from paddock.web.answers import ACCEPTED, Answer, Outcome, Refusal, refusal_answer
+from paddock.web.refusals import RefusalLog
+
+_log = structlog.get_logger()
+
+#: GitHub sends no payload above 25 MB. (A form can make three bytes of one; the events that are
+#: applied here have some ten thousand.)
+MAX_BODY: Final = 25 * 1024 * 1024
+_LONGEST_LENGTH: Final = 10  # digits, which the server has checked
+#: Of all requests together. Ten of the largest, or some twenty thousand ordinary ones.
+MAX_HELD: Final = 256 * 1024 * 1024
+#: GitHub gives up after ten seconds, of which the commit may need some.
+BODY_TIMEOUT: Final = 5.0
+#: Whoever still sends when it is refused gets this long to read why, instead of a reset connection.
+LINGER: Final = 2.0
+#: Above this a signature takes more than a millisecond, and other requests would wait for it.
+LARGE: Final = 1024 * 1024
+
+DELIVERIES = Counter(
+    "paddock_webhook_deliveries_total",
+    "Webhooks accepted, by event and by what became of them.",
+    ["event", "outcome"],
+)
+REFUSALS = Counter("paddock_webhook_refusals_total", "Webhooks refused, by reason.", ["reason"])
+SECONDS = Histogram(
+    "paddock_webhook_seconds",
+    "From a webhook's headers to its answer.",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10),
+)
+
+
+class Refused(Exception):
+    def __init__(self, refusal: Refusal, sentence: str, *, detail: str | None = None) -> None:
+        super().__init__(sentence)
+        self.refusal = refusal
+        self.sentence = sentence
+        #: For the log alone: it may name parts of the installation.
+        self.detail = detail or sentence
+
+
+class Disconnected(Exception):
+    """Whoever asked has gone; nobody is left to be answered."""
+
+
+class _Request:
+    """The body as far as it has come."""
+
+    __slots__ = ("body", "headers", "held", "is_read", "receive")
+
+    def __init__(self, headers: Mapping[bytes, bytes], receive: Receive) -> None:
+        self.headers = headers
+        self.receive = receive
+        self.body = b""
+        self.held = 0
+        self.is_read = False
+
+
+class Receiver:
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        signatures: Signatures,
+        apps: Mapping[AppKey, RegisteredApp],
+        clock: Clock,
+    ) -> None:
+        self._inbox = inbox
+        self._signatures = signatures
+        self._apps = apps
+        self._clock = clock
+        self._refusals = RefusalLog()
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = self._clock.monotonic()
+        request = _Request(dict(scope["headers"]), receive)
+        try:
+            answer = ACCEPTED[await self._accept(request)]
+        except Refused as refused:
+            answer = self._refuse(request, refused)
+        except Disconnected:
+            return
+        finally:
+            self._held -= request.held
+        if request.is_read:
+            await answer.send(send)
+        else:
+            await _send_and_linger(answer, request, send)
+        SECONDS.observe(self._clock.monotonic() - began)
+
+    async def _accept(self, request: _Request) -> Outcome:
+        await self._read(request)
+        if len(request.body) > LARGE:
+            delivery = await asyncio.to_thread(self._delivery, request)
+        else:
+            delivery = self._delivery(request)
+        outcome = await self._keep(delivery)
+        DELIVERIES.labels(delivery.event, outcome).inc()
+        return outcome
+
+    async def _keep(self, delivery: NewDelivery) -> Outcome:
+        if delivery.event == PING:
+            _log.info("GitHub has pinged", app=delivery.app)
+            return Outcome.PONG
+        if delivery.event not in APPLIED_EVENTS:
+            return Outcome.IGNORED
+        try:
+            is_new = await self._inbox.store(delivery)
+        except Overloaded as error:
+            raise Refused(Refusal.OVERLOADED, str(error)) from None
+        except NotStored as error:
+            raise Refused(
+                Refusal.NOT_STORED, "The delivery could not be stored.", detail=str(error)
+            ) from None
+        return Outcome.STORED if is_new else Outcome.DUPLICATE
+
+    def _delivery(self, request: _Request) -> NewDelivery:
+        try:
+            app = self._apps[self._signatures.signer(request.headers, request.body)]
+            return read_webhook(request.headers, request.body, host=app.host, app=app.app)
+        except NotOurs as error:
+            raise Refused(Refusal.SIGNATURE, str(error)) from None
+        except WrongContentType as error:
+            raise Refused(Refusal.CONTENT_TYPE, str(error)) from None
+        except Malformed as error:
+            raise Refused(Refusal.MALFORMED, str(error)) from None
+
+    async def _read(self, request: _Request) -> None:
+        """The whole body, its size held down as it comes: it may have no Content-Length, and nobody
+        has proven yet to be GitHub."""
+        length = request.headers.get(b"content-length", b"0")
+        if len(length) > _LONGEST_LENGTH or int(length) > MAX_BODY:
+            raise _too_large()
+        message = await request.receive()
+        if message["type"] == "http.request" and not message.get("more_body"):
+            self._hold(request, message["body"])
+            request.body, request.is_read = message["body"], True
+            return
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT):
+                await self._read_on(request, message)
+        except TimeoutError:
+            raise Refused(
+                Refusal.TOO_SLOW, f"The body did not come within {BODY_TIMEOUT:g} s."
+            ) from None
+
+    async def _read_on(self, request: _Request, message: Mapping[str, Any]) -> None:
+        chunks = []
+        while True:
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            chunks.append(message["body"])
+            self._hold(request, chunks[-1])
+            if not message.get("more_body"):
+                break
+            message = await request.receive()
+        request.body, request.is_read = b"".join(chunks), True
+
+    def _hold(self, request: _Request, chunk: bytes) -> None:
+        request.held += len(chunk)
+        self._held += len(chunk)
+        if request.held > MAX_BODY:
+            raise _too_large()
+        if self._held > MAX_HELD:
+            raise Refused(Refusal.OVERLOADED, "Too much is being received at once.")
+
+    def _refuse(self, request: _Request, refused: Refused) -> Answer:
+        REFUSALS.labels(refused.refusal).inc()
+        self._refusals.note(refused.refusal, refused.detail)
+        return refusal_answer(refused.refusal, refused.sentence, closing=not request.is_read)
+
+
+def _too_large() -> Refused:
+    return Refused(Refusal.TOO_LARGE, f"The body is larger than {MAX_BODY} bytes.")
+
+
+async def _send_and_linger(answer: Answer, request: _Request, send: Send) -> None:
+    """Answer somebody who is still sending, and throw the rest away."""
+    await send(answer.start)
+    await send({**answer.body, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER):
+            while (message := await request.receive()).get("more_body"):
+                del message
+    await send({"type": "http.response.body"})

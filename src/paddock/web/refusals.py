@@ -1,0 +1,40 @@
+"""Refusals are logged, and yet cannot fill a disk.
+
+Anybody can reach a webhook's address. Of each kind of refusal the first is logged at once; those of the
+minute after it are one line with their number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from paddock.web.answers import Refusal
+
+_log = structlog.get_logger()
+
+#: Often enough to see when something ended, seldom enough to read.
+SUMMARY_EVERY: Final = 60.0
+
+
+class RefusalLog:
+    def __init__(self) -> None:
+        self._more: dict[Refusal, int] = {}
+
+    def note(self, refusal: Refusal, why: str) -> None:
+        """`why` says what was wrong, and quotes neither payload nor secret."""
+        if refusal in self._more:
+            self._more[refusal] += 1
+            return
+        self._more[refusal] = 0
+        _log.warning("webhook refused", reason=refusal, why=why)
+        asyncio.get_running_loop().call_later(SUMMARY_EVERY, self._summarise, refusal)
+
+    def _summarise(self, refusal: Refusal) -> None:
+        more = self._more.pop(refusal)
+        if more:
+            _log.warning(
+                "more webhooks refused", reason=refusal, more=more, seconds=int(SUMMARY_EVERY)
+            )
