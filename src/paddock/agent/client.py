@@ -1,0 +1,243 @@
+"""HTTP to the paddock server, by hand, one request per connection.
+
+`http.client` brings `email` and `ssl` along: seven megabytes for every idle Pod. What is needed is one
+POST whose answer has an end that is known, so that a reply cut short is never taken for a whole one
+(I20), and a deadline that also holds where sockets have none: in the resolver.
+"""
+
+from __future__ import annotations
+
+import _thread
+import socket
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import ssl
+
+#: For each address; a packet that was lost once has been sent again by then.
+_CONNECT_SECONDS: Final = 5.0
+#: A resolver asks again after 5 s.
+_RESOLVE_SECONDS: Final = 12.0
+
+_MOST_HEAD: Final = 32 * 1024
+#: A JIT has some 5 KB.
+_MOST_BODY: Final = 256 * 1024
+#: A projected token has some 1.5 KB.
+_MOST_TOKEN: Final = 32 * 1024
+
+
+class Unreachable(Exception):
+    """The request was not sent."""
+
+
+class Lost(Exception):
+    """The request was sent, and no whole answer came back: whatever it asked for may be done."""
+
+
+class NoToken(Exception):
+    """There is no token to send."""
+
+
+class Answer(NamedTuple):
+    status: int
+    #: Lower-case names.
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def retry_after(self) -> float | None:
+        text = self.headers.get("retry-after", "")
+        return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
+
+
+class Url(NamedTuple):
+    secure: bool
+    authority: str
+    host: str
+    port: int
+    path: str
+
+    @staticmethod
+    def parse(text: str) -> Url:
+        """Raises ValueError."""
+        scheme, _, rest = text.partition("://")
+        authority, _, path = rest.partition("/")
+        host, _, port = authority.rpartition(":")
+        if not port.isdigit() or not host:  # no port; or an IPv6 address without one
+            host, port = authority, "443" if scheme == "https" else "80"
+        is_plain = text.isascii() and text.isprintable() and not set(" ?#@") & set(text)
+        if scheme not in ("http", "https") or not host or not is_plain or int(port) > 65535:
+            raise ValueError(f"{text!r} is not an address like https://paddock.example:8080")
+        base = ("/" + path.strip("/")).rstrip("/")
+        return Url(scheme == "https", authority, host.strip("[]"), int(port), base)
+
+
+class Server:
+    def __init__(self, url: Url, *, token_file: str, ca_file: str | None = None) -> None:
+        """Raises OSError when the certificates cannot be read."""
+        self._url = url
+        self._token_file = token_file
+        self._tls = _tls(ca_file) if url.secure else None
+
+    def post(self, path: str, body: bytes = b"", *, patience: float) -> Answer:
+        """Raises NoToken, Unreachable or Lost."""
+        deadline = time.monotonic() + patience
+        request = (
+            f"POST {self._url.path}{path} HTTP/1.1\r\n"
+            f"Host: {self._url.authority}\r\n"
+            "User-Agent: paddock-agent\r\n"
+            "Accept: application/json\r\n"
+            "Connection: close\r\n"
+            f"Authorization: Bearer {self._token()}\r\n"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode() + body
+        with self._connect(deadline) as connection:
+            try:
+                connection.settimeout(_left(deadline))
+                connection.sendall(request)
+                return _Reader(connection, deadline).answer()
+            except (OSError, ValueError) as error:
+                raise Lost(_sentence(error)) from None
+
+    def _token(self) -> str:
+        """Anew each time: it is replaced under our hands long before it expires (I21)."""
+        try:
+            with open(self._token_file, encoding="ascii") as file:
+                token = file.read(_MOST_TOKEN).strip()
+        except (OSError, ValueError) as error:
+            raise NoToken(f"{self._token_file} cannot be read: {_sentence(error)}") from None
+        if not token or not token.isprintable() or " " in token:
+            raise NoToken(f"{self._token_file} does not hold a token.")
+        return token
+
+    def _connect(self, deadline: float) -> socket.socket:
+        failure: Exception = OSError("the name has no address")
+        try:
+            for address in _resolve(self._url, min(_RESOLVE_SECONDS, _left(deadline))):
+                try:
+                    return self._open(address, min(_CONNECT_SECONDS, _left(deadline)))
+                except OSError as error:
+                    failure = error
+        except OSError as error:
+            failure = error
+        raise Unreachable(f"{self._url.authority}: {_sentence(failure)}")
+
+    def _open(self, address: tuple[str, int], patience: float) -> socket.socket:
+        plain = socket.create_connection(address, timeout=patience)
+        if self._tls is None:
+            return plain
+        try:
+            return self._tls.wrap_socket(plain, server_hostname=self._url.host)
+        except BaseException:
+            plain.close()
+            raise
+
+
+def _tls(ca_file: str | None) -> ssl.SSLContext:
+    import ssl  # four megabytes, only where they are needed
+
+    return ssl.create_default_context(cafile=ca_file)
+
+
+def _resolve(url: Url, patience: float) -> list[tuple[str, int]]:
+    """In a thread, because a resolver without an answer neither heeds a time-out nor lets a signal
+    through: SIGTERM would have to wait for it."""
+    found: list[tuple[str, int]] = []
+    failed: list[OSError] = []
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def look() -> None:
+        try:
+            infos = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+            found.extend((str(info[4][0]), url.port) for info in infos)
+        except (OSError, UnicodeError) as error:
+            failed.append(OSError(_sentence(error)))
+        finally:
+            done.release()
+
+    _thread.start_new_thread(look, ())
+    if not done.acquire(timeout=patience):
+        raise TimeoutError("the resolver does not answer")
+    if failed:
+        raise failed[0]
+    return found
+
+
+class _Reader:
+    """One answer from a connection, until a deadline. Raises OSError or ValueError."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._buffer = bytearray()
+
+    def answer(self) -> Answer:
+        status, headers = self._head()
+        if status == 204:
+            return Answer(status, headers, b"")
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            return Answer(status, headers, self._chunks())
+        length = headers.get("content-length", "")
+        if not length.isascii() or not length.isdigit():
+            raise ValueError("the answer does not say where it ends")
+        return Answer(status, headers, self._exactly(int(length)))
+
+    def _head(self) -> tuple[int, dict[str, str]]:
+        first, *lines = self._until(b"\r\n\r\n", _MOST_HEAD).decode("latin-1").split("\r\n")
+        words = first.split(" ", 2)
+        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+            raise ValueError("the answer is not HTTP")
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        return int(words[1]), headers
+
+    def _chunks(self) -> bytes:
+        """An ingress on the way may choose this for any answer."""
+        body = bytearray()
+        while size := int(self._until(b"\r\n", 64).partition(b";")[0], 16):
+            if not 0 < size <= _MOST_BODY - len(body):
+                raise ValueError("the answer is too long")
+            body += self._exactly(size)
+            self._exactly(2)
+        return bytes(body)
+
+    def _until(self, mark: bytes, most: int) -> bytes:
+        while (end := self._buffer.find(mark)) < 0:
+            if len(self._buffer) > most:
+                raise ValueError("the answer is too long")
+            self._more()
+        taken = bytes(self._buffer[:end])
+        del self._buffer[: end + len(mark)]
+        return taken
+
+    def _exactly(self, length: int) -> bytes:
+        if length > _MOST_BODY:
+            raise ValueError("the answer is too long")
+        while len(self._buffer) < length:
+            self._more()
+        taken = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        return taken
+
+    def _more(self) -> None:
+        self._connection.settimeout(_left(self._deadline))
+        received = self._connection.recv(16384)
+        if not received:
+            raise ConnectionResetError("the connection was closed before the answer was complete")
+        self._buffer += received
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no answer in time")
+    return left
+
+
+def _sentence(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()

@@ -1,0 +1,21 @@
+"""How the agent's own programs end. An init container that ends with anything but 0 fails its Pod
+(`restartPolicy: Never`), so that no runner starts."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """None of them is a code of the runner's own (0-7, 100-105), nor a shell's (126 and more)."""
+
+    STAGED = 0  # the JIT lies ready: the runner may start. For `vitals`: all is done.
+    USAGE = 64
+    CANNOT_STAGE = 73
+    TOKEN_REFUSED = 77
+    LEFT = 79  # the server said that this Pod is not needed
+
+
+#: `run.sh` has two of its own: 66, no JIT is staged; 72, there is no runner program. A program that
+#: was told to stop ends with 128 + the signal's number.
+SIGNALLED = 128

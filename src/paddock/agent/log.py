@@ -1,0 +1,18 @@
+"""One line of JSON per notable event, on stderr. Never a token, never a JIT: callers pass what they
+would tell anyone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+
+def log(event: str, **facts: str | float | None) -> None:
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    line = json.dumps({"at": at, "event": event, **facts}, ensure_ascii=False)
+    try:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass  # nobody listens any more; that is no reason to lose a JIT

@@ -1,0 +1,123 @@
+"""Where the server is, who we are, where the JIT goes. From the command line, or the environment.
+
+No option is a secret: tokens are read from files, since anyone may read a command line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from paddock.agent.client import Url
+
+USAGE = """\
+usage: python -m paddock.agent poll|vitals OPTIONS
+
+poll: ask for work; stage the JIT and the start script for the runner; acknowledge; exit 0
+vitals: ship what the start script measures until the runner has ended or SIGTERM comes
+
+  --server URL         the paddock server, http:// or https://
+  --token-file FILE    holds the bearer token; read anew for every request
+  --stage DIRECTORY    a memory volume shared with the runner's container
+  --ca-file FILE       trust these certificates for https instead of the system's
+  --runner-uid N       poll: the user that the runner runs as, if it is not this one
+  --runner-gid N       poll: its group
+  --wait SECONDS       poll: how long the server may hold a request (40)
+  --every SECONDS      vitals: how often to look for new samples (2)
+
+Each may be given in the environment instead: --token-file as PADDOCK_AGENT_TOKEN_FILE.
+"""
+
+_PREFIX = "PADDOCK_AGENT_"
+_REQUIRED = ("server", "token-file", "stage")
+_OPTIONAL = ("ca-file", "runner-uid", "runner-gid", "wait", "every")
+
+#: Below the 60 s at which load balancers and NAT gateways commonly forget a silent connection.
+_WAIT = 40.0
+#: A sample comes every 5 s; looking more often than that halves the age of the last one we lose.
+_EVERY = 2.0
+
+
+class UsageError(Exception):
+    """What is wrong with the command line, in a sentence."""
+
+
+class Options(NamedTuple):
+    server: Url
+    token_file: str
+    stage: str
+    ca_file: str | None
+    runner_uid: int
+    runner_gid: int
+    wait: float
+    every: float
+    #: All waiting times are divided by it (`PADDOCK_AGENT_HURRY`): for tests.
+    hurry: float
+
+    @staticmethod
+    def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
+        given = _from_environment(environment) | _from_arguments(arguments)
+        if missing := [f"--{name}" for name in _REQUIRED if not given.get(name)]:
+            raise UsageError(f"Missing: {', '.join(missing)}.")
+        return Options(
+            server=_url("server", given["server"]),
+            token_file=given["token-file"],
+            stage=given["stage"],
+            ca_file=given.get("ca-file"),
+            runner_uid=_whole("runner-uid", given.get("runner-uid"), os.geteuid()),
+            runner_gid=_whole("runner-gid", given.get("runner-gid"), -1),
+            wait=_seconds("wait", given.get("wait"), _WAIT),
+            every=_seconds("every", given.get("every"), _EVERY),
+            hurry=_seconds("hurry", environment.get(f"{_PREFIX}HURRY"), 1.0),
+        )
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for name in _REQUIRED + _OPTIONAL:
+        if value := environment.get(_PREFIX + name.upper().replace("-", "_")):
+            found[name] = value
+    return found
+
+
+def _from_arguments(arguments: Sequence[str]) -> dict[str, str]:
+    """By hand: argparse would cost every idle Pod half a megabyte."""
+    found = {}
+    left = list(arguments)
+    while left:
+        argument = left.pop(0)
+        name, has_value, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or name not in _REQUIRED + _OPTIONAL:
+            raise UsageError(f"There is no option {argument!r}.")
+        if not has_value:
+            if not left:
+                raise UsageError(f"--{name} needs a value.")
+            value = left.pop(0)
+        found[name] = value
+    return found
+
+
+def _url(name: str, text: str) -> Url:
+    try:
+        return Url.parse(text)
+    except ValueError as error:
+        raise UsageError(f"--{name}: {error}.") from None
+
+
+def _whole(name: str, text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"--{name} is not a whole number: {text!r}.")
+    return int(text)
+
+
+def _seconds(name: str, text: str | None, default: float) -> float:
+    try:
+        seconds = default if text is None else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < 86400.0:
+        raise UsageError(f"--{name} is not a number of seconds: {text!r}.")
+    return seconds

@@ -1,0 +1,234 @@
+"""The poller: asks for work until there is some, stages it, says so, and ends.
+
+Its promises: a reply that is lost costs one round trip, because the same JIT is given again until it
+is acknowledged (I20); a poller that was told to leave, or to stop, leaves nothing behind from which a
+runner could start (I24); it outlives any outage of the server, since a Pod that gave up would have to
+be replaced by one that finds the same outage.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import Final, NamedTuple, NoReturn
+
+from paddock.agent.backoff import Backoff, jitter
+from paddock.agent.client import Answer, Lost, NoToken, Server, Unreachable
+from paddock.agent.exits import SIGNALLED, Exit
+from paddock.agent.log import log
+from paddock.agent.options import Options, UsageError
+from paddock.agent.stage import Stage
+
+#: Beyond the time for which the server may hold a request.
+_ANSWER_SECONDS: Final = 15.0
+#: About a minute of them. The kubelet replaces a token when a fifth of its life is left, so it is no
+#: token that will be accepted if we only wait; a Pod that fails is seen, one that waits is not.
+_MOST_REFUSALS: Final = 10
+#: A server that is stopping sends its polls away early; one that does nothing else must not be asked
+#: a thousand times per second.
+_EARLY_SECONDS: Final = 1.0
+_MOST_EARLY: Final = 3
+#: The runner waits for us meanwhile. Giving up is harmless: in_progress acknowledges too.
+_ACK_SECONDS: Final = 3.0
+_ACK_PAUSE: Final = 0.1
+
+#: GitHub's own limit for a runner's name.
+_MOST_NAME: Final = 64
+#: A kernel takes no longer string in an environment.
+_MOST_JIT: Final = 120_000
+
+
+class Work(NamedTuple):
+    delivery: str
+    runner_name: str
+    jit: str
+
+
+class Told(BaseException):
+    """To stop, by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Refused(Exception):
+    """The server does not accept our token."""
+
+
+class Leave(Exception):
+    """The server says that this Pod is not needed."""
+
+
+def poll(options: Options) -> int:
+    # First of all: a container's first process does not even notice a signal that it has not asked for.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
+    stage = Stage(options.stage, uid=options.runner_uid, gid=options.runner_gid)
+    try:
+        stage.prepare()
+        server = _server(options)
+        work = Poller(server, options).work()
+        stage.put(jit=work.jit, runner_name=work.runner_name)
+        log("staged", runner=work.runner_name, delivery=work.delivery)
+        _acknowledge(server, work, options.hurry)
+    except Refused as error:
+        log("gave up", why=str(error))
+        return Exit.TOKEN_REFUSED
+    except Leave as error:
+        _unstage(stage)
+        log("left", why=str(error))
+        return Exit.LEFT
+    except OSError as error:
+        log("cannot stage", stage=options.stage, why=str(error))
+        return Exit.CANNOT_STAGE
+    except Told as told:
+        _unstage(stage)
+        log("told to stop", signal=told.number)
+        return SIGNALLED + told.number
+    return Exit.STAGED
+
+
+def _server(options: Options) -> Server:
+    try:
+        return Server(options.server, token_file=options.token_file, ca_file=options.ca_file)
+    except OSError as error:
+        raise UsageError(f"--ca-file cannot be used: {error}.") from None
+
+
+def _unstage(stage: Stage) -> None:
+    try:
+        stage.clear()
+    except OSError as error:
+        log(
+            "cannot clear the stage", why=str(error)
+        )  # the exit code keeps the runner from starting
+
+
+def _stop(number: int, _frame: object) -> NoReturn:
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)  # once is enough; cleaning up must not be interrupted
+    raise Told(number)
+
+
+class Poller:
+    def __init__(self, server: Server, options: Options) -> None:
+        self._server = server
+        self._wait = options.wait
+        self._hurry = options.hurry
+        self._backoff = Backoff(hurry=options.hurry)
+        self._refusals = 0
+        self._early = 0
+
+    def work(self) -> Work:
+        """Raises Refused or Leave."""
+        log("polling")
+        while True:
+            asked_at = time.monotonic()
+            # Not all at the same moment, for ever, after they were all cut off at the same moment.
+            wait = self._wait * jitter()
+            path = f"/v1/dispatch?wait={max(1, round(wait))}"
+            try:
+                answer = self._server.post(path, patience=wait + _ANSWER_SECONDS / self._hurry)
+            except NoToken as error:
+                self._refused(str(error))
+            except Unreachable as error:
+                self._failed(str(error))
+            except Lost as error:
+                self._lost(str(error))
+            else:
+                took = time.monotonic() - asked_at
+                if work := self._answered(answer, is_early=took < min(_EARLY_SECONDS, wait / 2)):
+                    return work
+
+    def _answered(self, answer: Answer, *, is_early: bool) -> Work | None:
+        if answer.status not in (401, 403):
+            self._refusals = 0
+        match answer.status:
+            case 200:
+                if work := _work(answer.body):
+                    return work
+                self._failed("the answer holds no work that can be understood")
+            case 204:
+                self._nothing_yet(is_early=is_early)
+            case 410:
+                raise Leave(_reason(answer.body))
+            case 401 | 403:
+                self._refused(f"the server answered {answer.status}: {_reason(answer.body)}")
+            case status:
+                self._failed(f"the server answered {status}", answer.retry_after)
+        return None
+
+    def _nothing_yet(self, *, is_early: bool) -> None:
+        if self._backoff.failures:
+            log("answered again", failures=self._backoff.failures)
+        self._early = self._early + 1 if is_early else 0
+        self._backoff.reset()
+        if self._early > _MOST_EARLY:
+            time.sleep(_EARLY_SECONDS * jitter() / self._hurry)
+
+    def _lost(self, why: str) -> None:
+        """Work may be on the way to us, so we ask again at once; but only once."""
+        if self._backoff.failures:
+            self._failed(why)
+        else:
+            self._backoff.next()
+            log("lost an answer", why=why)
+
+    def _refused(self, why: str) -> None:
+        self._refusals += 1
+        if self._refusals >= _MOST_REFUSALS:
+            raise Refused(why)
+        self._failed(why)
+
+    def _failed(self, why: str, asked_for: float | None = None) -> None:
+        delay = self._backoff.next(asked_for)
+        if self._backoff.notable:
+            log("failed", why=why, failures=self._backoff.failures, again_in=round(delay, 2))
+        time.sleep(delay)
+
+
+def _acknowledge(server: Server, work: Work, hurry: float) -> None:
+    """Raises Leave when the server says that this JIT is not ours, or not any more: nothing has been
+    started with it yet, and nothing must be (I20)."""
+    body = json.dumps({"delivery": work.delivery}).encode()
+    deadline = time.monotonic() + _ACK_SECONDS
+    pause = _ACK_PAUSE / hurry
+    why = ""
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            answer = server.post("/v1/dispatch/ack", body, patience=left)
+            if answer.status in (409, 410):
+                raise Leave(_reason(answer.body))
+            if answer.status < 500:
+                log("acknowledged", answer=answer.status)
+                return
+            why = f"the server answered {answer.status}"
+        except (NoToken, Unreachable, Lost) as error:
+            why = str(error)
+        time.sleep(min(pause * jitter(), max(0.0, deadline - time.monotonic())))
+        pause *= 2
+    log("not acknowledged", why=why)
+
+
+def _work(body: bytes) -> Work | None:
+    try:
+        found = json.loads(body)
+        words = [found[name] for name in Work._fields]
+    except (ValueError, KeyError, TypeError):
+        return None
+    # Words: `run` reads the JIT as a line, and the kernel takes it as a variable.
+    if not all(isinstance(word, str) and word.isprintable() and word for word in words):
+        return None
+    work = Work(*words)
+    return work if len(work.jit) <= _MOST_JIT and len(work.runner_name) <= _MOST_NAME else None
+
+
+def _reason(body: bytes) -> str:
+    try:
+        said = json.loads(body)
+        reason = said.get("reason") or said.get("error")
+    except (ValueError, AttributeError):
+        reason = None
+    return reason[:200] if isinstance(reason, str) else "no reason given"

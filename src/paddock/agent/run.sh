@@ -1,0 +1,275 @@
+#!/bin/sh
+# The runner container's command, in any image that has a POSIX shell:  sh STAGE/run [COMMAND [ARGUMENT...]]
+#
+# Hands the staged JIT to the runner, waits for it, and ends as it ended. The stock start script hides
+# most exit codes and restarts some (I60); a shell that is told to stop would leave its runner behind
+# (I59). Without COMMAND it starts `bin/Runner.Listener run` itself, found in $PADDOCK_RUNNER_HOME, the
+# working directory, or where the usual images have it.
+#
+# Beside it, and never in its way, it writes to STAGE/vitals for the sidecar, a sample of this container's
+# cgroup every $PADDOCK_SAMPLE_SECONDS (5), and marks of the job's start and the runner's end.
+#
+# Exit codes of its own: 66, no JIT is staged; 72, there is no runner program.
+
+set -u
+
+stage=${0%/*}
+[ "$stage" != "$0" ] || stage=.
+case $stage in
+/*) ;;
+*) stage=$PWD/$stage ;;
+esac
+vitals=$stage/vitals
+
+say() { printf 'paddock: %s\n' "$*" >&2; }
+
+# A background child of a POSIX shell is deaf to INT, so both reach it as TERM.
+child='' told=''
+stop() {
+	told=yes
+	[ -z "$child" ] || kill -TERM "$child" 2>/dev/null
+}
+trap stop TERM INT
+
+# Sampling. What cannot be read is left empty; all of it happens in subshells of their own, so that no
+# mistake here can reach the runner.
+
+# As much as the sidecar reads at once; two files of it at most (`samples`, `samples.old`).
+most_bytes=${PADDOCK_SAMPLE_BYTES:-65536}
+
+every=${PADDOCK_SAMPLE_SECONDS:-5}
+case $every in
+'' | *[!0-9]*) every=5 ;;
+esac
+
+# find_cgroup: where this container's own numbers are. Inside a container the files are mostly at the top,
+# whatever path /proc names; on a machine they are below it. A directory without memory.current is the root
+# of all, and its numbers are not ours.
+find_cgroup() {
+	root=${PADDOCK_CGROUP_ROOT:-/sys/fs/cgroup}
+	table=${PADDOCK_CGROUP_TABLE:-/proc/self/cgroup}
+	v2='' memory='' cpu='' v2_path=/ memory_path=/ cpu_path=/
+	if [ -r "$table" ]; then
+		while IFS=: read -r _ controllers path; do
+			case ,$controllers, in
+			,,) v2_path=$path ;;
+			*,memory,*) memory_path=$path ;;
+			*,cpuacct,*) cpu_path=$path ;;
+			esac
+		done <"$table"
+	fi
+	for path in "$root$v2_path" "$root"; do
+		[ ! -r "$path/memory.current" ] || { v2=$path && return; }
+	done
+	for path in "$root/memory" "$root/memory$memory_path"; do
+		[ ! -r "$path/memory.usage_in_bytes" ] || memory=$path
+	done
+	for path in "$root/cpuacct" "$root/cpuacct$cpu_path"; do
+		[ ! -r "$path/cpuacct.usage" ] || cpu=$path
+	done
+}
+
+# number FILE: its first word, if that is a number
+number() {
+	value=''
+	[ -r "$1" ] || return
+	read -r value _ <"$1"
+	only_digits
+}
+
+# entry FILE KEY: the number beside a key
+entry() {
+	value=''
+	[ -r "$1" ] || return
+	while read -r key value _; do
+		[ "$key" != "$2" ] || { only_digits && return; }
+	done <"$1"
+	value=''
+}
+
+only_digits() {
+	case $value in
+	*[!0-9]* | ????????????????*) value='' ;; # "max", or version 1's way to say so: 2^63
+	esac
+}
+
+# pressure FILE: per cent of the last ten seconds in which somebody waited
+pressure() {
+	value=''
+	[ -r "$1" ] || return
+	read -r _ value _ <"$1"
+	value=${value#avg10=}
+}
+
+sample_memory() {
+	number "$1" && used=$value
+	entry "$2" "$3" && idle=$value
+	# Without the page cache that can be given back, as the kubelet counts.
+	[ -z "$used" ] || [ -z "$idle" ] || [ "$used" -lt "$idle" ] || used=$((used - idle))
+}
+
+sample_cgroup() {
+	used='' idle='' limit='' kills='' busy='' psi_memory='' psi_cpu='' psi_io=''
+	if [ -n "$v2" ]; then
+		sample_memory "$v2/memory.current" "$v2/memory.stat" inactive_file
+		number "$v2/memory.max" && limit=$value
+		entry "$v2/memory.events" oom_kill && kills=$value
+		entry "$v2/cpu.stat" usage_usec && busy=$value
+		pressure "$v2/memory.pressure" && psi_memory=$value
+		pressure "$v2/cpu.pressure" && psi_cpu=$value
+		pressure "$v2/io.pressure" && psi_io=$value
+		return
+	fi
+	if [ -n "$memory" ]; then
+		sample_memory "$memory/memory.usage_in_bytes" "$memory/memory.stat" total_inactive_file
+		number "$memory/memory.limit_in_bytes" && limit=$value
+		entry "$memory/memory.oom_control" oom_kill && kills=$value
+	fi
+	[ -z "$cpu" ] || { read -r busy <"$cpu/cpuacct.usage" && busy=$((busy / 1000)); }
+}
+
+sample() {
+	sample_cgroup
+	disk=''
+	for value in $(df -P "$work"); do
+		case $value in
+		[0-9]*%) disk=${value%\%} ;;
+		esac
+	done
+	load=''
+	[ ! -r /proc/loadavg ] || read -r load _ </proc/loadavg
+	line="$(date +%s) ${used:--} ${limit:--} ${kills:--} ${psi_memory:--} ${psi_cpu:--} ${psi_io:--}"
+	line="$line ${busy:--} ${disk:--} ${load:--}"
+	printf '%s\n' "$line" >>"$vitals/samples"
+	written=$((written + ${#line} + 1))
+	if [ "$written" -gt $((most_bytes - 256)) ]; then # the next line may be too long
+		mv -f "$vitals/samples" "$vitals/samples.old"
+		written=0
+	fi
+}
+
+# The listener starts a worker for its job, and the worker opens a log of its own. Of all the signs of a
+# job this one needs no pipe between the runner and its output, is there however short the job is, and
+# belongs to this runner alone, where the list of processes may be the whole machine's.
+workers() {
+	set -- "$work"/_diag/Worker_*
+	if [ -e "$1" ]; then count=$#; else count=0; fi
+}
+
+mark_job() {
+	[ ! -e "$vitals/job-started" ] || return
+	workers
+	[ "$count" -gt "$workers_before" ] || return
+	now=$(date +%s)
+	echo "$now" >"$vitals/.job-started" && mv -f "$vitals/.job-started" "$vitals/job-started"
+}
+
+# Once a second until the job has started, to tell when; then only for samples.
+sampler() {
+	exec </dev/null >/dev/null 2>&1
+	umask 022
+	nap=''
+	trap '[ -z "$nap" ] || kill "$nap"; exit 0' TERM
+	mkdir -p "$vitals" && find_cgroup || exit 0
+	left=0 written=0 step=1
+	[ "$every" -gt 0 ] || step=0
+	while kill -0 $$; do
+		mark_job
+		[ ! -e "$vitals/job-started" ] || step=$every
+		if [ "$left" -le 0 ]; then
+			sample
+			left=$every
+		fi
+		sleep "$step" &
+		nap=$!
+		wait "$nap"
+		left=$((left - step))
+	done
+}
+
+# finish CODE: the last sample tells whether memory ran out. Nothing the job left on the stage may keep the
+# container from ending, a pipe that nobody reads for example: hence the other one, who ends it.
+finish() {
+	(
+		exec </dev/null >/dev/null 2>&1
+		umask 022
+		mkdir -p "$vitals" && find_cgroup || exit 0
+		written=0
+		mark_job
+		sample
+		now=$(date +%s)
+		echo "$now $1" >"$vitals/.ended" && mv -f "$vitals/.ended" "$vitals/ended"
+	) &
+	finisher=$!
+	(
+		exec </dev/null >/dev/null 2>&1
+		nap=''
+		trap '[ -z "$nap" ] || kill "$nap"; exit 0' TERM
+		sleep 2 &
+		nap=$!
+		wait "$nap"
+		kill -KILL "$finisher"
+	) &
+	watcher=$!
+	wait "$finisher"
+	kill -TERM "$watcher"
+}
+
+# The runner.
+
+jit=''
+[ ! -r "$stage/jit" ] || IFS= read -r jit <"$stage/jit"
+rm -f "$stage/jit" || say "$stage/jit could not be deleted: make $stage writable for the runner's user."
+if [ -z "$jit" ]; then
+	say "no JIT is staged in $stage, so no runner is started."
+	exit 66
+fi
+
+work=$PWD
+if [ $# -eq 0 ]; then
+	for work in "${PADDOCK_RUNNER_HOME:-$PWD}" /home/runner /actions-runner /runner /opt/actions-runner ''; do
+		[ ! -x "$work/bin/Runner.Listener" ] || break
+	done
+	if [ -z "$work" ]; then
+		say "there is no bin/Runner.Listener: set PADDOCK_RUNNER_HOME to the directory that has it."
+		exit 72
+	fi
+	set -- "$work/bin/Runner.Listener" run
+fi
+workers
+workers_before=$count
+
+[ -z "$told" ] || exit 143
+(
+	cd "$work" || exit 72
+	# Exported here only: nothing but the runner ever has it in its environment.
+	export ACTIONS_RUNNER_INPUT_JITCONFIG="$jit"
+	export ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT="${ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT:-1}"
+	export ACTIONS_RUNNER_RETURN_JOB_RESULT_FOR_HOSTED="${ACTIONS_RUNNER_RETURN_JOB_RESULT_FOR_HOSTED:-true}"
+	export ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE="${ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE:-1}"
+	exec "$@"
+) &
+child=$!
+unset jit
+[ -z "$told" ] || stop # it came before there was a child to tell
+
+sampler &
+sampling=$!
+
+# A trap interrupts `wait`, which then returns the signal's number and not the child's code: so as long as
+# one came meanwhile, again. Shells that have given the code already say 127 then.
+code=''
+while :; do
+	told=''
+	wait "$child"
+	now=$?
+	[ "$now" -eq 127 ] && [ -n "$code" ] || code=$now
+	[ -n "$told" ] || break
+done
+
+{
+	kill -TERM "$sampling"
+	finish "$code"
+	kill -KILL "$sampling"
+} 2>/dev/null
+exit "$code"
