@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from paddock.domain.fingerprints import ContainerStatus
 from paddock.domain.ids import RunnerId
+from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
 
 
@@ -54,6 +55,8 @@ class PodOrder:
     spec: str
     #: The label that says for whom; put on by the stamp, never at birth (I56).
     labels: dict[str, str] = field(default_factory=dict)
+    #: What it may take, where a fleet cannot read that from the template and can hold it to it.
+    cost: Resources = Resources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

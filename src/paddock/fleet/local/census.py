@@ -1,0 +1,160 @@
+"""All Pods of a fleet at one moment, cheaply, four times per second.
+
+Looking is also tending: a Pod whose supervisor was killed is concluded by whoever looks, and one that
+was to be deleted is removed when its end has been on show for long enough. So nothing depends on a
+moment that somebody may have missed (I28).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from paddock.domain.pods import Pod
+from paddock.fleet.local.pod_directory import (
+    NODE_LOST,
+    PodDirectory,
+    Unreadable,
+    could_be_a_pod,
+    show,
+)
+from paddock.ports import Clock
+
+_log = structlog.get_logger()
+
+#: Directories' times are as coarse as the kernel's tick. One that changed is read again until this
+#: is over: its next change may have the same time.
+_COARSE: Final = 0.1
+#: A Pod that is deleted stays to be seen for this long after its end: whoever asked for the deletion
+#: records how it ended (I30), and looks every few seconds at the latest.
+TOMBSTONE: Final = timedelta(seconds=15)
+#: For a supervisor that somebody else started, and that is not there. A machine under full load takes
+#: seconds to start a Python.
+START_PATIENCE: Final = timedelta(seconds=30)
+
+SUPERVISOR_FAILED: Final = "SupervisorFailed"
+
+
+@dataclass(slots=True)
+class Look:
+    pods: dict[str, Pod] = field(default_factory=dict)
+    #: There, and whatever else: that they are gone has not been seen (I29).
+    unreadable: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A Pod as it was when its directory was last read."""
+
+    pod: Pod
+    finished_at: datetime | None
+    changed: int
+    #: Until when what was read may be out of date although nothing seems to have changed.
+    doubtful_until: float
+
+
+class Census:
+    def __init__(self, root: Path, clock: Clock, *, starting: Collection[str]) -> None:
+        """`starting`: Pods whose supervisor is known to live, whether or not it can be seen yet."""
+        self._root = root
+        self._clock = clock
+        self._starting = starting
+        self._seen: dict[str, _Seen] = {}
+        self._complained: set[str] = set()
+
+    def look(self, *, closely: bool) -> Look:
+        """Whether supervisors live is only looked at `closely`. Raises OSError when the directory of
+        all Pods cannot be read: a fleet that is away has not lost its Pods."""
+        look = Look()
+        changes = dict(self._changes())
+        for name, changed in changes.items():
+            try:
+                pod = self._look_at(name, changed, closely=closely)
+            except FileNotFoundError:
+                continue  # removed at this moment
+            except (OSError, Unreadable) as error:
+                look.unreadable.add(name)
+                self._complain(name, error)
+            else:
+                if pod is not None:
+                    look.pods[name] = pod
+        for name in self._seen.keys() - changes.keys():
+            del self._seen[name]
+        return look
+
+    def _changes(self) -> Iterator[tuple[str, int]]:
+        """When each was changed last. Whatever is written in a Pod's directory is moved there, so the
+        directory's own time tells."""
+        with os.scandir(self._root) as entries:
+            for entry in entries:
+                if could_be_a_pod(entry.name):
+                    try:
+                        yield entry.name, entry.stat(follow_symlinks=False).st_mtime_ns
+                    except FileNotFoundError:
+                        continue
+
+    def _look_at(self, name: str, changed: int, *, closely: bool) -> Pod | None:
+        seen = self._seen.get(name)
+        if (
+            seen is None
+            or seen.changed != changed
+            or self._clock.monotonic() <= seen.doubtful_until
+        ):
+            seen = self._read(name, changed)
+        if closely and seen is not None and seen.finished_at is None and self._tend(name, seen.pod):
+            seen = self._read(name, changed)
+        if seen is None or (self._may_be_removed(seen) and self._at(name).remove()):
+            return None
+        return seen.pod
+
+    def _at(self, name: str) -> PodDirectory:
+        return PodDirectory(self._root / name)
+
+    def _read(self, name: str, changed: int) -> _Seen | None:
+        directory = self._at(name)
+        record, status = directory.record(), directory.status()
+        if record is None:
+            return None
+        known, now = self._seen.get(name), self._clock.monotonic()
+        self._seen[name] = _Seen(
+            show(record, status, directory.deletion_requested_at()),
+            status.finished_at if status else None,
+            changed,
+            known.doubtful_until if known and known.changed == changed else now + _COARSE,
+        )
+        return self._seen[name]
+
+    def _tend(self, name: str, pod: Pod) -> bool:
+        """See to a Pod that has not ended; whether that changed something."""
+        directory = self._at(name)
+        if directory.supervised():
+            if pod.deletion_requested_at is not None:
+                # Once more: a server may have been killed between asking and telling.
+                directory.tell_supervisor(signal.SIGTERM)
+            return False
+        if directory.status() is None:
+            late = self._clock.now() - pod.created_at >= START_PATIENCE
+            if name in self._starting or not late:
+                return False
+            return directory.conclude(self._clock.now(), reason=SUPERVISOR_FAILED)
+        if directory.conclude(self._clock.now(), reason=NODE_LOST):
+            _log.warning("a runner's supervisor was lost", pod=pod.name, pool=pod.pool)
+            return True
+        return False
+
+    def _may_be_removed(self, seen: _Seen) -> bool:
+        if seen.pod.deletion_requested_at is None or seen.finished_at is None:
+            return False
+        return self._clock.now() - seen.finished_at >= TOMBSTONE
+
+    def _complain(self, name: str, error: Exception) -> None:
+        if name not in self._complained:
+            self._complained.add(name)
+            _log.warning("a Pod's directory cannot be read", pod=name, error=str(error))

@@ -1,0 +1,324 @@
+"""The fleet of one machine: runners as supervised processes, for `paddock up` and trusted single boxes.
+
+The truth is in the Pods' directories and in the processes themselves, never in this object: a server
+that was killed is replaced by one that finds everything as it is. Pods are each run by a supervisor
+of their own (`supervisor`); here they are made, looked at, and removed when their end is on record.
+
+It gives no isolation. Jobs run as the user that paddock runs as, and can read what that user can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Literal, ParamSpec, TypeVar
+
+import msgspec
+import structlog
+
+from paddock.domain.names import PodName
+from paddock.domain.pods import Audience, Phase, Pod, PodList, PodOrder
+from paddock.fleet.local import layout
+from paddock.fleet.local.census import Census, Look
+from paddock.fleet.local.pod_directory import (
+    Plan,
+    PodDirectory,
+    Record,
+    Unreadable,
+    make,
+    pod_names,
+    sweep,
+    token_hash,
+)
+from paddock.ports import Clock, FleetUnavailable, Ids
+
+_log = structlog.get_logger()
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+#: A runner needs up to 30 s to cancel its job and say goodbye.
+GRACE: Final = 35.0
+#: A change is acted upon within this; two hundred Pods cost a hundredth of a core.
+WATCH_EVERY: Final = 0.25
+#: How soon a killed supervisor is noticed. Looking takes three system calls for each Pod.
+LIVENESS_EVERY: Final = 2.0
+#: Supervisors give their runners 3 s when they are told to hurry.
+STOP_PATIENCE: Final = 8.0
+#: Older than any Pod that is being made or removed right now.
+_ABANDONED: Final = timedelta(minutes=10)
+
+SHUT_DOWN: Final = "Terminated"
+
+#: What Pods get of the server's environment. Not all of it: it has the App's keys and the database's
+#: password in it.
+_INHERITED: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "PYTHONPATH", "DOTNET_ROOT"),
+)
+
+#: For the fake GitHub; started like the real `bin/Runner.Listener run`.
+FAKE_RUNNER: Final = (sys.executable, "-m", "paddock.sim.runner", "run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """What a Pod runs. Poller and sidecar work in its directory, the runner in `work` within it; the
+    poller leaves what is `staged` there."""
+
+    poller: Sequence[str]
+    vitals: Sequence[str] | None
+    #: How the runner is started; the command that is the runner follows.
+    start: Sequence[str] = ("/bin/sh", f"../{layout.STAGE}/run")
+    staged: Sequence[str] = (f"{layout.STAGE}/run", f"{layout.STAGE}/jit")
+
+    @staticmethod
+    def of_agent(server: str) -> Programs:
+        """paddock's own agent, asking the server at this URL."""
+        agent = (sys.executable, "-I", "-S", str(Path(__file__).parents[2] / "agent"))
+        options = ("--server", server, "--stage", layout.STAGE, "--token-file")
+        return Programs(
+            poller=(*agent, "poll", *options, layout.TOKEN),
+            vitals=(*agent, "vitals", *options, layout.VITALS_TOKEN),
+        )
+
+
+class _PoolSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What of a pool's own description matters here."""
+
+    shape: Literal["gated", "single"] = "gated"
+    runner_command: list[str] | None = None
+
+
+class LocalFleet:
+    def __init__(
+        self,
+        root: Path,
+        programs: Programs,
+        *,
+        clock: Clock,
+        ids: Ids,
+        runner: Sequence[str] = FAKE_RUNNER,
+        environment: Mapping[str, str] | None = None,
+        cgroup_parent: Path | None = None,
+        grace: float = GRACE,
+    ) -> None:
+        """`runner`: for pools that do not name a command of their own. `environment`: for Pods, in
+        addition. `cgroup_parent`: a cgroup that is ours to divide (`cgroup`)."""
+        self.root = root.absolute()
+        self._programs = programs
+        self._clock = clock
+        self._ids = ids
+        self._runner = runner
+        self._environment = environment or {}
+        self._cgroup_parent = cgroup_parent
+        self._grace = grace
+        #: Supervisors that are children of this process, to be waited for when they end.
+        self._supervisors: dict[str, int] = {}
+        self._census = Census(self.root, clock, starting=self._supervisors.keys())
+        self._looking = asyncio.Lock()
+        self._looked_closely = -LIVENESS_EVERY
+
+    async def open(self) -> None:
+        """Make the directory, or take over what is in it."""
+        await self._ask(f"use {self.root}", self._open)
+
+    async def create(self, order: PodOrder) -> Pod:
+        return await self._ask(f"create the Pod {order.name}", self._create, order)
+
+    async def list(self) -> PodList:
+        look = await self._look(closely=True)
+        return PodList(pods=tuple(look.pods.values()), complete=not look.unreadable)
+
+    async def watch(self) -> AsyncIterator[Pod]:
+        """Begins with all there are."""
+        shown: dict[str, Pod] = {}
+        while True:
+            closely = self._clock.monotonic() - self._looked_closely >= LIVENESS_EVERY
+            look = await self._look(closely=closely)
+            for name, pod in list(shown.items()):
+                now = look.pods.get(name)
+                if now is None and name in look.unreadable:
+                    continue
+                if now is None or now.uid != pod.uid:
+                    del shown[name]
+                    yield replace(pod, phase=Phase.UNKNOWN, reason="deleted")
+            for name, pod in look.pods.items():
+                before = shown.get(name)
+                if before is not pod and before != pod:
+                    shown[name] = pod
+                    yield pod
+            await self._clock.sleep(WATCH_EVERY)
+
+    async def delete(self, name: PodName, *, uid: str) -> None:
+        await self._ask(f"delete the Pod {name}", self._delete, name, uid)
+
+    async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
+        await self._ask(f"stamp the Pod {name}", self._stamp, name, uid, owner)
+
+    async def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
+        return await self._ask(
+            f"read the log of the Pod {name}", self._log_tail, name, uid, lines, most_bytes
+        )
+
+    async def stop_all(self) -> None:
+        """End every Pod there is, within seconds. Their ends stay on record for the next start."""
+        for number in (signal.SIGINT, signal.SIGKILL):
+            deadline = self._clock.monotonic() + STOP_PATIENCE
+            while await self._ask("stop the runners", self._hurry, number):
+                if self._clock.monotonic() > deadline:
+                    break  # it hangs; what it ran is ended for it
+                await self._clock.sleep(0.05)
+        await self._ask("close the books", self._close_books)
+
+    async def _look(self, *, closely: bool) -> Look:
+        async with self._looking:
+            if closely:
+                self._looked_closely = self._clock.monotonic()
+            return await self._ask("list the Pods", self._look_at_all, closely)
+
+    def _look_at_all(self, closely: bool) -> Look:
+        self._wait_for_supervisors()
+        return self._census.look(closely=closely)
+
+    async def _ask(
+        self, what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """In a thread: a disk can be slow."""
+        try:
+            return await asyncio.to_thread(function, *args, **kwargs)
+        except (OSError, Unreadable) as error:
+            raise FleetUnavailable(f"The local fleet could not {what}: {error}.") from error
+
+    def _open(self) -> None:
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sweep(self.root, self._clock.now() - _ABANDONED)
+
+    def _create(self, order: PodOrder) -> Pod:
+        directory = PodDirectory.at(self.root, order.name)
+        if not directory.path.exists():
+            tokens = {audience: self._ids.secret() for audience in Audience}
+            if make(self.root, self._record(order, tokens), tokens):
+                self._start_supervisor(directory)
+        pod = directory.pod()
+        if pod is None:
+            raise Unreadable(f"{directory.path} was removed at the same moment")
+        return pod
+
+    def _record(self, order: PodOrder, tokens: Mapping[Audience, str]) -> Record:
+        try:
+            spec = msgspec.json.decode(order.spec, type=_PoolSpec)
+        except msgspec.MsgspecError as error:
+            raise Unreadable(
+                f"the description of the pool {order.pool} is no use: {error}"
+            ) from error
+        return Record(
+            name=order.name,
+            uid=str(self._ids.uuid()),
+            pool=order.pool,
+            runner=str(order.runner),
+            labels=order.labels,
+            created_at=self._clock.now(),
+            spec=order.spec,
+            tokens={audience: token_hash(token) for audience, token in tokens.items()},
+            plan=Plan(
+                shape=spec.shape,
+                poller=self._programs.poller,
+                runner=(*self._programs.start, *(spec.runner_command or self._runner)),
+                vitals=self._programs.vitals,
+                staged=self._programs.staged,
+                environment=_inherited() | dict(self._environment),
+                grace_seconds=self._grace,
+                memory_mib=order.cost.memory_mib,
+                cpu_milli=order.cost.vcpu_milli,
+                cgroup_parent=str(self._cgroup_parent) if self._cgroup_parent else None,
+            ),
+        )
+
+    def _start_supervisor(self, directory: PodDirectory) -> None:
+        """In a session of its own: neither Ctrl-C nor the end of a terminal reaches it."""
+        log = directory.path / "supervisor.log"
+        try:
+            self._supervisors[directory.path.name] = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-m", "paddock.fleet.local.supervisor", str(directory.path)],
+                _inherited(),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+                setsid=True,
+            )
+        except OSError:
+            directory.remove()  # nothing ever ran there
+            raise
+
+    def _delete(self, name: PodName, uid: str) -> None:
+        directory = self._of_uid(name, uid)
+        if directory is not None:
+            directory.request_deletion(self._clock.now())
+
+    def _stamp(self, name: PodName, uid: str, owner: str) -> None:
+        directory = self._of_uid(name, uid)
+        if directory is not None:
+            directory.stamp(owner)
+
+    def _log_tail(self, name: PodName, uid: str, lines: int, most_bytes: int) -> str | None:
+        directory = self._of_uid(name, uid)
+        return directory.log_tail(lines=lines, most_bytes=most_bytes) if directory else None
+
+    def _of_uid(self, name: PodName, uid: str) -> PodDirectory | None:
+        """The Pod that was meant, and no other of its name (I36)."""
+        directory = PodDirectory.at(self.root, name)
+        record = directory.record()
+        return directory if record is not None and record.uid == uid else None
+
+    def _wait_for_supervisors(self) -> None:
+        for name, pid in list(self._supervisors.items()):
+            try:
+                ended = os.waitpid(pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:
+                ended = True
+            if ended:
+                del self._supervisors[name]
+
+    def _hurry(self, number: signal.Signals) -> bool:
+        """Whether there was still somebody to be told."""
+        self._wait_for_supervisors()
+        left = False
+        for name in pod_names(self.root):
+            with _tolerating(name):
+                directory = PodDirectory(self.root / name)
+                if name in self._supervisors or directory.supervised():
+                    left = True
+                    directory.tell_supervisor(number)
+        return left
+
+    def _close_books(self) -> None:
+        for name in pod_names(self.root):
+            with _tolerating(name):
+                directory = PodDirectory(self.root / name)
+                directory.conclude(self._clock.now(), reason=SHUT_DOWN)
+                if directory.deletion_requested_at() is not None:
+                    directory.remove()
+
+
+@contextmanager
+def _tolerating(name: str) -> Iterator[None]:
+    """One directory that cannot be read holds up no other (I57)."""
+    try:
+        yield
+    except (OSError, Unreadable) as error:
+        _log.warning("a Pod's directory cannot be used", pod=name, error=str(error))
+
+
+def _inherited() -> dict[str, str]:
+    return {name: os.environ[name] for name in _INHERITED if name in os.environ}

@@ -1,0 +1,91 @@
+"""Whose token it is, for the local fleet: each Pod has secrets of its own, of which only the hashes are
+compared."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from paddock.domain.names import PodName
+from paddock.domain.pods import Audience, PodIdentity
+from paddock.fleet.local import layout
+from paddock.fleet.local.pod_directory import PodDirectory, Unreadable, pod_names, token_hash
+from paddock.ports import Clock, FleetUnavailable
+
+#: Rolling: whoever remembers an answer asks again after this. As long as Kubernetes' tokens last.
+LIFETIME: Final = timedelta(hours=1)
+#: Forged tokens must not make us read the directory a thousand times per second. A Pod takes longer
+#: than this from its birth to its first question.
+_SCAN_EVERY: Final = 0.05
+
+
+class LocalReviewer:
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self._root = root.absolute()
+        self._clock = clock
+        #: Hash: Pod's name and what the token is for.
+        self._index: dict[str, tuple[str, Audience]] = {}
+        self._versions: dict[str, tuple[int, int]] = {}
+        self._unreadable = ""
+        self._scanned_at = -_SCAN_EVERY
+        self._scanned: int | None = None
+
+    async def review(self, token: str) -> PodIdentity | None:
+        try:
+            return await asyncio.to_thread(self._review, token_hash(token))
+        except (OSError, Unreadable) as error:
+            raise FleetUnavailable(f"The local fleet could not review a token: {error}.") from error
+
+    def _review(self, digest: str) -> PodIdentity | None:
+        if digest not in self._index:
+            self._scan()
+        if digest not in self._index:
+            if self._unreadable:
+                raise Unreadable(self._unreadable)
+            return None
+        return self._identity(*self._index[digest], digest)
+
+    def _identity(self, name: str, audience: Audience, digest: str) -> PodIdentity | None:
+        """From the directory itself: a Pod that is gone, or has ended, is nobody any more."""
+        directory = PodDirectory(self._root / name)
+        record, status = directory.record(), directory.status()
+        if record is None or not hmac.compare_digest(record.tokens[audience], digest):
+            return None
+        if status is not None and status.finished_at is not None:
+            return None
+        return PodIdentity(
+            pod_name=PodName(record.name),
+            pod_uid=record.uid,
+            expires_at=self._clock.now() + LIFETIME,
+            audience=audience,
+        )
+
+    def _scan(self) -> None:
+        changed, now = self._root.stat().st_mtime_ns, self._clock.monotonic()
+        if changed == self._scanned and now - self._scanned_at < _SCAN_EVERY:
+            return
+        self._scanned, self._scanned_at, self._unreadable = changed, now, ""
+        names = set(pod_names(self._root))
+        self._index = {key: known for key, known in self._index.items() if known[0] in names}
+        self._versions = {name: known for name, known in self._versions.items() if name in names}
+        for name in names:
+            try:
+                self._read(name)
+            except (OSError, Unreadable) as error:
+                self._unreadable = str(error)  # whose token that is cannot be told
+
+    def _read(self, name: str) -> None:
+        try:
+            found = (self._root / name / layout.POD).stat()
+        except FileNotFoundError:
+            return
+        version = found.st_ino, found.st_mtime_ns
+        if self._versions.get(name) == version:
+            return
+        record = PodDirectory(self._root / name).record()
+        if record is not None:
+            self._versions[name] = version
+            self._index |= {key: (name, audience) for audience, key in record.tokens.items()}
