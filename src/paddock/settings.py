@@ -12,11 +12,12 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -26,7 +27,10 @@ from pydantic_settings import (
 )
 from pydantic_settings.exceptions import SettingsError as UnreadableSettings
 
+from paddock.dispatch.sealing import read_key
+from paddock.domain.limits import Limits
 from paddock.github.settings import GitHubSettings
+from paddock.pools.spec import mebibytes, milli
 from paddock.store.connect_errors import check_url
 from paddock.store.data_directory import default_data_dir
 from paddock.store.errors import StoreError
@@ -58,6 +62,42 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class AccountSettings(BaseModel):
+    """`[accounts]`: what an account may use when it is first seen. Afterwards it is changed with
+    `paddock accounts limits` and `weight`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    max_runners: Annotated[int, Field(ge=0, description="runners at once")] | None = None
+    max_vcpu: str | None = Field(default=None, description="CPUs at once, like 64")
+    max_memory: str | None = Field(default=None, description="memory at once, like 256Gi")
+    weight: int = Field(
+        default=1, ge=1, le=1000, description="its share of scarce runners beside the others"
+    )
+
+    @field_validator("max_vcpu")
+    @classmethod
+    def _is_cpus(cls, value: str | None) -> str | None:
+        if value is not None:
+            milli(value)
+        return value
+
+    @field_validator("max_memory")
+    @classmethod
+    def _is_memory(cls, value: str | None) -> str | None:
+        if value is not None:
+            mebibytes(value)
+        return value
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            runners=self.max_runners,
+            vcpu_milli=None if self.max_vcpu is None else milli(self.max_vcpu),
+            memory_mib=None if self.max_memory is None else mebibytes(self.max_memory),
+        )
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
@@ -83,7 +123,13 @@ class Settings(BaseSettings):
         description="for how many seconds a database that is away is tried again",
     )
     listen: str = Field(default="127.0.0.1:8787", description="the address HTTP is served at")
+    sealing_keys: SecretStr | None = Field(
+        default=None,
+        description="what JITs are sealed with: 32 bytes in base64; several, separated by spaces, "
+        "while one replaces another: the first seals, all open",
+    )
     github: GitHubSettings = GitHubSettings()
+    accounts: AccountSettings = AccountSettings()
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.CONSOLE
 
@@ -97,6 +143,14 @@ class Settings(BaseSettings):
                 raise ValueError(error.message) from None
         return value
 
+    @field_validator("sealing_keys")
+    @classmethod
+    def _are_keys(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            for key in value.get_secret_value().split():
+                read_key(key)
+        return value
+
     @field_validator("listen")
     @classmethod
     def _is_an_address(cls, value: str) -> str:
@@ -106,9 +160,19 @@ class Settings(BaseSettings):
         return value
 
     @property
+    def sealing(self) -> list[bytes]:
+        """The keys, the one that seals first."""
+        keys = self.sealing_keys.get_secret_value() if self.sealing_keys else ""
+        return [read_key(key) for key in keys.split()]
+
+    @property
     def listen_address(self) -> tuple[str, int]:
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port)
+
+
+#: `[github]` and its like, whose settings are variables like PADDOCK_GITHUB_APP_ID.
+_TABLES: Mapping[str, type[BaseModel]] = {"github": GitHubSettings, "accounts": AccountSettings}
 
 
 def load(config: Path | None = None, **options: Any) -> Settings:
@@ -165,14 +229,14 @@ def _nearly_settings() -> list[str]:
         for name in sorted(os.environ)
         if name.startswith(_PREFIX) and name not in known
         # What begins like this is read in any case, and refused if it is unknown.
-        if not name.startswith(_variable("github."))
+        if not name.startswith(tuple(_variable(f"{table}.") for table in _TABLES))
         for meant in difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
     ]
 
 
 def _names() -> list[str]:
-    within = (f"github.{name}" for name in GitHubSettings.model_fields)
-    return [*(name for name in Settings.model_fields if name != "github"), *within]
+    within = (f"{table}.{name}" for table, model in _TABLES.items() for name in model.model_fields)
+    return [*(name for name in Settings.model_fields if name not in _TABLES), *within]
 
 
 def _variable(name: str) -> str:

@@ -29,4 +29,4 @@ def _rendering(wanted: LogFormat) -> list[structlog.typing.Processor]:
         case LogFormat.JSON:
             return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
         case LogFormat.CONSOLE:
-            return [structlog.dev.ConsoleRenderer()]
+            return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]

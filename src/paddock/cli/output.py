@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 # What is printed contains paths and messages of others, which must not be read as markup.
-_out = Console(markup=False, highlight=False, soft_wrap=True)
+console = Console(markup=False, highlight=False, soft_wrap=True)
 _err = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(text: str) -> None:
-    _out.print(text)
+    console.print(text)
 
 
 def say(text: str) -> None:
@@ -35,7 +35,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: s
     for row in rows:
         drawn.add_row(*(Text("–" if cell is None else str(cell)) for cell in row))
     if drawn.row_count:
-        _out.print(drawn)
+        console.print(drawn)
     else:
         show(empty)
 

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import paddock
 from paddock.cli.options import Config, DataDir
 from paddock.cli.output import say, show
+from paddock.cli.progress import follow
 from paddock.cli.running import run
 from paddock.cli.store import connected
+from paddock.dispatch.sealing import KEY_BYTES, Sealer
+from paddock.fleet.local.fleet import LocalFleet, Programs
+from paddock.fleet.local.reviewer import LocalReviewer
+from paddock.github.apps import Apps
+from paddock.pools.spec import parse_pools
+from paddock.serve import FleetParts, configured_apps, serve
 from paddock.settings import Settings, load
+from paddock.sim.demo import HOST, POOL, Demo
+from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.migrate import migrate
+from paddock.store.store import PgStore
+from paddock.system import SystemClock, SystemIds
 
 
 def up(config: Config = None, data_dir: DataDir = None) -> None:
     """Run paddock on this machine, with a PostgreSQL of its own.
 
-    Nothing else has to be installed. Ctrl-C stops it; everything is kept in the data
-    directory and there again at the next start.
+    Nothing else has to be installed. Without a GitHub App in the settings it brings a
+    GitHub of its own, with a little work, and runs it as processes of this machine.
+    Ctrl-C stops everything it started; the data directory is there again at the next
+    start.
 
     Examples:
 
@@ -41,7 +57,6 @@ async def _up(settings: Settings) -> None:
 
 async def _run(settings: Settings, stack: AsyncExitStack) -> None:
     show(f"paddock {paddock.__version__}")
-    server: EmbeddedPostgres | None = None
     if settings.database_url:
         url = settings.database_url.get_secret_value()
     else:
@@ -49,11 +64,72 @@ async def _run(settings: Settings, stack: AsyncExitStack) -> None:
         url = (await stack.enter_async_context(server)).url
     database = await stack.enter_async_context(connected(url, settings, name="paddock up"))
     await migrate(database, say=say)
-    show(f"  running   PostgreSQL, {database.shown}")
-    show("  ready     the schema")
-    show("  not yet   webhooks, dispatch, pools, recovery, dashboard")
-    show("Ctrl-C stops it.")
-    if server:
-        await server.wait()
-    else:
-        await asyncio.Event().wait()
+    show(f"  PostgreSQL  {database.shown}")
+    demo, apps = await _github(settings, stack)
+    fleet = await stack.enter_async_context(_local_fleet(settings))
+    await _serve(settings, database, apps, fleet, demo)
+
+
+async def _github(settings: Settings, stack: AsyncExitStack) -> tuple[Demo | None, Apps]:
+    """The Apps of the settings, or a GitHub of our own."""
+    if settings.github.all_apps:
+        apps = configured_apps(settings)
+        show(f"  GitHub      {', '.join(str(app.key) for app in apps)}")
+        return None, apps
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    demo, app = await stack.enter_async_context(Demo.running(settings.data_dir))
+    show(f"  GitHub      a demonstration of our own, {app.api_url}")
+    return demo, Apps.from_settings([app])
+
+
+@asynccontextmanager
+async def _local_fleet(settings: Settings) -> AsyncIterator[Path]:
+    """Where the runners live. At the end all of them are stopped, whoever started them."""
+    root = settings.data_dir.expanduser().absolute() / "runners"
+    try:
+        yield root
+    finally:
+        fleet = await _fleet(root, server="")
+        await fleet.stop_all()
+
+
+async def _fleet(root: Path, *, server: str) -> LocalFleet:
+    fleet = LocalFleet(root, Programs.of_agent(server), clock=SystemClock(), ids=SystemIds())
+    await fleet.open()
+    return fleet
+
+
+async def _serve(
+    settings: Settings, database: Database, apps: Apps, root: Path, demo: Demo | None
+) -> None:
+    clock = SystemClock()
+    store = PgStore(database, clock=clock, ids=SystemIds(), actor="paddock up")
+    sealer = Sealer(settings.sealing or [_own_key(settings.data_dir)])
+    if demo is not None:
+        await store.apply_pools(parse_pools(POOL, name="the demonstration"))
+        await store.abandon_jobs(HOST, why="the demonstration's GitHub starts anew")
+
+    async def fleet(url: str) -> FleetParts:
+        return FleetParts(fleet=await _fleet(root, server=url), reviewer=LocalReviewer(root, clock))
+
+    async with asyncio.TaskGroup() as group:
+
+        def ready(url: str) -> None:
+            show(f"  paddock     {url}")
+            show("Ctrl-C stops it.")
+            if demo is not None:
+                demo.send_webhooks_to(f"{url}/webhooks/github")
+                group.create_task(demo.work())
+            group.create_task(follow(store, clock))
+
+        await serve(database, settings, ready=ready, apps=apps, fleet=fleet, sealer=sealer)
+
+
+def _own_key(directory: Path) -> bytes:
+    """Made once: what it sealed must open after a restart."""
+    path = directory.expanduser() / "sealing-key"
+    if not path.exists():
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(os.urandom(KEY_BYTES))
+    return path.read_bytes()

@@ -45,6 +45,7 @@ from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.domain.retention import History
 from paddock.domain.runners import Claim, Conflict, Match, Runner, WaitingPod
 from paddock.domain.states import JobState, RunnerState
+from paddock.domain.summary import Summary
 from paddock.domain.vitals import Sample
 
 
@@ -131,9 +132,15 @@ class Store(Protocol):
         in_progress here; the database refuses it while its runner lives."""
         ...
 
+    async def abandon_jobs(self, host: str, *, why: str) -> int:
+        """All of a host's jobs that have not ended are completed as stale: it has forgotten them.
+        How many."""
+        ...
+
     # Deliveries.
     async def store_deliveries(self, deliveries: Sequence[NewDelivery]) -> frozenset[str]:
-        """The GUIDs that are new. When this returns, all of them are durable (I1)."""
+        """The GUIDs that are new. When this returns, all of them are durable (I1). It may be
+        repeated, also after `OutcomeUnknown`."""
         ...
 
     async def take_deliveries(self, limit: int) -> list[Delivery]:
@@ -342,6 +349,9 @@ class Store(Protocol):
         ...
 
     async def vitals(self, runner: RunnerId) -> list[Sample]: ...
+
+    # What there is, in numbers.
+    async def summary(self, *, since: datetime) -> Summary: ...
 
     # Forgetting.
     async def forget(self, history: History, *, before: datetime) -> int:

@@ -277,6 +277,16 @@ class Steps(threading.Thread):
         }
 
 
+def _open_worker_log() -> None:
+    """The real listener's worker opens one in the runner's directory as soon as it lives; those who
+    must know that a job has started look for it."""
+    with contextlib.suppress(OSError):
+        directory = Path("_diag")
+        directory.mkdir(exist_ok=True)
+        name = time.strftime("Worker_%Y%m%d-%H%M%S-utc.log", time.gmtime())
+        (directory / name).touch()
+
+
 def _step_output() -> int | None:
     """A step's output goes to GitHub, not to the listener's; unless diagnostics are asked for."""
     return None if os.environ.get("ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT") else subprocess.DEVNULL
@@ -453,6 +463,7 @@ class Listener:
 
     def _execute(self, job: dict[str, Any]) -> NoReturn:
         say(f"Running job: {job['name']}", stamped=True)
+        _open_worker_log()
         threading.Thread(target=self._renew, args=(job,), daemon=True).start()
         steps = Steps(job, self._events, self._hurry)
         steps.start()

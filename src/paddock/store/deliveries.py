@@ -32,7 +32,7 @@ TAKEN_FOR = timedelta(seconds=10)
 class Deliveries(Jobs):
     @retrying
     async def store_deliveries(self, deliveries: Sequence[NewDelivery]) -> frozenset[str]:
-        async with self._database.transaction() as connection:
+        async with self._database.statement() as connection:
             rows = await connection.fetch(
                 _SQL["store"],
                 [delivery.host for delivery in deliveries],

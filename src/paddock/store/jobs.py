@@ -48,6 +48,13 @@ class Jobs(Part):
             )
         return row is not None
 
+    async def abandon_jobs(self, host: str, *, why: str) -> int:
+        async with self._database.transaction() as connection:
+            tag = await connection.execute(
+                _SQL["abandon"], host, self._clock.now(), self.actor, why
+            )
+        return int(tag.split()[-1])
+
     async def _move_executors(
         self, connection: Connection, reports: Sequence[JobReport]
     ) -> list[Unplaced]:

@@ -11,11 +11,21 @@ from paddock.store.intake import Intake
 from paddock.store.matching import Matching
 from paddock.store.pools import Pools
 from paddock.store.retention import Retaining
+from paddock.store.summary import Summaries
 from paddock.store.vitals import Vitals
 
 
 class PgStore(
-    Accounts, Pools, Deliveries, Intake, Comparisons, Matching, Dispatch, Vitals, Retaining
+    Accounts,
+    Pools,
+    Deliveries,
+    Intake,
+    Comparisons,
+    Matching,
+    Dispatch,
+    Vitals,
+    Summaries,
+    Retaining,
 ):
     """PostgreSQL behind the `Store` port."""
 

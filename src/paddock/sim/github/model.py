@@ -38,6 +38,7 @@ class FakeGitHub:
         faults: Faults | None = None,
         timing: Timing | None = None,
         quotas: Quotas | None = None,
+        epoch: int = 0,
     ) -> None:
         self._world = World(
             now=now,
@@ -47,6 +48,7 @@ class FakeGitHub:
             faults=faults or Faults(),
             timing=timing or Timing(),
             quotas=quotas or Quotas(),
+            epoch=epoch,
         )
         hooks = Hooks(self._world)
         jobs = Jobs(self._world, hooks)

@@ -36,7 +36,9 @@ _KEPT_CLIENTS = 20_000
 
 
 class Ids:
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, epoch: int = 0) -> None:
+        """`epoch` sets apart what one fake after another makes in the same database: a GitHub that
+        starts anew must not use the numbers of jobs that somebody remembers."""
         self._rng = rng
         self.account = itertools.count(210_001).__next__
         self.repository = itertools.count(900_000_001).__next__
@@ -44,10 +46,10 @@ class Ids:
         self.installation = itertools.count(52_000_001).__next__
         self.hook = itertools.count(460_000_001).__next__
         self.group = itertools.count(2).__next__  # 1 is the default group
-        self.runner = itertools.count(1).__next__
-        self.run = itertools.count(17_000_000_001).__next__
-        self.job = itertools.count(48_000_000_001).__next__
-        self.delivery = itertools.count(1_900_000_000_000_000_001).__next__
+        self.runner = itertools.count(epoch + 1).__next__
+        self.run = itertools.count(17_000_000_001 + epoch).__next__
+        self.job = itertools.count(48_000_000_001 + epoch).__next__
+        self.delivery = itertools.count(1_900_000_000_000_000_001 + epoch).__next__
 
     def guid(self) -> str:
         return str(UUID(int=self._rng.getrandbits(128), version=4))
@@ -73,6 +75,7 @@ class World:
         faults: Faults,
         timing: Timing,
         quotas: Quotas,
+        epoch: int = 0,
     ) -> None:
         self._clock = now
         self.api_url = api_url.rstrip("/")
@@ -82,7 +85,7 @@ class World:
         self.quotas = quotas
         self.injected: list[Injected] = []
         # Separate streams: a knob that is turned on does not change the ids of what comes after.
-        self.ids = Ids(random.Random(rng.getrandbits(64)))  # noqa: S311 - seeded on purpose
+        self.ids = Ids(random.Random(rng.getrandbits(64)), epoch)  # noqa: S311 - seeded on purpose
         self.dice = random.Random(rng.getrandbits(64))  # noqa: S311
         self.schedule = Schedule()
         self.truth = Truth()

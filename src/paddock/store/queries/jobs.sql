@@ -93,6 +93,13 @@ UPDATE jobs
  WHERE host_id = $1 AND id = $2 AND state = 'in_progress'
 RETURNING id
 
+-- name: abandon
+-- A host that forgot its jobs, $1: those that have not ended here will not.
+UPDATE jobs j
+   SET state = 'completed', completed_at = $2, conclusion = 'stale', since = $2, actor = $3, why = $4
+  FROM hosts h
+ WHERE h.name = $1 AND j.host_id = h.id AND j.state <> 'completed'
+
 -- name: read
 -- One job.
 SELECT * FROM jobs WHERE host_id = $1 AND id = $2

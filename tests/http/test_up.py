@@ -1,0 +1,126 @@
+"""`paddock up`, as a newcomer runs it: jobs are queued, dispatched, run and completed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from paddock.store.data_directory import running_url
+from tests.support.directories import open_directory
+
+
+@asynccontextmanager
+async def up(data_dir: Path, *, port: int = 0) -> AsyncIterator[asyncio.subprocess.Process]:
+    environment = {name: value for name, value in os.environ.items() if "PADDOCK" not in name}
+    with (data_dir.parent / "up.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "paddock", "up", "--data-dir", str(data_dir)),
+            env={**environment, "PADDOCK_LISTEN": f"127.0.0.1:{port}"},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+            async with asyncio.timeout(60):
+                await process.wait()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+async def ask(data_dir: Path, query: str) -> list[tuple[object, ...]]:
+    url = running_url(data_dir)
+    if url is None:
+        return []
+    try:
+        connection = await asyncpg.connect(url)
+    except (OSError, asyncpg.PostgresError):
+        return []
+    try:
+        return [tuple(row) for row in await connection.fetch(query)]
+    except asyncpg.UndefinedTableError:
+        return []
+    finally:
+        await connection.close()
+
+
+async def until(data_dir: Path, query: str, wanted: int) -> None:
+    async with asyncio.timeout(90):
+        while True:
+            found = await ask(data_dir, query)
+            if found and isinstance(found[0][0], int) and found[0][0] >= wanted:
+                return
+            await asyncio.sleep(0.2)
+
+
+def processes_of(data_dir: Path) -> list[str]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(data_dir) in command:
+            found.append(command)
+    return found
+
+
+DONE = """
+SELECT count(*) FROM jobs j JOIN runners r ON r.id = j.runner_id
+ WHERE j.state = 'completed' AND j.conclusion = 'success' AND r.state = 'gone'
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc")
+async def test_jobs_are_run_by_real_processes_and_nothing_is_left_behind() -> None:
+    """From the webhook to the verdict: fake GitHub, receiver, applier, matcher, mint, real agent
+    processes, fake runners, completed, done, gone."""
+    with open_directory() as parent:
+        data_dir = parent / "data"
+        async with up(data_dir):
+            await until(data_dir, DONE, 3)
+            endings = await ask(data_dir, "SELECT DISTINCT ending FROM verdicts")
+            assert endings == [("completed",)]
+            [(debts,)] = await ask(
+                data_dir,
+                "SELECT count(*) FROM mints m JOIN runners r ON r.id = m.runner_id"
+                " WHERE m.state <> 'settled' AND r.state = 'gone'",
+            )
+            assert debts == 0
+        assert processes_of(data_dir) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc")
+async def test_a_server_killed_at_work_goes_on_at_the_next_start() -> None:
+    with open_directory() as parent:
+        data_dir, port = parent / "data", free_port()
+        async with up(data_dir, port=port) as process:
+            await until(data_dir, DONE, 1)
+            process.kill()
+            await process.wait()
+        async with up(data_dir, port=port):
+            await until(data_dir, DONE, 4)
+            [(stuck,)] = await ask(
+                data_dir,
+                "SELECT count(*) FROM runners WHERE state IN ('claimed', 'armed')"
+                " AND since < (SELECT max(at) FROM events) - interval '60 s'",
+            )
+            assert stuck == 0
+        assert processes_of(data_dir) == []
