@@ -257,13 +257,14 @@ sampler &
 sampling=$!
 
 # A trap interrupts `wait`, which then returns the signal's number and not the child's code: so as long as
-# one came meanwhile, again. Shells that have given the code already say 127 then.
+# one came meanwhile, again. A shell that has given the code already says 127 to that.
 code=''
 while :; do
 	told=''
 	wait "$child"
 	now=$?
-	[ "$now" -eq 127 ] && [ -n "$code" ] || code=$now
+	[ "$now" -ne 127 ] || [ -z "$code" ] || break
+	code=$now
 	[ -n "$told" ] || break
 done
 

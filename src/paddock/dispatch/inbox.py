@@ -124,7 +124,7 @@ class Inbox:
         self._is_pump_due = False
         while self._waiting and len(self._writing) < AT_ONCE:
             if batch := self._next_batch():
-                task = self._loop.create_task(self._write(batch), name="inbox")
+                task = self._loop.create_task(self._serve(batch), name="inbox")
                 task.add_done_callback(self._written)
                 self._writing[task] = self._loop.call_later(
                     WRITE_TIMEOUT, self._give_up, task, batch
@@ -141,6 +141,14 @@ class Inbox:
             else:
                 request.refuse(Overloaded(f"Not stored within {MAX_WAIT:g} s."))
         return batch
+
+    async def _serve(self, batch: Sequence[_Request]) -> None:
+        try:
+            await self._write(batch)
+        finally:
+            # Of a write that was cancelled; all others have their answer.
+            for request in batch:
+                request.refuse(NotStored(_STOPPING))
 
     async def _write(self, batch: Sequence[_Request]) -> None:
         began = self._clock.monotonic()

@@ -2,7 +2,7 @@
 
 Each file says in its head which is the oldest program that may use the schema after it
 (`-- oldest program: 0.1.0`). That is what lets a release expand the schema while the release before
-it still runs, and roll back by one (DESIGN §8): a program refuses a schema only if that says it is
+it still runs, and roll back by one: a program refuses a schema only if that says it is
 too old for it. A file that was applied never changes again; its checksum is kept beside its number.
 """
 

@@ -1,7 +1,7 @@
 """What really happened, for checkers.
 
 GitHub's answers and webhooks may lie, lag and get lost; this does not. The simulator's promises are
-checked against it and never against paddock's rows (DESIGN §7).
+checked against it and never against paddock's rows.
 """
 
 from __future__ import annotations

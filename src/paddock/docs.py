@@ -1,0 +1,355 @@
+"""The parts of docs/ that come from the code: `python -m paddock.docs`, or `--check`.
+
+A table copied into a page by hand is right on the day it is copied. Here a page marks the place,
+
+    <!-- generated: NAME -->
+    <!-- end -->
+
+and what stands between is written from the tables that the program itself runs on. A test fails when
+a page is out of date, so nobody has to remember.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from paddock.cli.output import complain, show
+from paddock.domain import endings, github_errors
+from paddock.domain.allocation import Withheld
+from paddock.domain.endings import Ending
+from paddock.domain.retention import RETENTION
+from paddock.domain.states import HOLDS_CAPACITY, IS_SUPPLY, RUNNER_TRANSITIONS, RunnerState
+from paddock.github.settings import GitHubAppSettings
+from paddock.settings import Settings
+from paddock.store.data_directory import default_data_dir
+
+ROOT: Final = Path(__file__).parents[2]
+
+#: docs/invariants.md numbers them from 1.
+INVARIANTS: Final = 75
+
+_BLOCK: Final = re.compile(
+    r"^<!-- generated: (?P<name>[a-z -]+) -->\n(?P<old>.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL
+)
+_MARKER: Final = re.compile(r"^<!-- (?:generated:.*|end) -->$", re.MULTILINE)
+
+#: What a default is that depends on the machine.
+_COMPUTED: Final[Mapping[Any, str]] = {
+    default_data_dir: "`/var/lib/paddock` for root, otherwise the user's data directory"
+}
+
+
+class DocsError(Exception):
+    """A page cannot be written; one sentence."""
+
+
+def pages(root: Path) -> list[Path]:
+    """Every page for readers, generated parts or not."""
+    found = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
+    if not found:
+        raise DocsError(f"There are no pages in {root}: run this in a checkout of paddock.")
+    return sorted(found)
+
+
+def render(text: str, *, page: str) -> str:
+    """The page with its generated parts as the code has them now."""
+
+    def write(block: re.Match[str]) -> str:
+        name = block["name"]
+        if name not in SECTIONS:
+            known = ", ".join(sorted(SECTIONS))
+            raise DocsError(f"{page} asks for `{name}`, and there are only: {known}.")
+        return f"<!-- generated: {name} -->\n{SECTIONS[name](block['old'])}<!-- end -->"
+
+    blocks = len(_BLOCK.findall(text))
+    if len(_MARKER.findall(text)) != 2 * blocks:
+        raise DocsError(f"{page} has a marker without its counterpart.")
+    return _BLOCK.sub(write, text)
+
+
+def outdated(root: Path = ROOT) -> dict[Path, str]:
+    """The pages that are not as they should be, as they should be."""
+    written = {page: page.read_text("utf-8") for page in pages(root)}
+    rendered = {
+        page: render(text, page=str(page.relative_to(root))) for page, text in written.items()
+    }
+    return {page: text for page, text in rendered.items() if text != written[page]}
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [
+        list(headings),
+        ["---"] * len(headings),
+        *([_cell(cell) for cell in row] for row in rows),
+    ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "–"
+
+
+# The life of a runner.
+
+
+def _steps() -> list[tuple[str, RunnerState, str]]:
+    """From where, to where, why. Steps that almost every state can make alike are one."""
+    alike: dict[tuple[RunnerState, str], list[RunnerState]] = {}
+    for (before, after), why in RUNNER_TRANSITIONS.items():
+        alike.setdefault((after, why), []).append(before)
+    steps = []
+    for (after, why), befores in alike.items():
+        if len(befores) > len(RunnerState) / 2:
+            others = [state for state in RunnerState if state not in befores]
+            steps.append((f"any but {' and '.join(others)}", after, why))
+        else:
+            steps += [(before.value, after, why) for before in befores]
+    return steps
+
+
+def _diagram(_: str) -> str:
+    lines = ["stateDiagram-v2", f"[*] --> {RunnerState.BOOTING}"]
+    for before, after, why in _steps():
+        name = before.replace(" ", "_")
+        if name != before:
+            lines.append(f'state "{before}" as {name}')
+        lines.append(f"{name} --> {after}: {why}")
+    lines.append(f"{RunnerState.GONE} --> [*]")
+    body = "".join(f"{'    ' if number else ''}{line}\n" for number, line in enumerate(lines))
+    return f"```mermaid\n{body}```\n"
+
+
+def _states(_: str) -> str:
+    rows = [
+        (f"`{state}`", state.meaning, _yes(state in HOLDS_CAPACITY), _yes(state in IS_SUPPLY))
+        for state in RunnerState
+    ]
+    return _table(["state", "means", "holds capacity", "is supply"], rows)
+
+
+def _transitions(_: str) -> str:
+    rows = [
+        (before if " " in before else f"`{before}`", f"`{after}`", why)
+        for before, after, why in _steps()
+    ]
+    return _table(["from", "to", "because"], rows)
+
+
+# Endings, failures, reasons.
+
+
+def _endings(_: str) -> str:
+    rows = [(f"`{each}`", each.meaning, _yes(each.abnormal)) for each in Ending]
+    return _table(["ending", "means", "abnormal"], rows)
+
+
+def _ending_rules(_: str) -> str:
+    rows = [
+        (str(number), f"`{rule.name}`", f"{rule.seen}.", f"`{rule.ending}`")
+        for number, rule in enumerate(endings.RULES, 1)
+    ]
+    return _table(["", "rule", "what is seen", "ending"], rows)
+
+
+def _failures(_: str) -> str:
+    return _table(
+        ["what is seen", "called", "who backs off", "for", "repeated at once"],
+        github_errors.rules_table(),
+    )
+
+
+def _withheld(_: str) -> str:
+    return ", ".join(f"`{reason}`" for reason in Withheld) + "\n"
+
+
+def _retention(_: str) -> str:
+    rows = [
+        (str(history), "1 day" if kept.days == 1 else f"{kept.days} days")
+        for history, kept in RETENTION.items()
+    ]
+    return _table(["history", "kept for"], rows)
+
+
+# Settings.
+
+
+def _settings(_: str) -> str:
+    rows = [
+        (
+            f"`{name}`",
+            f"`PADDOCK_{name.replace('.', '_').upper()}`",
+            _default(field),
+            _meaning(field),
+        )
+        for name, field in _fields(Settings)
+    ]
+    return _table(["in the file", "in the environment", "default", "meaning"], rows)
+
+
+def _fields(model: type[BaseModel], table: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every setting under its whole name, tables after what stands outside of them."""
+    tables = {}
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            tables[name] = field.annotation
+        else:
+            yield f"{table}{name}", field
+    for name, inner in tables.items():
+        yield from _fields(inner, f"{table}{name}.")
+
+
+def _app_settings(_: str) -> str:
+    rows = [
+        (f"`{name}`", _default(field), _meaning(field))
+        for name, field in GitHubAppSettings.model_fields.items()
+    ]
+    return _table(["in `[[github.apps]]`", "default", "meaning"], rows)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default_factory is not None:
+        return _COMPUTED.get(field.default_factory, "computed")
+    match field.default:
+        case None | ():
+            return "unset"
+        case float() as number:
+            return f"`{number:g}`"
+        case value:
+            return f"`{value}`"
+
+
+def _meaning(field: FieldInfo) -> str:
+    parts = [field.description or _description_within(field.annotation)]
+    if isinstance(field.annotation, type) and issubclass(field.annotation, StrEnum):
+        parts.append("one of " + ", ".join(f"`{value}`" for value in field.annotation))
+    if "SecretStr" in str(field.annotation):
+        parts.append("**secret**")
+    return "; ".join(part for part in parts if part)
+
+
+def _description_within(annotation: Any) -> str:
+    """For `Annotated[int, Field(description=…)] | None`, which keeps it in the annotation."""
+    found = [
+        each.description
+        for part in get_args(annotation)
+        for each in getattr(part, "__metadata__", ())
+        if isinstance(each, FieldInfo) and each.description
+    ]
+    return found[0] if found else ""
+
+
+# Invariants.
+
+_PLACES: Final = (
+    ("tests", "tests", "*.py"),
+    ("schema", "src/paddock/store/migrations", "*.sql"),
+    ("domain", "src/paddock/domain", "*.py"),
+)
+
+
+@cache
+def tags(root: Path = ROOT) -> dict[int, dict[str, list[Path]]]:
+    """Where each invariant is named, as a whole word: invariant → kind of place → files."""
+    found: dict[int, dict[str, list[Path]]] = {number: {} for number in range(1, INVARIANTS + 1)}
+    for kind, directory, pattern in _PLACES:
+        for file in sorted((root / directory).rglob(pattern)):
+            if "node_modules" in file.parts:
+                continue
+            for number in sorted({int(tag) for tag in _TAG.findall(file.read_text("utf-8"))}):
+                if number in found:
+                    found[number].setdefault(kind, []).append(file.relative_to(root))
+    return found
+
+
+_TAG: Final = re.compile(r"\bI(\d{1,2})\b")
+_ROW: Final = re.compile(r"^\| I(?P<number>\d+) \| (?P<text>.*?) \|.*$", re.MULTILINE)
+
+
+def _held_by(old: str) -> str:
+    """The first two columns are written by hand; the last is ours."""
+    rows = [
+        (f"I{row['number']}", row["text"], _held(tags()[int(row["number"])]))
+        for row in _ROW.finditer(old)
+    ]
+    heading = "| | what must hold, and why | held by |\n| --- | --- | --- |\n"
+    return heading + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _held(places: Mapping[str, Sequence[Path]]) -> str:
+    if not places:
+        return "not yet"
+    parts = [
+        f"{kind}: " + ", ".join(f"[{_short(file)}](../{file.as_posix()})" for file in files)
+        for kind, files in places.items()
+    ]
+    return "; ".join(parts if "tests" in places else ["no test yet", *parts])
+
+
+def _short(file: Path) -> str:
+    name = file.stem.removeprefix("test_")
+    return f"{file.parent.name}/{name}" if file.parts[0] == "tests" else name
+
+
+def _count(_: str) -> str:
+    places = tags().values()
+    tested = sum("tests" in found for found in places)
+    named = sum(bool(found) and "tests" not in found for found in places)
+    return (
+        f"Of {INVARIANTS}, {tested} are named by a test, {named} only by code, and "
+        f"{INVARIANTS - tested - named} by neither yet.\n"
+    )
+
+
+SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
+    "runner diagram": _diagram,
+    "runner states": _states,
+    "runner transitions": _transitions,
+    "endings": _endings,
+    "ending rules": _ending_rules,
+    "github failures": _failures,
+    "withheld reasons": _withheld,
+    "retention": _retention,
+    "settings": _settings,
+    "app settings": _app_settings,
+    "held by": _held_by,
+    "invariants counted": _count,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m paddock.docs", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if out of date")
+    options = parser.parse_args()
+    try:
+        found = outdated()
+    except DocsError as error:
+        complain(str(error))
+        return 1
+    for page, text in found.items():
+        name = page.relative_to(ROOT)
+        if options.check:
+            complain(f"{name} is out of date: run `make docs`.")
+        else:
+            page.write_text(text, "utf-8")
+            show(f"wrote {name}")
+    return 1 if found and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
