@@ -9,28 +9,16 @@ from typing import Any
 import pytest
 
 from paddock.domain.deliveries import DeliveryState
-from paddock.domain.limits import Resources
-from paddock.domain.pools import PoolFacts
 from paddock.sim.github import FaultKind, JobSpec
 from paddock.store.database import Database
-from tests.support.github import GitHubScene, github_scene
+from tests.support.github import LINUX, GitHubScene, github_scene
 from tests.support.payloads import delivery, workflow_job
 
 
 @pytest.fixture
 async def scene(database: Database) -> AsyncIterator[GitHubScene]:
     async with github_scene(database) as scene:
-        await scene.store.apply_pool(
-            PoolFacts(
-                name="linux",
-                labels=("self-hosted", "linux"),
-                shape="gated",
-                cost=Resources(),
-                max_runners=None,
-                spec="{}",
-                spec_hash="v1",
-            )
-        )
+        await scene.store.apply_pool(LINUX)
         yield scene
 
 

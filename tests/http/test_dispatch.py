@@ -17,17 +17,16 @@ from paddock.dispatch.minting import Minter
 from paddock.dispatch.sealing import Sealer
 from paddock.domain.handover import Handover, Leave, NothingYet, reason_to_leave
 from paddock.domain.ids import PoolId, RunnerId
-from paddock.domain.limits import Limits, Resources
+from paddock.domain.limits import Limits
 from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import PodIdentity
-from paddock.domain.pools import PoolFacts
 from paddock.domain.runners import WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.sim.github import FaultKind, JobSpec
 from paddock.store.database import Database
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds
-from tests.support.github import GitHubScene, github_scene
+from tests.support.github import LINUX, GitHubScene, github_scene
 
 KEYS = (b"1" * 32, b"2" * 32)
 
@@ -118,17 +117,7 @@ async def replica(
 async def yard(database: Database) -> AsyncIterator[Yard]:
     clock = ShiftedClock()
     async with github_scene(database) as scene:
-        pool = await scene.store.apply_pool(
-            PoolFacts(
-                name="linux",
-                labels=("self-hosted", "linux"),
-                shape="gated",
-                cost=Resources(),
-                max_runners=None,
-                spec="{}",
-                spec_hash="v1",
-            )
-        )
+        pool = await scene.store.apply_pool(LINUX)
         await scene.installations.read_all()
         scene.take()
         async with replica(scene, clock, KEYS) as dispatcher:

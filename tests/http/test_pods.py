@@ -18,10 +18,8 @@ from paddock.dispatch.identity import Identities
 from paddock.dispatch.minting import Minter
 from paddock.dispatch.sealing import Sealer
 from paddock.domain.ids import PoolId, RunnerId
-from paddock.domain.limits import Resources
 from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import Audience, PodIdentity
-from paddock.domain.pools import PoolFacts
 from paddock.domain.vitals import MOST_REPORTED, MOST_SAMPLES, Sample, extend
 from paddock.ports import FleetUnavailable
 from paddock.sim.github import JobSpec
@@ -30,7 +28,7 @@ from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds
 from paddock.web.pods import PodEndpoints
 from paddock.web.server import bind, serving, url_of
-from tests.support.github import GitHubScene, github_scene
+from tests.support.github import LINUX, GitHubScene, github_scene
 
 CLOCK = SystemClock()
 
@@ -88,17 +86,7 @@ class Gate:
 @pytest.fixture
 async def gate(database: Database) -> AsyncIterator[Gate]:
     async with github_scene(database) as scene, PgWakeups.listening(database, CLOCK) as wakeups:
-        pool = await scene.store.apply_pool(
-            PoolFacts(
-                name="linux",
-                labels=("self-hosted", "linux"),
-                shape="gated",
-                cost=Resources(),
-                max_runners=None,
-                spec="{}",
-                spec_hash="v1",
-            )
-        )
+        pool = await scene.store.apply_pool(LINUX)
         await scene.installations.read_all()
         scene.take()
         sealer, tokens = Sealer([b"1" * 32]), Tokens()

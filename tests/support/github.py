@@ -17,6 +17,8 @@ from paddock.domain.accounts import MintBudget
 from paddock.domain.budgets import BudgetLimits
 from paddock.domain.deliveries import NewDelivery
 from paddock.domain.github import GitHubAppId, Host
+from paddock.domain.limits import Resources
+from paddock.domain.pools import PoolFacts
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.budget import MemoryBudget
 from paddock.github.client import GitHubClient
@@ -31,6 +33,17 @@ from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 
 HOST = Host("github.test")
+
+#: A pool for jobs that ask for `self-hosted` and `linux`.
+LINUX = PoolFacts(
+    name="linux",
+    labels=("self-hosted", "linux"),
+    shape="gated",
+    cost=Resources(),
+    max_runners=None,
+    spec="{}",
+    spec_hash="v1",
+)
 
 _KEY = make_private_key()
 
