@@ -211,6 +211,7 @@ finish() {
 		kill -KILL "$finisher"
 	) &
 	watcher=$!
+	trap '' TERM INT # it is ending
 	wait "$finisher"
 	kill -TERM "$watcher"
 }

@@ -20,7 +20,7 @@ from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
 
-#: A mint's own time-out is 10 s; before this has passed GitHub may still be making the record.
+#: A mint is given up after 30 s; before this has passed GitHub may still be making the record.
 _SETTLING: Final = timedelta(seconds=60)
 _BATCH: Final = 50
 _EVERY: Final = 15.0

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -32,7 +31,7 @@ from paddock.domain.handover import (
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import runner_name
 from paddock.domain.pods import PodIdentity
-from paddock.domain.runners import Claim, Conflict, Runner, WaitingPod
+from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Runner, WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock, Store, Topic, Wakeups
 
@@ -45,8 +44,6 @@ _LOOK_AGAIN: Final = 2.0
 _BACK_OFF: Final = 1.0
 #: A claim that another replica mints for: its row is looked at this often.
 _OTHERS_MINT: Final = 0.25
-#: As in the store's claims; see `paddock.store.matching`.
-_MINT_DEADLINE: Final = timedelta(seconds=30)
 
 WAITING = Gauge("paddock_waiting_pods", "Pods that hold a request open with this replica.")
 BATCHES = Histogram(
@@ -156,7 +153,7 @@ class Dispatcher:
             runner.id,
             generation=runner.generation,
             name=runner_name(runner.pod_name, runner.generation + 1),
-            mint_deadline=self._clock.now() + _MINT_DEADLINE,
+            mint_deadline=self._clock.now() + MINT_DEADLINE,
         )
         if isinstance(claim, Conflict):
             return

@@ -133,6 +133,11 @@ class Classified:
     settled: bool
 
 
+def says_it_had_a_job(fingerprint: Fingerprint | None) -> bool:
+    """By its own exit code, though no webhook may have said so yet (I68)."""
+    return fingerprint is not None and fingerprint.exit_code in _HAD_A_JOB
+
+
 def classify(evidence: EndingEvidence) -> Classified:
     rule = _first(evidence)
     facts = [str(evidence.fingerprint or ""), evidence.pod_reason and f"Pod {evidence.pod_reason}"]

@@ -56,7 +56,7 @@ class PodOrder:
     #: The label that says for whom; put on by the stamp, never at birth (I56).
     labels: dict[str, str] = field(default_factory=dict)
     #: What it may take, where a fleet cannot read that from the template and can hold it to it.
-    cost: Resources = Resources()
+    cost: Resources = field(default_factory=Resources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

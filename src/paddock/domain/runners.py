@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
 from paddock.domain.allocation import Withheld
@@ -19,6 +20,10 @@ from paddock.domain.ids import (
 )
 from paddock.domain.names import PodName, RunnerName
 from paddock.domain.states import RunnerState
+
+#: How long a claim may stay without a JIT before another replica may take it over. A mint answers in
+#: well under a second and is given up after 30; what comes later would only be a ghost to remove.
+MINT_DEADLINE: Final = timedelta(seconds=45)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

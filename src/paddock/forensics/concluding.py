@@ -14,8 +14,9 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.endings import Ending, EndingEvidence, classify
-from paddock.domain.fingerprints import Answer, ever_started, fingerprint
+from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, BackOffScope, Subject
+from paddock.domain.endings import Ending, EndingEvidence, classify, says_it_had_a_job
+from paddock.domain.fingerprints import Answer, Fingerprint, ever_started, fingerprint
 from paddock.domain.pods import Pod
 from paddock.domain.runners import Conflict, Runner
 from paddock.ports import Clock, Fleet, FleetUnavailable, Store
@@ -66,8 +67,22 @@ class Conclusion:
             reason=mark and mark.reason,
             ending=str(classified.ending),
         )
+        await self._judge_key(concluded, mark)
         await self._fleet.delete(pod.name, uid=pod.uid)
         return classified.ending
+
+    async def _judge_key(self, runner: Runner, mark: Fingerprint | None) -> None:
+        """A key whose runners keep ending without a job backs off before it drains the App's mint
+        budget; one that gives jobs is forgiven (I69). A runner that never had a JIT says nothing of
+        its key. Not in the transaction of the end: a crash here loses one count."""
+        if runner.key is None or runner.delivery is None:
+            return
+        key = Subject(BackOffScope.KEY, runner.key)
+        if runner.job is not None or says_it_had_a_job(mark):
+            # Where there is nothing to forgive this deletes nothing, and so writes nothing.
+            await self._store.recover_from_backoffs([key])
+        else:
+            await self._store.back_off(key, ENDED_WITHOUT_A_JOB)
 
     async def _last_words(self, pod: Pod) -> str | None:
         try:

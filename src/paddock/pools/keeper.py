@@ -150,7 +150,13 @@ class Keeper:
 
     async def _order(self, pool: PoolSummary, runner: Runner) -> None:
         await self._fleet.create(
-            PodOrder(runner=runner.id, name=runner.pod_name, pool=pool.name, spec=pool.spec)
+            PodOrder(
+                runner=runner.id,
+                name=runner.pod_name,
+                pool=pool.name,
+                spec=pool.spec,
+                cost=pool.cost,
+            )
         )
 
 

@@ -58,6 +58,9 @@ class PoolSpec(
     max_runners: int | None = None
     #: How many runners wait for work, ready.
     min_idle: int = 0
+    #: For the fleet of one machine: what is started as the runner, like
+    #: `[/opt/actions-runner/bin/Runner.Listener, run]`.
+    runner_command: list[str] | None = None
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +151,7 @@ def _facts(pool: RunnerPool) -> PoolFacts:
 def _pod_hash(spec: PoolSpec) -> str:
     """Names what a Pod of the pool is made of: a Pod of another hash is stale. How many there may
     be, and for whom, is not part of it."""
-    made_of = msgspec.json.encode([spec.shape, spec.resources], order="sorted")
+    made_of = msgspec.json.encode([spec.shape, spec.resources, spec.runner_command], order="sorted")
     return hashlib.sha256(made_of).hexdigest()[:16]
 
 

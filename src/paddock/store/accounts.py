@@ -52,7 +52,7 @@ class Accounts(Part):
         self, facts: InstallationFacts, *, limits: Limits = UNLIMITED, weight: int = 1
     ) -> AccountId:
         now = self._clock.now()
-        async with self._database.transaction() as connection:
+        async with self._matching() as connection:
             account = AccountId(
                 await connection.fetchval(
                     _SQL["account"],

@@ -9,7 +9,7 @@ idle-in-transaction time-out and its lock goes with it (I72).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import asyncpg
 
@@ -27,16 +27,12 @@ from paddock.domain.allocation import (
 from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, Limits, Resources
 from paddock.domain.names import runner_name
-from paddock.domain.runners import Claim, Conflict, Match, WaitingPod
+from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Match, WaitingPod
 from paddock.store.database import Connection, retrying
 from paddock.store.runners import Runners
 from paddock.store.sql import queries
 
 _SQL = queries("matching")
-
-#: How long a claim may stay without a JIT before another replica may take it over. A mint answers in
-#: well under a second; its HTTP time-out is 10 s, and its retries stay within this.
-MINT_DEADLINE = timedelta(seconds=30)
 
 #: At most this many Pods are matched in one transaction, so that it stays short for the others.
 BATCH = 256

@@ -25,6 +25,7 @@ from paddock.dispatch.identity import Identities
 from paddock.domain.handover import Answer, Handover, Leave, NothingYet
 from paddock.domain.pods import Audience, PodIdentity
 from paddock.domain.vitals import MOST_REPORTED, Sample
+from paddock.github.payloads import PayloadError
 from paddock.github.webhooks import JSON_TYPE
 from paddock.ports import Clock, FleetUnavailable, Store
 from paddock.store.errors import StoreError
@@ -183,7 +184,7 @@ async def _body(request: Request, kind: type[T], *, most: int) -> T:
             raise _Refused(413, f"The body has more than {most} bytes.", reason="size")
     try:
         return msgspec.json.decode(read, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except PayloadError as error:
         raise _Refused(400, f"The body is not understood: {error}", reason="malformed") from None
 
 

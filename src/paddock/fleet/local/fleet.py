@@ -191,9 +191,14 @@ class LocalFleet:
     async def _ask(
         self, what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """In a thread: a disk can be slow."""
+        """In a thread: a disk can be slow. Whoever is cancelled waits for it all the same: a Pod
+        that is being created must not come to life after everything was stopped."""
+        asked = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
         try:
-            return await asyncio.to_thread(function, *args, **kwargs)
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            await asyncio.wait({asked})
+            raise
         except (OSError, Unreadable) as error:
             raise FleetUnavailable(f"The local fleet could not {what}: {error}.") from error
 

@@ -95,7 +95,7 @@ class Injected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long things take at GitHub when nothing is wrong (GITHUB facts)."""
+    """How long things take at GitHub when nothing is wrong (docs/github.md)."""
 
     #: The lease on a job; the runner renews it every 60 s. Silence for this long is "lost
     #: communication".

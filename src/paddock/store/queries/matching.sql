@@ -117,6 +117,7 @@ SELECT r.id, r.generation, r.name, r.key_id, r.account_id, r.hint_job_id, r.mint
   JOIN accounts a ON a.id = r.account_id
   JOIN hosts h ON h.id = a.host_id
   JOIN apps ap ON ap.id = m.app_id
-  JOIN installations i ON i.account_id = a.id AND i.app_id = m.app_id AND i.state <> 'removed'
+  JOIN LATERAL (SELECT github_id FROM installations i WHERE i.account_id = a.id AND i.app_id = m.app_id
+                 ORDER BY i.state, i.read_at DESC LIMIT 1) i ON true
   LEFT JOIN repositories rep ON rep.id = k.repository_id
  WHERE r.id = $1
