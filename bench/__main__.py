@@ -1,0 +1,58 @@
+"""`python -m bench NAME`: every number the project claims can be measured again with one command.
+
+A benchmark is a module of this package with `async def run(*, quick: bool) -> Report`; it is listed
+here with what it measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+import uvloop
+
+from bench.common import Report, Unusable, say
+from paddock.store.errors import StoreError
+
+BENCHMARKS = {
+    "claims": "claims per second beside other queues on PostgreSQL, within limits and without",
+    "dispatch": "from a webhook to the JIT in a Pod's hands, and what idle Pods cost",
+    "webhooks": "webhooks per second to a durable row, beside Flask with psycopg",
+}
+
+
+def main() -> int:
+    options = _options()
+    benchmark = importlib.import_module(f"bench.{options.name}")
+    try:
+        report: Report = uvloop.run(benchmark.run(quick=options.quick))
+    except (Unusable, StoreError) as error:
+        say(f"{options.name}: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say(f"{options.name}: stopped; nothing was measured to its end")
+        return 130
+    report.print_json() if options.json else report.print()
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    width = max(map(len, BENCHMARKS))
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Measure paddock beside peers at their own best settings, on this machine.",
+        epilog="benchmarks:\n"
+        + "\n".join(f"  {name:<{width}}  {what}" for name, what in BENCHMARKS.items()),
+    )
+    parser.add_argument("name", choices=BENCHMARKS, metavar="NAME", help="one of those below")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the time, more noise")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document on stdout, no tables"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""What benchmarks share: a PostgreSQL that really syncs, progress, and one way to report.
+
+Progress goes to stderr, results to stdout, so that `--json` can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+
+from paddock.store.embedded import EmbeddedPostgres
+
+#: Durable as in production. Vacuums and checkpoints happen where a benchmark asks for them, between
+#: timed sections: started by themselves they would hit whichever engine happens to run.
+SERVER: Mapping[str, str] = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "autovacuum": "off",
+    "checkpoint_timeout": "1h",
+    "max_wal_size": "16GB",
+    "shared_buffers": "512MB",
+}
+
+_began = time.monotonic()
+
+
+class Unusable(Exception):
+    """A benchmark that cannot give numbers worth printing; says why in one sentence."""
+
+
+def say(text: str) -> None:
+    print(f"[{time.monotonic() - _began:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+@asynccontextmanager
+async def postgres() -> AsyncIterator[EmbeddedPostgres]:
+    with _open_directory() as path:
+        async with EmbeddedPostgres(path / "data", settings=SERVER, say=say) as server:
+            yield server
+
+
+@contextmanager
+def _open_directory() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="paddock-bench-"))
+    # PostgreSQL does not run as root; its user must be able to enter.
+    path.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@asynccontextmanager
+async def session(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def environment(server: EmbeddedPostgres) -> dict[str, object]:
+    async with session(server.url) as connection:
+        version = await connection.fetchval("SHOW server_version")
+        settings = {name: await connection.fetchval(f"SHOW {name}") for name in SERVER}
+    return {
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "postgresql": version,
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "settings": settings,
+    }
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """By nearest rank: a value that was measured."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def table(title: str, *columns: str, rows: Sequence[Sequence[str]]) -> Table:
+    """The first two columns are words, the others numbers."""
+    drawn = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        drawn.add_column(column, justify="left" if number < 2 else "right")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a benchmark found, as data and as it is shown."""
+
+    environment: Mapping[str, object]
+    data: Mapping[str, object]
+    show: Callable[[], Sequence[RenderableType]]
+
+    def print_json(self) -> None:
+        print(json.dumps({**self.data, "environment": self.environment}, indent=2))
+
+    def print(self) -> None:
+        about = self.environment
+        settings = about["settings"]
+        assert isinstance(settings, dict)
+        line = (
+            f"{about['cores']} cores ({about['machine']}), PostgreSQL {about['postgresql']} with "
+            f"fsync {settings['fsync']} and synchronous_commit {settings['synchronous_commit']}, "
+            f"Python {about['python']}, load {about['load_before']} before"
+        )
+        # Wide enough for the tables when the output goes to a file.
+        console = Console() if sys.stdout.isatty() else Console(width=120)
+        console.print(Group(*self.show(), line), highlight=False)

@@ -1,0 +1,73 @@
+"""paddock as `paddock serve` runs it, for Pods that exist only as their tokens:
+`python -m bench.dispatch_server`.
+
+Who asks is told by the token itself, and how often that was asked is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import uvloop
+from prometheus_client import Counter
+
+from paddock.domain.names import PodName
+from paddock.domain.pods import Pod, PodIdentity, PodList, PodOrder
+from paddock.serve import FleetParts, serve
+from paddock.settings import load
+from paddock.store.database import Database
+from paddock.system import SystemClock
+
+REVIEWS = Counter("bench_reviews_total", "Tokens reviewed.")
+
+
+class NoFleet:
+    async def create(self, order: PodOrder) -> Pod:
+        raise AssertionError(f"nobody asked for {order.name}")
+
+    async def list(self) -> PodList:
+        return PodList(pods=(), complete=False)
+
+    async def watch(self) -> AsyncIterator[Pod]:
+        await asyncio.Event().wait()
+        yield  # type: ignore[misc]  # never
+
+    async def delete(self, name: PodName, *, uid: str) -> None: ...
+
+    async def stamp(self, name: PodName, *, uid: str, owner: str) -> None: ...
+
+    async def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
+        return None
+
+
+class Reviewer:
+    async def review(self, token: str) -> PodIdentity | None:
+        REVIEWS.inc()
+        expires_at = SystemClock().now() + timedelta(hours=1)
+        return PodIdentity(pod_name=PodName(token), pod_uid=token, expires_at=expires_at)
+
+
+async def main() -> None:
+    settings = load()
+    assert settings.database_url is not None
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+    async def fleet(_url: str) -> FleetParts:
+        return FleetParts(fleet=NoFleet(), reviewer=Reviewer())
+
+    database = await Database.connect(settings.database_url.get_secret_value())
+    try:
+        await serve(database, settings, ready=lambda url: print(url, flush=True), fleet=fleet)
+    finally:
+        await database.close()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(asyncio.CancelledError):
+        uvloop.run(main())

@@ -1,0 +1,320 @@
+"""What the dispatch benchmark measures with: a server, its GitHub, and Pods on open connections."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from bench.common import Unusable, session
+from bench.dispatch_github import LABELS, PLENTY, SECRET, scene
+from paddock.domain.endings import Ending
+from paddock.domain.ids import PoolId, RunnerId
+from paddock.domain.limits import Resources
+from paddock.domain.pools import PoolFacts
+from paddock.sim.github import FakeGitHub, JobSpec, Outgoing
+from paddock.sim.github.records import Repository
+from paddock.store.database import Database
+from paddock.store.embedded import EmbeddedPostgres
+from paddock.store.migrate import migrate
+from paddock.store.store import PgStore
+from paddock.system import SystemClock, SystemIds
+
+WEBHOOKS = "/webhooks/github"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_END = b"\r\n\r\n"
+
+
+class Http:
+    """One request after the other on a connection that stays open, at as little cost as can be:
+    the client shares the machine with the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, port: int) -> Http:
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def post(
+        self, path: str, headers: dict[str, str], body: bytes = b""
+    ) -> tuple[int, bytes]:
+        lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        return await self.send("\r\n".join(lines).encode() + _END + body)
+
+    async def send(self, request: bytes) -> tuple[int, bytes]:
+        self._writer.write(request)
+        head = (await self._reader.readuntil(_END)).lower()
+        length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        body = await self._reader.readexactly(int(length)) if length else b""
+        return int(head[9:12]), body
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A JIT in a Pod's hands."""
+
+    at: float
+    runner_name: str
+
+
+class Pod:
+    def __init__(self, token: str, http: Http) -> None:
+        self._http = http
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    async def ask(self, wait: float) -> Handed | None:
+        status, body = await self._http.post(f"/v1/dispatch?wait={wait:.2f}", self._headers)
+        at = time.perf_counter()
+        if status == 204:
+            return None
+        if status != 200:
+            raise Unusable(f"a Pod was answered {status}: {body.decode()}")
+        work = msgspec.json.decode(body)
+        await self._http.post(
+            "/v1/dispatch/ack",
+            self._headers,
+            msgspec.json.encode({"delivery": work["delivery"]}),
+        )
+        return Handed(at, work["runner_name"])
+
+    def leave(self) -> None:
+        self._http.close()
+
+
+_APPLIED = "SELECT at FROM events WHERE job_id = ANY ($1) AND after = 'queued' ORDER BY at"
+_CLAIMED = "SELECT claimed_at AS at FROM runners WHERE name = ANY ($1) ORDER BY claimed_at"
+_ARMED = "SELECT armed_at AS at FROM runners WHERE name = ANY ($1) ORDER BY armed_at"
+
+
+@dataclass
+class Cpu:
+    """Seconds of processor time used since some moment, by whom."""
+
+    server: float
+    postgres: float
+    at: float = field(default_factory=time.perf_counter)
+
+    def since(self, before: Cpu) -> tuple[float, float]:
+        """As fractions of a core."""
+        seconds = self.at - before.at
+        return (
+            (self.server - before.server) / seconds,
+            (self.postgres - before.postgres) / seconds,
+        )
+
+
+@dataclass
+class Site:
+    port: int
+    pid: int
+    postmaster: int
+    database: Database
+    store: PgStore
+    pool: PoolId
+    github: FakeGitHub
+    repository: Repository
+
+    async def pods(self, count: int) -> list[Pod]:
+        """Planned, and connected; none of them has asked yet."""
+        ids = SystemIds()
+        names = [f"linux-{ids.suffix(10)}" for _ in range(count)]
+        await self.store.plan_runners(
+            self.pool, [(RunnerId(ids.uuid()), name) for name in names], why="bench"
+        )
+        return [Pod(name, await Http.open(self.port)) for name in names]
+
+    async def all_idle(self, count: int) -> None:
+        """As many have been heard, and then the dust has settled."""
+        async with asyncio.timeout(60):
+            while True:
+                async with self.database.transaction() as connection:
+                    if count <= await connection.fetchval(
+                        "SELECT count(*) FROM runners WHERE state = 'idle'"
+                    ):
+                        break
+                await asyncio.sleep(0.2)
+        await asyncio.sleep(2.0)
+
+    def webhooks(self, jobs: int) -> list[tuple[int, bytes]]:
+        """As many queued jobs, each with its signed request."""
+        found = []
+        for begin in range(0, jobs, 256):
+            specs = [JobSpec(labels=LABELS)] * min(256, jobs - begin)
+            self.github.jobs.queue_run(self.repository, specs)
+            found += self.github.hooks.take()
+        return [
+            (msgspec.json.decode(each.body)["workflow_job"]["id"], _rendered(each))
+            for each in found
+        ]
+
+    def cpu(self) -> Cpu:
+        mine, postgres = 0.0, 0.0
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = entry.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            used = (int(fields[11]) + int(fields[12])) / _TICKS
+            if int(entry.parent.name) == self.pid:
+                mine = used
+            elif self.postmaster in (int(fields[1]), int(entry.parent.name)):
+                postgres += used
+        return Cpu(mine, postgres)
+
+    async def reviews(self) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        text = (await reader.read()).decode()
+        writer.close()
+        return int(float(text.partition("\nbench_reviews_total ")[2].split()[0]))
+
+    async def marks(self, jobs: Sequence[int], runners: Sequence[str]) -> list[list[float]]:
+        """When these jobs were applied, and these runners claimed and armed, each in order. By the
+        store's own times, which are written before each transaction's COMMIT."""
+        async with self.database.transaction() as connection:
+            found = [
+                await connection.fetch(_APPLIED, list(jobs)),
+                await connection.fetch(_CLAIMED, list(runners)),
+                await connection.fetch(_ARMED, list(runners)),
+            ]
+        offset = time.time() - time.perf_counter()
+        return [[row["at"].timestamp() - offset for row in rows] for rows in found]
+
+    async def tidy(self) -> None:
+        """Nothing is queued, and all that live are as if they had ended."""
+        async with self.database.transaction() as connection:
+            hosts = await connection.fetch("SELECT name FROM hosts")
+        for host in hosts:
+            await self.store.abandon_jobs(host["name"], why="bench")
+        for runner in await self.store.live_runners():
+            await self.store.conclude_runner(
+                runner.id,
+                generation=runner.generation,
+                state=runner.state,
+                ending=Ending.COMPLETED,
+                why="bench",
+                ended_at=SystemClock().now(),
+            )
+
+
+def _rendered(outgoing: Outgoing) -> bytes:
+    headers = {"Host": "localhost", **outgoing.headers, "Content-Length": str(len(outgoing.body))}
+    lines = [f"POST {WEBHOOKS} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + _END + outgoing.body
+
+
+@asynccontextmanager
+async def site(postgres: EmbeddedPostgres) -> AsyncIterator[Site]:
+    async with session(postgres.url_of("postgres")) as connection:
+        await connection.execute("CREATE DATABASE dispatch")
+        postmaster = _parent(await connection.fetchval("SELECT pg_backend_pid()"))
+    url = postgres.url_of("dispatch")
+    database = await Database.connect(url)
+    try:
+        await migrate(database)
+        with tempfile.TemporaryDirectory() as directory:
+            key_file = Path(directory) / "app.pem"
+            github, app, repository = scene(key_file)
+            github.hooks.take()
+            async with (
+                _process("bench.dispatch_github", str(key_file)) as (_, github_url),
+                _process(
+                    "bench.dispatch_server",
+                    PADDOCK_CONFIG=_config(Path(directory), app.id, key_file, github_url),
+                    PADDOCK_DATABASE_URL=url,
+                ) as (process, server_url),
+            ):
+                store = PgStore(database, clock=SystemClock(), ids=SystemIds(), actor="bench")
+                yield Site(
+                    port=int(server_url.rpartition(":")[2]),
+                    pid=process.pid,
+                    postmaster=postmaster,
+                    database=database,
+                    store=store,
+                    pool=await _pool(store),
+                    github=github,
+                    repository=repository,
+                )
+    finally:
+        await database.close()
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        raise Unusable("processor times are read from /proc, which is not here.") from None
+
+
+async def _pool(store: PgStore) -> PoolId:
+    return await store.apply_pool(
+        PoolFacts(
+            name="linux",
+            labels=LABELS,
+            shape="gated",
+            cost=Resources(),
+            max_runners=None,
+            spec=msgspec.json.encode({"labels": LABELS}).decode(),
+            spec_hash="v1",
+        )
+    )
+
+
+def _config(directory: Path, app: int, key_file: Path, api_url: str) -> str:
+    """One App, whose quotas do not bind."""
+    path = directory / "paddock.toml"
+    path.write_text(
+        f"""
+listen = "127.0.0.1:0"
+log_level = "warning"
+sealing_keys = "{base64.b64encode(os.urandom(32)).decode()}"
+[[github.apps]]
+app_id = {app}
+private_key_file = "{key_file}"
+webhook_secret = "{SECRET}"
+api_url = "{api_url}"
+points_per_minute = {PLENTY}
+requests_per_hour = {PLENTY}
+mints_per_hour = {PLENTY}
+"""
+    )
+    return str(path)
+
+
+@asynccontextmanager
+async def _process(
+    module: str, *arguments: str, **environment: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """Started, with the URL it prints when it is ready."""
+    kept = {name: value for name, value in os.environ.items() if "PADDOCK" not in name}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", module, *arguments),
+        env={**kept, **environment},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        url = (await process.stdout.readline()).decode().strip()
+        if not url:
+            raise Unusable(f"{module} did not start; what it said is above.")
+        yield process, url
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,1 @@
+"""Receivers of webhooks, each a program of its own, and the program that sends to them."""

@@ -1,0 +1,39 @@
+"""paddock's receiver, and nothing beside it: `python -m bench.receivers.ours`.
+
+What `paddock serve` does with a delivery once it is stored is another matter than storing it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+
+import uvloop
+
+from paddock.serve import serve, spare_the_collector
+from paddock.settings import load
+from paddock.store.database import Database
+
+
+async def main() -> None:
+    settings = load()
+    assert settings.database_url is not None
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    database = await Database.connect(settings.database_url.get_secret_value())
+    try:
+        await serve(database, settings, ready=_ready, services=lambda _: ())
+    finally:
+        await database.close()
+
+
+def _ready(url: str) -> None:
+    spare_the_collector()
+    print(url, flush=True)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(asyncio.CancelledError):
+        uvloop.run(main())
