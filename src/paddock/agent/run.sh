@@ -257,21 +257,30 @@ unset jit
 sampler &
 sampling=$!
 
+# bash can lose a child's code for good if a signal comes at the very moment of the child's end, and would
+# then wait for ever for a process that it believes to run. 143 must do in that case.
+lost() {
+	[ -n "${BASH_VERSION:-}" ] && ! kill -0 "$child" 2>/dev/null || return 1
+	for pid in $(jobs -rp); do
+		[ "$pid" != "$child" ] || return 0
+	done
+	return 1
+}
+
 # A trap interrupts `wait`, which then returns the signal's number and not the child's code: so as long as
 # one came meanwhile, again. A shell that has given the code already says 127 to that.
 code=''
 while :; do
 	told=''
-	wait "$child"
+	wait "$child" 2>/dev/null
 	now=$?
 	[ "$now" -ne 127 ] || [ -z "$code" ] || break
 	code=$now
-	[ -n "$told" ] || break
+	[ -n "$told" ] && ! lost || break
 done
 
 {
 	kill -TERM "$sampling"
 	finish "$code"
-	kill -KILL "$sampling"
 } 2>/dev/null
 exit "$code"
