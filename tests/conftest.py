@@ -69,14 +69,14 @@ async def _administer(server: EmbeddedPostgres, statement: str) -> None:
 
 @pytest.fixture
 async def empty_database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
-    async for url in _fresh_database(postgres, template="template0"):
+    async for url in fresh_database(postgres, template="template0"):
         yield url
 
 
 @pytest.fixture
 async def database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
     """A database of one's own with paddock's schema, for tests that connect by themselves."""
-    async for url in _fresh_database(postgres, template=TEMPLATE):
+    async for url in fresh_database(postgres, template=TEMPLATE):
         yield url
 
 
@@ -89,7 +89,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
         await database.close()
 
 
-async def _fresh_database(server: EmbeddedPostgres, *, template: str) -> AsyncIterator[str]:
+async def fresh_database(server: EmbeddedPostgres, *, template: str) -> AsyncIterator[str]:
     name = f"test_{next(_numbers)}"
     # Files are copied quicker than they are logged and replayed, as long as nothing is synced.
     await _administer(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")

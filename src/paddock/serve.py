@@ -6,6 +6,7 @@ HTTP is the last to start and the first to stop, so that no request meets a part
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -158,6 +159,15 @@ def dispatching(replica: Replica, parts: FleetParts, sealer: Sealer) -> Dispatch
             _single("pools", (Service("keeper", keeper.run),), replica),
         ),
     )
+
+
+def spare_the_collector() -> None:
+    """For a process that does nothing but serve: what it has loaded stays, and a burst keeps thousands
+    of small things alive for some milliseconds each. Looking at all of them again and again for
+    garbage that is not there took 7 % of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 async def serve(

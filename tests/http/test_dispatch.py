@@ -20,7 +20,7 @@ from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import PodIdentity
-from paddock.domain.runners import WaitingPod
+from paddock.domain.runners import MINT_DEADLINE, WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.sim.github import FaultKind, JobSpec
 from paddock.store.database import Database
@@ -269,7 +269,7 @@ async def test_a_claim_of_a_dead_replica_is_taken_over_under_a_fresh_name(yard: 
         [WaitingPod(id=runner, pool=yard.pool, pod_name=pod.pod_name, generation=generation)]
     )
     assert await yard.dispatcher.poll(pod, wait=0.5) == NothingYet()
-    yard.clock.shift += timedelta(seconds=31)
+    yard.clock.shift += MINT_DEADLINE + timedelta(seconds=1)
     answer = await yard.dispatcher.poll(pod, wait=30)
     assert isinstance(answer, Handover)
     assert answer.runner_name == f"{pod.pod_name}-2"

@@ -52,7 +52,7 @@ from paddock.github.apps import Apps, GitHubApp
 from paddock.github.budget import MemoryBudget
 from paddock.github.client import JOB_PAGES, RUN_PAGES, GitHubClient
 from paddock.ports import GitHub
-from support.time import ManualClock
+from tests.support.time import ManualClock
 
 HOST = Host("github.test")
 APP = AppKey(host=HOST, app=GitHubAppId(12))

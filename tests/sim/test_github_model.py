@@ -1,4 +1,4 @@
-"""The fake GitHub does what GITHUB facts say GitHub does, and fails in the ways it fails."""
+"""The fake GitHub does what docs/github.md says GitHub does, and fails in the ways it fails."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The fake runner as a real process against the fake GitHub over HTTP: every way to live and to die
-that GITHUB facts list for the real one."""
+that docs/github.md lists for the real one."""
 
 from __future__ import annotations
 

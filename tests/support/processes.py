@@ -24,7 +24,7 @@ class Ended:
     err: str
 
 
-def _environment(extra: Mapping[str, str]) -> dict[str, str]:
+def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PADDOCK_")}
     return {**kept, "PADDOCK_DATABASE_WAIT": "0", "COLUMNS": "100", **extra}
 
@@ -36,7 +36,7 @@ async def paddock(*arguments: str | Path, **environment: str) -> Ended:
         *map(str, arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=_environment(environment),
+        env=clean_environment(environment),
     )
     out, err = await process.communicate()
     assert process.returncode is not None
@@ -83,7 +83,7 @@ async def paddock_up(data_dir: Path) -> AsyncIterator[Up]:
         str(data_dir),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=_environment({"PYTHONUNBUFFERED": "1"}),
+        env=clean_environment({"PYTHONUNBUFFERED": "1"}),
         start_new_session=True,
     )
     try:

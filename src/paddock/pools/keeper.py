@@ -29,6 +29,9 @@ from paddock.ports import Clock, Fleet, FleetUnavailable, Ids, Store, Topic, Wak
 _log = structlog.get_logger()
 
 _LOOK_AGAIN: Final = 5.0
+#: Between two rounds, however often it is woken: each claim wakes it, and a round reads every runner.
+#: With a thousand of them and fifty claims a second it would otherwise do nothing else.
+_BREATH: Final = 0.5
 #: Starts at once, per pool and round: a machine that starts a hundred processes answers nobody.
 _STARTS: Final = 8
 #: Its Pod was asked for but is not to be seen: the request may have been lost, and is made again.
@@ -71,6 +74,7 @@ class Keeper:
                     await self.round()
                 except FleetUnavailable as error:
                     _log.warning("the fleet could not be asked", error=str(error))
+                await self._clock.sleep(_BREATH)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_AGAIN):
                         await look.wait()

@@ -26,6 +26,8 @@ CREATE TABLE deliveries (
     CHECK (state NOT IN ('pending', 'dead') OR payload IS NOT NULL),
     CHECK (state <> 'dead' OR note IS NOT NULL)
 );
+-- Not compressed: that would take as long as everything else about a row, and bodies are kept for days only.
+ALTER TABLE deliveries ALTER payload SET STORAGE EXTERNAL;
 CREATE INDEX deliveries_pending ON deliveries (not_before, id) WHERE state = 'pending';
 CREATE INDEX deliveries_dead ON deliveries (id) WHERE state = 'dead';
 CREATE INDEX deliveries_received ON deliveries (received_at);

@@ -1,0 +1,78 @@
+"""What runs beside HTTP: one service's trouble is its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+from structlog.testing import capture_logs
+
+from paddock.services import LONGEST_BACKOFF, Service, running, supervise
+from tests.support.time import ManualClock
+
+
+class Clock(ManualClock):
+    """Remembers how long it was slept for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.naps: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        await super().sleep(seconds)
+        await asyncio.sleep(0)
+
+
+class Fragile:
+    """Fails with each of the errors in turn, having worked for so long; then ends."""
+
+    def __init__(self, clock: Clock, *errors: str, works_for: float = 0.0) -> None:
+        self._clock = clock
+        self._errors = list(errors)
+        self._works_for = works_for
+
+    async def run(self) -> None:
+        if self._errors:
+            self._clock.advance(self._works_for)
+            raise OSError(self._errors.pop(0))
+
+
+async def test_a_service_that_fails_is_started_again_later_each_time() -> None:
+    clock = Clock()
+    with capture_logs():
+        await supervise(Service("fragile", Fragile(clock, *["away"] * 7).run), clock)
+    assert clock.naps == [1, 2, 4, 8, 16, 30, 30]
+
+
+async def test_the_same_failure_is_logged_once() -> None:
+    clock = Clock()
+    with capture_logs() as logs:
+        await supervise(Service("fragile", Fragile(clock, *["away"] * 5, "other").run), clock)
+    assert [log["service"] for log in logs] == ["fragile", "fragile"]
+
+
+async def test_a_service_that_worked_is_not_blamed_for_the_past() -> None:
+    clock = Clock()
+    fragile = Fragile(clock, "away", "away", works_for=LONGEST_BACKOFF + 1)
+    with capture_logs() as logs:
+        await supervise(Service("fragile", fragile.run), clock)
+    assert clock.naps == [1, 1]
+    assert len(logs) == 2
+
+
+async def test_the_others_carry_on_and_all_end_together() -> None:
+    clock = Clock()
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def steady() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    services = [Service("fragile", Fragile(clock, "away").run), Service("steady", steady)]
+    with capture_logs():
+        async with running(services, clock):
+            await started.wait()
+    assert ended.is_set()
