@@ -34,7 +34,11 @@ SERVER: Mapping[str, str] = {
     "checkpoint_timeout": "1h",
     "max_wal_size": "16GB",
     "shared_buffers": "512MB",
+    "max_connections": "200",
 }
+
+#: Up to this share of the machine, other processes are the usual background.
+QUIET = 0.1
 
 _began = time.monotonic()
 
@@ -88,6 +92,34 @@ async def environment(server: EmbeddedPostgres) -> dict[str, object]:
     }
 
 
+class Neighbours:
+    """What else ran on the machine meanwhile: with little to spare, a rate says more of that than of
+    what was measured."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._busy, self._ours = _busy_seconds(), sum(os.times()[:4])
+
+    def share(self) -> float | None:
+        """Of all cores' time, what was neither idle nor ours; None where the system does not tell.
+        To be asked when the processes we started have ended: their time is known only then."""
+        busy = _busy_seconds()
+        if busy is None or self._busy is None:
+            return None
+        others = busy - self._busy - (sum(os.times()[:4]) - self._ours)
+        seconds = (time.monotonic() - self._began) * (os.cpu_count() or 1)
+        return round(max(0.0, others / seconds), 2)
+
+
+def _busy_seconds() -> float | None:
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    except OSError:
+        return None
+    user, nice, system, _idle, _waiting, interrupts, soft, stolen = map(int, fields)
+    return (user + nice + system + interrupts + soft + stolen) / os.sysconf("SC_CLK_TCK")
+
+
 def percentile(values: Sequence[float], percent: float) -> float:
     """By nearest rank: a value that was measured."""
     ordered = sorted(values)
@@ -128,6 +160,12 @@ class Report:
             f"fsync {settings['fsync']} and synchronous_commit {settings['synchronous_commit']}, "
             f"Python {about['python']}, load {about['load_before']} before"
         )
+        share = about.get("neighbours")
+        if isinstance(share, float) and share > QUIET:
+            line += (
+                f"\nOther processes used {share:.0%} of the machine meanwhile: these numbers are not "
+                "to be quoted. Measure again when it is quiet."
+            )
         # Wide enough for the tables when the output goes to a file.
         console = Console() if sys.stdout.isatty() else Console(width=120)
         console.print(Group(*self.show(), line), highlight=False)

@@ -101,11 +101,11 @@ class Engine(ABC):
 
     @abstractmethod
     async def use(self, workers: int) -> None:
-        """Connect so many workers."""
+        """Let so many workers claim from now on."""
 
     @abstractmethod
     async def leave(self) -> None:
-        """Disconnect them."""
+        """Close all connections of all workers."""
 
     @abstractmethod
     async def section(self) -> Section:

@@ -54,8 +54,8 @@ class Procrastinate(Engine):
     async def fill(self) -> list[Claimed]:
         # It warns that an app ought to be at the top level of its module.
         logging.getLogger("procrastinate").setLevel(logging.ERROR)
-        self._app: Any = None
-        self._pool: Any = None
+        self._pools: list[Any] = []
+        self._apps: dict[int, tuple[Any, list[int]]] = {}
         app = procrastinate.App(
             connector=procrastinate.PsycopgConnector(conninfo=self.url, min_size=1, max_size=1)
         )
@@ -67,31 +67,34 @@ class Procrastinate(Engine):
         return [Claimed(row["id"], str(row["worker_id"]), row["account_id"]) for row in busy]
 
     async def use(self, workers: int) -> None:
-        await self.leave()
-        self._pool = psycopg_pool.AsyncConnectionPool(
+        if workers not in self._apps:
+            self._apps[workers] = await self._open_app(workers)
+        self._manager, self._workers = self._apps[workers]
+
+    async def _open_app(self, workers: int) -> tuple[Any, list[int]]:
+        pool = psycopg_pool.AsyncConnectionPool(
             self.url,
             min_size=workers,
             max_size=workers,
             kwargs={"autocommit": True, "prepare_threshold": 0},
             open=False,
         )
-        await self._pool.open(wait=True)
-        self._app = procrastinate.App(connector=procrastinate.PsycopgConnector())
-        await self._app.open_async(self._pool)
-        manager = self._app.job_manager
-        self._workers = [await manager.register_worker() for _ in range(workers)]
+        await pool.open(wait=True)
+        self._pools.append(pool)
+        app = procrastinate.App(connector=procrastinate.PsycopgConnector())
+        await app.open_async(pool)
+        manager = app.job_manager
+        return manager, [await manager.register_worker() for _ in range(workers)]
 
     async def leave(self) -> None:
-        if self._app is not None:
-            await self._app.close_async()
-            await self._pool.close()
-            self._app = None
+        for pool in self._pools:
+            await pool.close()
 
     async def section(self) -> Section:
         return await race([self._worker(worker) for worker in self._workers], read=_claims)
 
     def _worker(self, worker: int) -> Ask:
-        fetch = self._app.job_manager.fetch_job
+        fetch = self._manager.fetch_job
 
         async def ask() -> tuple[int, Any]:
             return worker, await fetch(None, worker_id=worker)

@@ -123,7 +123,7 @@ class SkipLocked(Engine):
     indexes: ClassVar[Sequence[str]] = (_OLDEST_FIRST,)
 
     async def fill(self) -> list[Claimed]:
-        self._sessions: list[Any] = []
+        self._opened: list[Any] = []
         self._pods = (f"pod-{number}" for number in itertools.count(1_000_000))
         await self.admin.execute(_SCHEMA)
         await self.admin.executemany(
@@ -140,13 +140,13 @@ class SkipLocked(Engine):
         return _claims(busy)
 
     async def use(self, workers: int) -> None:
-        await self.leave()
-        self._sessions = [await asyncpg.connect(self.url) for _ in range(workers)]
+        while len(self._opened) < workers:
+            self._opened.append(await asyncpg.connect(self.url))
+        self._sessions = self._opened[:workers]
 
     async def leave(self) -> None:
-        for session in self._sessions:
+        for session in self._opened:
             await session.close()
-        self._sessions = []
 
     async def section(self) -> Section:
         return await race([self._worker(session) for session in self._sessions], read=_claims)

@@ -13,7 +13,9 @@ from typing import Final
 
 import structlog
 
-from paddock.ports import Clock
+from paddock.domain.github_errors import GitHubError
+from paddock.ports import Clock, FleetUnavailable
+from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
@@ -55,7 +57,25 @@ async def supervise(service: Service, clock: Clock) -> None:
             if clock.monotonic() - began > LONGEST_BACKOFF:
                 # It worked; this is another trouble than the last.
                 backoff, told = FIRST_BACKOFF, None
-            if told != (told := f"{type(error).__name__}: {error}"):
-                _log.exception("a service failed and is started again", service=service.name)
+            if told != (told := _sentence(error)):
+                _log.warning(
+                    "a service failed and is started again",
+                    service=service.name,
+                    error=told,
+                    exc_info=not _is_known(error),
+                )
         await clock.sleep(backoff)
         backoff = min(backoff * 2, LONGEST_BACKOFF)
+
+
+def _is_known(error: Exception) -> bool:
+    """Whether its sentence says all there is. Anything else is a bug of ours."""
+    if isinstance(error, ExceptionGroup):
+        return all(_is_known(one) for one in error.exceptions)
+    return isinstance(error, StoreError | GitHubError | FleetUnavailable)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ExceptionGroup):
+        return " ".join(dict.fromkeys(_sentence(one) for one in error.exceptions))
+    return str(error) if _is_known(error) else f"{type(error).__name__}: {error}"

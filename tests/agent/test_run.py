@@ -219,6 +219,7 @@ async def test_the_listener_is_found_and_started_itself(
 
 async def test_an_image_without_a_runner_is_explained(pod: Pod, shell: list[str]) -> None:
     pod.put()
+    _install_listener(pod.directory)  # not where it is said to be
     ended = await (await pod.run(shell, env={"PADDOCK_RUNNER_HOME": "/nowhere"})).ends()
     assert ended.code == NO_RUNNER
     assert "set PADDOCK_RUNNER_HOME" in ended.err

@@ -154,8 +154,8 @@ async def test_a_lost_reply_is_replayed_with_the_same_jit_and_one_mint(yard: Yar
     assert first == second
     assert isinstance(second, Handover)
     assert len(yard.scene.fake.world.runners) == 1
-    assert await yard.dispatcher.acknowledge(pod, second.delivery)
-    assert await yard.dispatcher.acknowledge(pod, second.delivery), "again is fine"
+    assert await yard.dispatcher.acknowledge(pod, second.delivery) is True
+    assert await yard.dispatcher.acknowledge(pod, second.delivery) is True, "again is fine"
     assert isinstance(await yard.dispatcher.poll(pod, wait=1), Leave)
     assert await yard.states() == {"running": 1}
 
@@ -282,6 +282,19 @@ async def test_a_jit_that_can_no_longer_be_unsealed_is_retired(yard: Yard) -> No
     async with yard.replica(b"3" * 32) as stranger:
         assert isinstance(await stranger.poll(pod, wait=1), Leave)
     assert await yard.states() == {"retiring": 1}
+
+
+async def test_a_pod_fenced_before_it_acknowledged_is_told_to_leave(yard: Yard) -> None:
+    """Its runner has not started: it can still go without a job."""
+    [pod] = await yard.pods(1)
+    await yard.queue()
+    answer = await yard.dispatcher.poll(pod, wait=30)
+    assert isinstance(answer, Handover)
+    [(runner, generation)] = await yard.rows("SELECT id, generation FROM runners")
+    await yard.scene.store.fence_runner(
+        runner, generation=generation, state=RunnerState.ARMED, why="drained"
+    )
+    assert isinstance(await yard.dispatcher.acknowledge(pod, answer.delivery), Leave)
 
 
 async def test_a_key_that_was_rotated_still_opens_what_it_sealed(yard: Yard) -> None:

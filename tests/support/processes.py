@@ -26,7 +26,8 @@ class Ended:
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PADDOCK_")}
-    return {**kept, "PADDOCK_DATABASE_WAIT": "0", "COLUMNS": "100", **extra}
+    usual = {"PADDOCK_DATABASE_WAIT": "0", "PADDOCK_LISTEN": "127.0.0.1:0", "COLUMNS": "100"}
+    return {**kept, **usual, **extra}
 
 
 async def paddock(*arguments: str | Path, **environment: str) -> Ended:

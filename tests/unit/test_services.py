@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
+import pytest
 from structlog.testing import capture_logs
 
 from paddock.services import LONGEST_BACKOFF, Service, running, supervise
+from paddock.store.errors import DatabaseUnavailable
 from tests.support.time import ManualClock
 
 
@@ -21,6 +24,13 @@ class Clock(ManualClock):
         self.naps.append(seconds)
         await super().sleep(seconds)
         await asyncio.sleep(0)
+
+
+class Impatient(ManualClock):
+    """Does not wait for a second try."""
+
+    async def sleep(self, seconds: float) -> None:
+        raise asyncio.CancelledError
 
 
 class Fragile:
@@ -49,6 +59,29 @@ async def test_the_same_failure_is_logged_once() -> None:
     with capture_logs() as logs:
         await supervise(Service("fragile", Fragile(clock, *["away"] * 5, "other").run), clock)
     assert [log["service"] for log in logs] == ["fragile", "fragile"]
+
+
+AWAY = DatabaseUnavailable("The database is away.")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence", "is_traced"),
+    [
+        (AWAY, "The database is away.", False),
+        (ExceptionGroup("two", [AWAY, AWAY]), "The database is away.", False),
+        (KeyError("x"), "KeyError: 'x'", True),
+        (ExceptionGroup("two", [AWAY, KeyError("x")]), "The database is away. KeyError: 'x'", True),
+    ],
+)
+async def test_a_known_trouble_is_logged_as_its_sentence_and_a_bug_with_its_trace(
+    error: Exception, sentence: str, is_traced: bool
+) -> None:
+    async def failing() -> None:
+        raise error
+
+    with capture_logs() as logs, suppress(asyncio.CancelledError):
+        await supervise(Service("service", failing), Impatient())
+    assert [(log["error"], log["exc_info"]) for log in logs] == [(sentence, is_traced)]
 
 
 async def test_a_service_that_worked_is_not_blamed_for_the_past() -> None:

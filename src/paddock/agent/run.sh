@@ -9,7 +9,8 @@
 # Beside it, and never in its way, it writes to STAGE/vitals for the sidecar, a sample of this container's
 # cgroup every $PADDOCK_SAMPLE_SECONDS (5), and marks of the job's start and the runner's end.
 #
-# Exit codes of its own: 66, no JIT is staged; 72, there is no runner program.
+# Exit codes of its own: 66, no JIT is staged; 72, there is no runner program. (PADDOCK_SAMPLE_BYTES,
+# PADDOCK_CGROUP_ROOT and PADDOCK_CGROUP_TABLE are for tests.)
 
 set -u
 
@@ -228,7 +229,9 @@ fi
 
 work=$PWD
 if [ $# -eq 0 ]; then
-	for work in "${PADDOCK_RUNNER_HOME:-$PWD}" /home/runner /actions-runner /runner /opt/actions-runner ''; do
+	set -- "$PWD" /home/runner /actions-runner /runner /opt/actions-runner
+	[ -z "${PADDOCK_RUNNER_HOME:-}" ] || set -- "$PADDOCK_RUNNER_HOME"
+	for work in "$@" ''; do
 		[ ! -x "$work/bin/Runner.Listener" ] || break
 	done
 	if [ -z "$work" ]; then

@@ -25,8 +25,17 @@ def configure_logs(settings: Settings) -> None:
 
 
 def _rendering(wanted: LogFormat) -> list[structlog.typing.Processor]:
+    """Traces without the values of variables, of which some are secrets."""
     match wanted:
         case LogFormat.JSON:
-            return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+            traces = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+            return [
+                structlog.processors.ExceptionRenderer(traces),
+                structlog.processors.JSONRenderer(),
+            ]
         case LogFormat.CONSOLE:
-            return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+            return [
+                structlog.dev.ConsoleRenderer(
+                    colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+                )
+            ]

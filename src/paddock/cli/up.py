@@ -53,10 +53,19 @@ async def _up(settings: Settings) -> None:
             await _run(settings, stack)
     except asyncio.CancelledError:
         show("stopped")
+    except ExceptionGroup as failures:
+        raise _first(failures) from None
+
+
+def _first(failures: ExceptionGroup[Exception]) -> Exception:
+    """Of what runs side by side the first to fail ends the rest, and is what there is to tell."""
+    failure = failures.exceptions[0]
+    return _first(failure) if isinstance(failure, ExceptionGroup) else failure
 
 
 async def _run(settings: Settings, stack: AsyncExitStack) -> None:
     show(f"paddock {paddock.__version__}")
+    server: EmbeddedPostgres | None = None
     if settings.database_url:
         url = settings.database_url.get_secret_value()
     else:
@@ -67,7 +76,10 @@ async def _run(settings: Settings, stack: AsyncExitStack) -> None:
     show(f"  PostgreSQL  {database.shown}")
     demo, apps = await _github(settings, stack)
     fleet = await stack.enter_async_context(_local_fleet(settings))
-    await _serve(settings, database, apps, fleet, demo)
+    async with asyncio.TaskGroup() as group:
+        if server is not None:
+            group.create_task(server.wait())
+        await _serve(settings, database, apps, fleet, demo)
 
 
 async def _github(settings: Settings, stack: AsyncExitStack) -> tuple[Demo | None, Apps]:

@@ -93,11 +93,14 @@ class Dispatcher:
                 ANSWERS.labels(type(answer).__name__).inc()
                 return answer
 
-    async def acknowledge(self, pod: PodIdentity, delivery: UUID) -> bool:
-        """The Pod holds its JIT. Saying so again is fine; false if it never was this Pod's."""
+    async def acknowledge(self, pod: PodIdentity, delivery: UUID) -> bool | Leave:
+        """The Pod holds its JIT. Saying so again is fine; false if it never was this Pod's. One that
+        was fenced meanwhile is told to leave: its runner has not started yet."""
         found = await self._store.acknowledge_delivery(
             pod.pod_name, pod_uid=pod.pod_uid, delivery=delivery
         )
+        if found in (RunnerState.RETIRING, RunnerState.GONE):
+            return Leave("it is being retired")
         return found is not None
 
     async def _answer(self, heard: Heard, left: float) -> Answer | None:

@@ -70,7 +70,9 @@ def _pods() -> dict[str, Any]:
         },
         "/v1/dispatch/ack": {
             "post": _pod_post(
-                "A Pod holds its JIT", Acknowledgement, {409: Problem, 413: Problem, **refused}
+                "A Pod holds its JIT",
+                Acknowledgement,
+                {409: Problem, 410: Left, 413: Problem, **refused},
             )
         },
         "/v1/vitals": {

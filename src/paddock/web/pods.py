@@ -128,9 +128,13 @@ class PodEndpoints:
     async def _acknowledge(self, request: Request) -> Response:
         pod = await self._who(request, Audience.DISPATCH)
         said = await _body(request, Acknowledgement, most=_MOST_ACK)
-        if not await self._dispatcher.acknowledge(pod, said.delivery):
-            raise _Refused(409, "That delivery was not made to this Pod.", reason="delivery")
-        return Response(status_code=HTTPStatus.NO_CONTENT)
+        match await self._dispatcher.acknowledge(pod, said.delivery):
+            case Leave() as leave:
+                return _json(410, Left(leave.reason))
+            case False:
+                raise _Refused(409, "That delivery was not made to this Pod.", reason="delivery")
+            case True:
+                return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _vitals(self, request: Request) -> Response:
         pod = await self._who(request, Audience.VITALS)
