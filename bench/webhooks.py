@@ -16,7 +16,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +49,8 @@ APP_ID = 12
 GOALS = {"flask": 5.0, "non_2xx": 0}
 #: Of a core. Above this the sender is about to be what is measured.
 MOST_LOAD = 0.8
+#: A load before the start above which the numbers say little.
+BUSY = 1.0
 #: Until a program answers that has just been started on a busy machine.
 PATIENCE = 30.0
 
@@ -148,7 +150,7 @@ async def run(*, quick: bool) -> Report:
     async with postgres() as server:
         about = await environment(server)
         cells = [await _measure(server, processes, effort) for processes in effort.processes]
-    return Report(environment=about, data=_data(cells), show=lambda: _tables(cells))
+    return Report(environment=about, data=_data(cells), show=lambda: _tables(cells, about))
 
 
 async def _measure(
@@ -311,7 +313,9 @@ def _data(cells: Sequence[dict[str, Contestant]]) -> dict[str, object]:
     }
 
 
-def _tables(cells: Sequence[dict[str, Contestant]]) -> list[RenderableType]:
+def _tables(
+    cells: Sequence[dict[str, Contestant]], about: Mapping[str, object]
+) -> list[RenderableType]:
     shown: list[RenderableType] = [_cell_table(cell) for cell in cells]
     most = max(one.load for cell in cells for one in cell.values())
     shown += [
@@ -319,6 +323,11 @@ def _tables(cells: Sequence[dict[str, Contestant]]) -> list[RenderableType]:
         f"answers of ours that were not 2xx: {sum(cell['ours'].non_2xx for cell in cells)} (goal: 0)",
         f"The sender used {most:.0%} of a core at most, so it held nobody up.\n",
     ]
+    if float(str(about["load_before"])) > BUSY:
+        shown.append(
+            "This machine was busy with other things. A peer of many threads then gets a larger share "
+            "of it than a single one does: measure again when it is quiet.\n"
+        )
     return shown
 
 

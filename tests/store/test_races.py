@@ -9,9 +9,8 @@ from datetime import datetime
 
 import pytest
 
-from paddock.domain.allocation import Allocation
 from paddock.domain.limits import Limits
-from paddock.domain.runners import Claim, WaitingPod
+from paddock.domain.runners import Claim
 from paddock.store.base import MATCHER_LOCK
 from paddock.store.database import Connection, Database
 from paddock.store.store import PgStore
@@ -57,14 +56,11 @@ class LimitCheckedOutsideTheLock(PgStore):
             yield connection
 
     async def _claim(
-        self,
-        connection: Connection,
-        pods: Sequence[WaitingPod],
-        allocation: Allocation,
-        now: datetime,
+        self, connection: Connection, claims: Sequence[Claim], now: datetime
     ) -> tuple[Claim, ...]:
+        await asyncio.sleep(0.3)  # the others read meanwhile, as they well may
         await connection.execute(MATCHER_LOCK)
-        return await super()._claim(connection, pods, allocation, now)
+        return await super()._claim(connection, claims, now)
 
 
 async def test_a_matcher_that_checks_the_limit_outside_the_lock_is_caught(

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+import msgspec
+
 from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, UNLIMITED, Limits, Resources
 
@@ -37,14 +39,12 @@ class Withheld(StrEnum):
     NO_POD = "no Pod"
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedJob:
+class QueuedJob(msgspec.Struct, frozen=True, gc=False):
     queued_at: datetime
     id: JobId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyDemand:
+class KeyDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The jobs of one key that no supply is on its way to, oldest first.
 
     `truncated` says that there are more than were read. `blocked` is a reason found before any
@@ -60,16 +60,14 @@ class KeyDemand:
     blocked: Withheld | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountTerms:
+class AccountTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     app: AppId
     weight: int = 1
     limits: Limits = UNLIMITED
     used: Resources = NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepositoryTerms:
+class RepositoryTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A repository with limits of its own. Its jobs register at its own scope, so that no other
     repository's job can land on a runner counted here."""
 
@@ -77,16 +75,14 @@ class RepositoryTerms:
     used: Resources = NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolTerms:
+class PoolTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`places` is how many more runners of the pool may be occupied; `None` is no maximum."""
 
     cost: Resources
     places: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Supplies:
+class Supplies(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to give: Pods that ask for work, by pool, and mints each App may still make
     (`None`: as many as it likes)."""
 
@@ -94,8 +90,7 @@ class Supplies:
     mints: Mapping[AppId, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """A Pod for a key. The job is a hint for people: GitHub decides which one it runs (I23)."""
 
     runner: RunnerId
@@ -103,8 +98,7 @@ class Assignment:
     hint: JobId
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True):
     assignments: tuple[Assignment, ...]
     withheld: Mapping[KeyId, Withheld]
     #: Pods are left over while a key has jobs that were not read: read deeper and allocate again.

@@ -6,11 +6,10 @@ and touches nothing that runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
+class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a runner occupies. A Pod's runtime overhead is part of its cost (I48)."""
 
     runners: int = 1
@@ -28,8 +27,7 @@ class Resources:
 NOTHING = Resources(runners=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     runners: int | None = None
     vcpu_milli: int | None = None
     memory_mib: int | None = None

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import (
     AccountId,
@@ -44,8 +46,7 @@ class Runner:
     job: JobId | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingPod:
+class WaitingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An idle runner whose poller holds a request open, as the matcher needs to know it."""
 
     id: RunnerId
@@ -54,8 +55,7 @@ class WaitingPod:
     generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A Pod matched with a key: all that its mint needs, read in the transaction that made it.
 
     `generation` is the fence: whoever acts for this claim later names it, and a write for a claim
@@ -81,8 +81,7 @@ class Claim:
     hint: JobId | None
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """What one match gave out, and why the other keys with unserved jobs got nothing."""
 
     claims: tuple[Claim, ...]

@@ -14,7 +14,7 @@ from paddock.store.database import Connection, Database
 #: long has stalled, and the server ends it: the others wait for no more than this (I72).
 STALLED_MATCHER = "1s"
 
-#: Sent before anything is read, as a message of its own: a statement that both waited for the lock
+#: Sent with BEGIN, before anything is read: a statement that both waited for the lock
 #: and read would see the database as it was before the wait, and two matchers could fill the same
 #: place (I25).
 MATCHER_LOCK = f"""
@@ -41,6 +41,5 @@ class Part:
     @asynccontextmanager
     async def _matching(self) -> AsyncIterator[Connection]:
         """A transaction under the matcher's lock, for all that decides or changes who may claim."""
-        async with self._database.transaction() as connection:
-            await connection.execute(MATCHER_LOCK)
+        async with self._database.transaction(begin=f"BEGIN;{MATCHER_LOCK}") as connection:
             yield connection

@@ -77,14 +77,14 @@ class Database:
         """The URL as it may be shown: without its password."""
         return self._pool.shown
 
-    def transaction(self) -> Transaction:
+    def transaction(self, *, begin: str = "BEGIN") -> Transaction:
         """`async with database.transaction() as connection:` committed at the end of the block,
         rolled back by any exception.
 
         Settings in it are made with SET LOCAL, locks with pg_advisory_xact_lock: the session goes
         back to the pool as it is, for a reset would cost as much as the COMMIT.
         """
-        return Transaction(self._pool)
+        return Transaction(self._pool, begin)
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[Connection]:
@@ -125,10 +125,11 @@ class Database:
 class Transaction:
     """Written out instead of `asynccontextmanager`: this is entered thousands of times a second."""
 
-    __slots__ = ("_connection", "_pool", "_transaction")
+    __slots__ = ("_beginning", "_connection", "_pool")
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, begin: str) -> None:
         self._pool = pool
+        self._beginning = begin
 
     async def __aenter__(self) -> Connection:
         if not await self._begin():
@@ -141,17 +142,19 @@ class Transaction:
 
     async def _begin(self) -> bool:
         connection = await self._pool.take()
-        transaction = connection.transaction()
         try:
-            await transaction.start()
+            await connection.execute(self._beginning)
         except BaseException as error:
             lost = is_lost(error, connection)
+            instead = self._pool.sentence_for(error, connection)
             end(connection)
             await self._pool.give_back(connection)
             if lost:
                 return False
+            if instead is not None:
+                raise instead from error
             raise
-        self._connection, self._transaction = connection, transaction
+        self._connection = connection
         return True
 
     async def __aexit__(
@@ -170,7 +173,7 @@ class Transaction:
 
     async def _commit(self) -> None:
         try:
-            await self._transaction.commit()
+            await self._connection.execute("COMMIT")
         except asyncio.CancelledError:
             end(self._connection)
             raise
@@ -191,7 +194,7 @@ class Transaction:
         try:
             if not has_ended(self._connection):
                 async with asyncio.timeout(ROLLBACK_TIMEOUT):
-                    await self._transaction.rollback()
+                    await self._connection.execute("ROLLBACK")
                 is_rolled_back = True
         except BROKEN:
             pass  # what caused it is told already

@@ -8,7 +8,7 @@ idle-in-transaction time-out and its lock goes with it (I72).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import asyncpg
@@ -44,10 +44,13 @@ class Matching(Runners):
         pods = pods[:BATCH]
         async with self._matching() as connection:
             now = self._clock.now()
-            allocation = await _allocate(connection, pods, now, depth=None)
+            pools = {row["id"]: row for row in await connection.fetch(_SQL["pools"])}
+            keys = await connection.fetch(_SQL["demand"], len(pods), None, now)
+            allocation = _decide(pods, keys, pools)
             if allocation.read_deeper:
-                allocation = await _allocate(connection, pods, now, depth=len(pods))
-            claims = await self._claim(connection, pods, allocation, now)
+                keys = await connection.fetch(_SQL["demand"], len(pods), len(pods), now)
+                allocation = _decide(pods, keys, pools)
+            claims = await self._claim(connection, _claims(pods, keys, pools, allocation, now), now)
         return Match(claims, dict(allocation.withheld))
 
     @retrying
@@ -70,113 +73,101 @@ class Matching(Runners):
             return _claim_of(await connection.fetchrow(_SQL["claim_of"], runner))
 
     async def _claim(
-        self,
-        connection: Connection,
-        pods: Sequence[WaitingPod],
-        allocation: Allocation,
-        now: datetime,
+        self, connection: Connection, claims: Sequence[Claim], now: datetime
     ) -> tuple[Claim, ...]:
-        if not allocation.assignments:
+        if not claims:
             return ()
-        waiting = {pod.id: pod for pod in pods}
-        chosen = [(waiting[given.runner], given) for given in allocation.assignments]
         rows = await connection.fetch(
             _SQL["claim"],
-            [pod.id for pod, _ in chosen],
-            [pod.generation for pod, _ in chosen],
-            [given.key for _, given in chosen],
-            [runner_name(pod.pod_name, pod.generation + 1) for pod, _ in chosen],
-            [given.hint for _, given in chosen],
+            [claim.runner for claim in claims],
+            [claim.generation - 1 for claim in claims],
+            [claim.key for claim in claims],
+            [claim.account for claim in claims],
+            [claim.app for claim in claims],
+            [claim.name for claim in claims],
+            [claim.hint for claim in claims],
             now,
             self.actor,
             now + MINT_DEADLINE,
         )
-        return tuple(_claim_of(row) for row in rows)
-
-
-async def _allocate(
-    connection: Connection, pods: Sequence[WaitingPod], now: datetime, *, depth: int | None
-) -> Allocation:
-    keys = await connection.fetch(_SQL["demand"], len(pods), depth)
-    terms = await connection.fetch(_SQL["terms"], [row["key_id"] for row in keys], now)
-    pools = await connection.fetch(_SQL["pools"], list({row["pool_id"] for row in terms}))
-    tokens = await connection.fetch(_SQL["mint_tokens"], now)
-    return _decide(pods, keys, terms, pools, tokens)
+        written = {row["id"] for row in rows}
+        return tuple([claim for claim in claims if claim.runner in written])
 
 
 def _decide(
     pods: Sequence[WaitingPod],
     keys: Sequence[asyncpg.Record],
-    terms: Sequence[asyncpg.Record],
-    pools: Sequence[asyncpg.Record],
-    tokens: Sequence[asyncpg.Record],
+    pools: Mapping[PoolId, asyncpg.Record],
 ) -> Allocation:
     waiting: dict[PoolId, list[RunnerId]] = {}
     for pod in pods:
         waiting.setdefault(pod.pool, []).append(pod.id)
-    accounts: dict[AccountId, AccountTerms] = {}
-    repositories: dict[RepositoryId, RepositoryTerms] = {}
-    occupied: dict[PoolId, int] = {}
-    demand: list[KeyDemand] = []
     used_by_account: dict[AccountId, Resources] = {}
     used_by_repository: dict[RepositoryId, Resources] = {}
-    for key, term in zip(keys, terms, strict=True):
-        account, pool, repository = term["account_id"], term["pool_id"], term["repository_id"]
+    occupied: dict[PoolId, int] = {}
+    mints: dict[AppId, int | None] = {}
+    demand: list[KeyDemand] = []
+    for key in keys:
+        account, pool, repository = key["account_id"], key["pool_id"], key["repository_id"]
         used = Resources(
             runners=key["runners"], vcpu_milli=key["vcpu_milli"], memory_mib=key["memory_mib"]
         )
-        used_by_account[account] = used_by_account.get(account, NOTHING) + used
+        used_by_account[account] = (
+            used_by_account[account] + used if account in used_by_account else used
+        )
         if repository is not None:
             used_by_repository[repository] = used_by_repository.get(repository, NOTHING) + used
         occupied[pool] = occupied.get(pool, 0) + used.runners
+        mints[key["app_id"]] = key["mints"]
         if key["ids"] is not None:
-            demand.append(_demand_of(key, term))
-    for term in terms:
-        account, repository = term["account_id"], term["repository_id"]
-        accounts[account] = AccountTerms(
-            app=AppId(term["app_id"] or 0),
-            weight=term["weight"],
-            limits=_limits_of(term, ""),
-            used=used_by_account[account],
-        )
+            demand.append(_demand_of(key))
+    accounts: dict[AccountId, AccountTerms] = {}
+    repositories: dict[RepositoryId, RepositoryTerms] = {}
+    for key in keys:
+        account, repository = key["account_id"], key["repository_id"]
+        if account not in accounts:
+            accounts[account] = AccountTerms(
+                app=AppId(key["app_id"] or 0),
+                weight=key["weight"],
+                limits=_limits_of(key, ""),
+                used=used_by_account[account],
+            )
         if repository is not None:
             repositories[repository] = RepositoryTerms(
-                limits=_limits_of(term, "repository_"), used=used_by_repository[repository]
+                limits=_limits_of(key, "repository_"), used=used_by_repository[repository]
             )
     return allocate(
         demand=demand,
-        supplies=Supplies(
-            pods=waiting, mints={AppId(row["app_id"]): row["mints"] for row in tokens}
-        ),
+        supplies=Supplies(pods=waiting, mints=mints),
         accounts=accounts,
         repositories=repositories,
         pools={
-            PoolId(row["id"]): PoolTerms(
+            pool: PoolTerms(
                 cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
                 places=None
                 if row["max_runners"] is None
-                else row["max_runners"] - occupied.get(row["id"], 0),
+                else row["max_runners"] - occupied.get(pool, 0),
             )
-            for row in pools
+            for pool, row in pools.items()
         },
     )
 
 
-def _demand_of(key: asyncpg.Record, term: asyncpg.Record) -> KeyDemand:
+def _demand_of(key: asyncpg.Record) -> KeyDemand:
     blocked = None
-    if term["paused"]:
+    if key["paused"]:
         blocked = Withheld.PAUSED
-    elif term["app_id"] is None:
+    elif key["app_id"] is None:
         blocked = Withheld.INSTALLATION
-    elif term["backing_off"]:
+    elif key["backing_off"]:
         blocked = Withheld.BACK_OFF
     return KeyDemand(
-        key=KeyId(key["key_id"]),
-        account=AccountId(term["account_id"]),
-        pool=PoolId(term["pool_id"]),
-        repository=term["repository_id"],
+        key=key["key_id"],
+        account=key["account_id"],
+        pool=key["pool_id"],
+        repository=key["repository_id"],
         unserved=[
-            QueuedJob(queued_at, JobId(job))
+            QueuedJob(queued_at, job)
             for queued_at, job in zip(key["queued_at"], key["ids"], strict=True)
         ],
         truncated=key["truncated"],
@@ -184,11 +175,47 @@ def _demand_of(key: asyncpg.Record, term: asyncpg.Record) -> KeyDemand:
     )
 
 
-def _limits_of(term: asyncpg.Record, prefix: str) -> Limits:
+def _claims(
+    pods: Sequence[WaitingPod],
+    keys: Sequence[asyncpg.Record],
+    pools: Mapping[PoolId, asyncpg.Record],
+    allocation: Allocation,
+    now: datetime,
+) -> list[Claim]:
+    waiting = {pod.id: pod for pod in pods}
+    terms = {key["key_id"]: key for key in keys}
+    labels = {pool: tuple(row["labels"]) for pool, row in pools.items()}
+    deadline = now + MINT_DEADLINE
+    claims = []
+    for given in allocation.assignments:
+        pod, key = waiting[given.runner], terms[given.key]
+        claims.append(
+            Claim(
+                runner=pod.id,
+                generation=pod.generation + 1,
+                name=runner_name(pod.pod_name, pod.generation + 1),
+                mint_deadline=deadline,
+                key=given.key,
+                account=key["account_id"],
+                app=key["app_id"],
+                github_app=key["github_app"],
+                installation=key["installation_id"],
+                host=key["host"],
+                login=key["login"],
+                repository=key["repository"],
+                runner_group=key["runner_group_id"],
+                labels=labels[pod.pool],
+                hint=given.hint,
+            )
+        )
+    return claims
+
+
+def _limits_of(key: asyncpg.Record, prefix: str) -> Limits:
     return Limits(
-        runners=term[f"{prefix}max_runners"],
-        vcpu_milli=term[f"{prefix}max_vcpu_milli"],
-        memory_mib=term[f"{prefix}max_memory_mib"],
+        runners=key[f"{prefix}max_runners"],
+        vcpu_milli=key[f"{prefix}max_vcpu_milli"],
+        memory_mib=key[f"{prefix}max_memory_mib"],
     )
 
 

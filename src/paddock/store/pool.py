@@ -49,6 +49,7 @@ SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL};
 SET tcp_keepalives_count = {KEEPALIVE_COUNT};
 SET timezone = 'UTC';
 SET jit = off;
+SET plan_cache_mode = force_generic_plan;
 """
 
 # asyncpg has no types of its own. What services get is a connection taken from the pool.

@@ -73,15 +73,14 @@ UPDATE repositories SET accessible = false
 SELECT a.id, h.name AS host, a.login, a.kind, a.weight, a.max_runners, a.max_vcpu_milli, a.max_memory_mib,
        a.paused_at, a.paused_by,
        (SELECT i.state FROM installations i WHERE i.account_id = a.id ORDER BY i.state, i.read_at DESC LIMIT 1) AS installation,
-       u.runners, u.vcpu_milli, u.memory_mib,
+       coalesce(u.runners, 0) AS runners, coalesce(u.vcpu_milli, 0) AS vcpu_milli,
+       coalesce(u.memory_mib, 0) AS memory_mib,
        (SELECT count(*) FROM demand_keys k JOIN jobs j ON j.key_id = k.id
          WHERE k.account_id = a.id AND j.state = 'queued') AS queued
   FROM accounts a
   JOIN hosts h ON h.id = a.host_id
- CROSS JOIN LATERAL (
-    SELECT count(*) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli, coalesce(sum(r.memory_mib), 0) AS memory_mib
-      FROM demand_keys k JOIN runners r ON r.key_id = k.id
-     WHERE k.account_id = a.id AND r.state <> 'gone') u
+  LEFT JOIN (SELECT account_id, count(*) AS runners, sum(vcpu_milli) AS vcpu_milli, sum(memory_mib) AS memory_mib
+               FROM runners WHERE gone_at IS NULL GROUP BY account_id) u ON u.account_id = a.id
  ORDER BY h.name, a.login, a.id
 
 -- name: repository_named

@@ -19,7 +19,8 @@ SELECT p.id, p.name, p.labels, p.runner_group,
 -- Which of the runners named ($1 accounts, $2 names) are, or were, ours.
 SELECT r.account_id, r.name
   FROM unnest($1::int[], $2::text[]) AS t (account_id, name)
-  JOIN runners r ON r.account_id = t.account_id AND r.name = t.name
+  JOIN mints m ON m.name = t.name
+  JOIN runners r ON r.id = m.runner_id AND r.account_id = t.account_id AND r.name = t.name
  ORDER BY r.account_id, r.name
 
 -- name: refused[]

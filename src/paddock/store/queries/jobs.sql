@@ -74,7 +74,8 @@ ON CONFLICT (host_id, id) DO UPDATE
 -- is unknown (I5). $1 accounts, $2 GitHub ids, $3 names.
 SELECT e.position, r.id, r.state, r.generation
   FROM unnest($1::int[], $2::bigint[], $3::text[]) WITH ORDINALITY AS e (account_id, github_id, name, position)
-  JOIN runners r ON r.account_id = e.account_id AND r.name = e.name
+  JOIN mints m ON m.name = e.name
+  JOIN runners r ON r.id = m.runner_id AND r.account_id = e.account_id AND r.name = e.name
                 AND (r.github_id = e.github_id OR r.github_id IS NULL)
  ORDER BY e.position
    FOR UPDATE OF r

@@ -16,8 +16,8 @@ RETURNING id
 -- All that are not deleted, with the runners they have by state.
 SELECT p.id, p.name, p.state, p.spec, p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.runner_group,
        p.paused_at, p.paused_by,
-       (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'gone') AS runners,
-       (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.state = 'idle') AS idle,
+       (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL) AS runners,
+       (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL AND r.state = 'idle') AS idle,
        (SELECT count(*) FROM jobs j JOIN demand_keys k ON k.id = j.key_id
          WHERE k.pool_id = p.id AND j.state = 'queued') AS queued
   FROM pools p

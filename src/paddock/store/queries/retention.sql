@@ -25,7 +25,7 @@ DELETE FROM jobs WHERE (host_id, id) IN (
 -- Runners gone before $1, with their verdicts, vitals and names, once all their names are settled.
 DELETE FROM runners WHERE id IN (
     SELECT r.id FROM runners r
-     WHERE r.state = 'gone' AND r.gone_at < $1
+     WHERE r.gone_at < $1
        AND NOT EXISTS (SELECT FROM mints m WHERE m.runner_id = r.id AND m.state <> 'settled')
      ORDER BY r.gone_at, r.id LIMIT $2)
 

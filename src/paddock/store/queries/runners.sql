@@ -7,7 +7,7 @@ SELECT * FROM runners WHERE id = $1
 
 -- name: live[]
 -- All that are not gone.
-SELECT * FROM runners WHERE state <> 'gone' ORDER BY created_at, id
+SELECT * FROM runners WHERE gone_at IS NULL ORDER BY created_at, id
 
 -- name: plan[]
 -- Rows come before Pods: they fix the names and count against every limit.
