@@ -132,33 +132,30 @@ END $$;
 CREATE TRIGGER runners_inserted AFTER INSERT ON runners
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION runners_inserted();
 
-CREATE FUNCTION runners_changed() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    bad record;
+CREATE FUNCTION refuse_step(pod_name text, before runner_state, after runner_state) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-    -- A step states who made it and why: it counts itself. What does not step does not count.
-    SELECT n.pod_name, o.state AS before, n.state AS after INTO bad
-      FROM was o JOIN became n USING (id)
-     WHERE n.version <> o.version + CASE
-               WHEN o.state IS DISTINCT FROM n.state OR o.generation <> n.generation THEN 1 ELSE 0 END
-        OR n.generation < o.generation
-        OR (n.version <> o.version AND NOT EXISTS (
-               SELECT FROM runner_transitions t WHERE t.before = o.state AND t.after = n.state))
-     LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'runner % may not go from % to %', bad.pod_name, bad.before, bad.after
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'runner_transitions';
-    END IF;
+    RAISE EXCEPTION 'runner % may not go from % to %', pod_name, before, after
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'runner_transitions';
+END $$;
+
+-- In one pass: it is the hottest of all. A step states who made it and why, and counts itself; what does not
+-- step does not count.
+CREATE FUNCTION runners_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO events (at, actor, runner_id, before, after, generation, why, evidence)
-    SELECT n.since, n.actor, n.id, o.state::text, n.state::text, n.generation, n.why, n.evidence
+    SELECT n.since, n.actor, n.id, o.state::text,
+           CASE WHEN n.version = o.version + 1 AND n.generation >= o.generation
+                 AND (n.state <> o.state OR n.generation <> o.generation)
+                 AND (o.state, n.state) IN (SELECT before, after FROM runner_transitions)
+                THEN n.state::text ELSE refuse_step(n.pod_name, o.state, n.state) END,
+           n.generation, n.why, n.evidence
       FROM was o JOIN became n USING (id)
-     WHERE n.version <> o.version
+     WHERE n.version <> o.version OR n.state <> o.state OR n.generation <> o.generation
      ORDER BY n.id;
     IF FOUND THEN
         PERFORM pg_notify('paddock', 'runners');
         -- A place came free, or a Pod did: work that was withheld may go on.
-        IF EXISTS (SELECT FROM was o JOIN became n USING (id)
-                    WHERE (n.state = 'gone' AND o.key_id IS NOT NULL) OR (n.state = 'idle' AND o.state = 'claimed')) THEN
+        IF EXISTS (SELECT FROM became WHERE state IN ('gone', 'idle')) THEN
             PERFORM pg_notify('paddock', 'demand');
         END IF;
     END IF;
