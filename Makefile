@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready-$(shell cat requirements/dev.lock pyproject.toml | cksu
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test lint fmt docs contract bench lock clean
+.PHONY: help setup up test test-all lint fmt docs contract bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ up: setup ## Run paddock on this machine, with its own PostgreSQL (ARGS="--help"
 
 test: setup ## Run the tests (ARGS="-k name" to choose)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+test-all: export PADDOCK_TEST_EVERY_POSTGRES = 1
+test-all: test ## The same, with the store on every PostgreSQL of this machine
 
 lint: setup ## Check style, types and layers
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
