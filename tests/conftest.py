@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
+import hypothesis
 import pytest
 from anyio.from_thread import start_blocking_portal
 
@@ -14,6 +15,10 @@ from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.migrate import migrate
 from tests.support.directories import open_directory
+
+# No test asserts how long something takes.
+hypothesis.settings.register_profile("paddock", deadline=None)
+hypothesis.settings.load_profile("paddock")
 
 TEMPLATE = "paddock_template"
 # Tests keep nothing, and many databases on one server outgrow the default of 100 sessions.

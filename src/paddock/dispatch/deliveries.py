@@ -204,14 +204,21 @@ class DeliveryApplier:
         except GitHubError as error:
             await self._put_off(waiting, error.failure.sentence)
             return
-        batch = _Batch()
+        batch, now = _Batch(), self._clock.now()
         for delivery in waiting:
             if delivery.event != "workflow_job":
                 batch.settle(delivery, DeliveryState.APPLIED)
             elif not known:
                 batch.pass_over(delivery, Passed.INSTALLATION_REMOVED)
-        await self._write([], batch.settled, [])
+            else:
+                batch.postponed.append(
+                    Postponement(
+                        number=delivery.number, until=now, note="its installation was read"
+                    )
+                )
+        await self._write([], batch.settled, batch.postponed)
         if known:
+            # And those that were put off when it could not be read.
             await self._store.hurry_deliveries(host, installation)
 
     async def _put_off(self, waiting: Sequence[Delivery], why: str) -> None:
