@@ -43,6 +43,8 @@ class Pod:
     owner: str | None = None
     poller: ContainerStatus | None = None
     containers: tuple[ContainerStatus, ...] = ()
+    #: Why no node takes it, in the scheduler's words; `None` if one did, or it was not yet tried.
+    unschedulable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,24 @@ class PodOrder:
     labels: dict[str, str] = field(default_factory=dict)
     #: What it may take, where a fleet cannot read that from the template and can hold it to it.
     cost: Resources = field(default_factory=Resources)
+    #: Hosts that keep failing to start Pods: taken only if there is no other (I51).
+    avoid: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Where Pods run: a node of a cluster, or this machine. `capacity` is what runner Pods may take of
+    it; `None` where the fleet cannot tell."""
+
+    name: str
+    cordoned: bool = False
+    deleting: bool = False
+    ready: bool = True
+    capacity: Resources | None = None
+
+    @property
+    def leaving(self) -> bool:
+        return self.cordoned or self.deleting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

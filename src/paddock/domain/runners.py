@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -44,6 +44,22 @@ class Runner:
     github_id: GitHubRunnerId | None
     delivery: UUID | None
     job: JobId | None
+    shape: Literal["gated", "single"]
+    spec_hash: str
+    node: str | None
+    created_at: datetime
+    #: When its poller last began to ask.
+    heard_at: datetime | None
+    acknowledged_at: datetime | None
+    #: When the runner itself said that a job began.
+    job_marked_at: datetime | None
+    hint: JobId | None
+    suspect_at: datetime | None
+    absent_reads: int
+    absent_since: datetime | None
+    retire_reason: str | None
+    deregistered_at: datetime | None
+    proved_at: datetime | None
 
 
 class WaitingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):

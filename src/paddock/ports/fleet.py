@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import Pod, PodIdentity, PodList, PodOrder
+from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
 
 
 class FleetUnavailable(Exception):
@@ -21,6 +21,10 @@ class Fleet(Protocol):
         ...
 
     async def list(self) -> PodList: ...
+
+    async def hosts(self) -> Sequence[Host]:
+        """The hosts there are."""
+        ...
 
     def watch(self) -> AsyncIterator[Pod]:
         """Pods as they change, without end. A Pod that vanished comes once more with

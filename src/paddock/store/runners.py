@@ -47,6 +47,20 @@ def runner_of(row: asyncpg.Record) -> Runner:
         github_id=None if row["github_id"] is None else GitHubRunnerId(row["github_id"]),
         delivery=row["delivery_id"],
         job=None if row["job_id"] is None else JobId(row["job_id"]),
+        shape=row["shape"],
+        spec_hash=row["spec_hash"],
+        node=row["node"],
+        created_at=row["created_at"],
+        heard_at=row["heard_at"],
+        acknowledged_at=row["acknowledged_at"],
+        job_marked_at=row["job_marked_at"],
+        hint=None if row["hint_job_id"] is None else JobId(row["hint_job_id"]),
+        suspect_at=row["suspect_at"],
+        absent_reads=row["absent_reads"],
+        absent_since=row["absent_since"],
+        retire_reason=row["retire_reason"],
+        deregistered_at=row["deregistered_at"],
+        proved_at=row["proved_at"],
     )
 
 

@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import Audience, Phase, Pod, PodList, PodOrder
+from paddock.domain.pods import Audience, Host, Phase, Pod, PodList, PodOrder
 from paddock.fleet.local import layout
 from paddock.fleet.local.census import Census, Look
 from paddock.fleet.local.pod_directory import (
@@ -124,6 +124,7 @@ class LocalFleet:
         self._supervisors: dict[str, int] = {}
         self._census = Census(self.root, clock, starting=self._supervisors.keys())
         self._looking = asyncio.Lock()
+        self._host = os.uname().nodename
         self._looked_closely = -LIVENESS_EVERY
 
     async def open(self) -> None:
@@ -136,6 +137,9 @@ class LocalFleet:
     async def list(self) -> PodList:
         look = await self._look(closely=True)
         return PodList(pods=tuple(look.pods.values()), complete=not look.unreadable)
+
+    async def hosts(self) -> Sequence[Host]:
+        return [Host(name=self._host)]
 
     async def watch(self) -> AsyncIterator[Pod]:
         """Begins with all there are."""

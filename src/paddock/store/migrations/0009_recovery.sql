@@ -1,0 +1,68 @@
+-- What recovery knows of a runner beside its state, what it did, and why pools have the size they have.
+-- oldest program: 0.1.0
+
+ALTER TABLE runners
+    -- In how many consecutive complete reads of the fleet its Pod was missing, and since when (I29).
+    ADD COLUMN absent_reads integer NOT NULL DEFAULT 0 CHECK (absent_reads >= 0),
+    ADD COLUMN absent_since timestamptz,
+    -- How far a retirement has come: GitHub has no record of it any more; it showed no job after that.
+    ADD COLUMN deregistered_at timestamptz,
+    ADD COLUMN proved_at timestamptz,
+    -- Its container is up and GitHub calls it offline: it no longer counts as supply.
+    ADD COLUMN suspect_at timestamptz,
+    ADD CONSTRAINT absence_is_dated CHECK ((absent_reads = 0) = (absent_since IS NULL)),
+    ADD CONSTRAINT proof_follows_deregistration CHECK (proved_at IS NULL OR deregistered_at <= proved_at);
+
+-- Runners that ended without a reported job: the job may have been done all the same, and its webhook be
+-- on its way (I68). They count as supply until GitHub was asked, for two minutes at most.
+CREATE TABLE echoes (
+    runner_id  uuid PRIMARY KEY REFERENCES runners ON DELETE CASCADE,
+    key_id     integer NOT NULL REFERENCES demand_keys,
+    until      timestamptz NOT NULL
+);
+
+-- Every action recovery took, or would have taken, with the evidence it was drawn from.
+CREATE TABLE actions (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at         timestamptz NOT NULL,
+    actor      text NOT NULL CHECK (actor <> ''),
+    rule       text NOT NULL,
+    action     text NOT NULL,
+    outcome    text NOT NULL CHECK (outcome IN ('done', 'dry-run', 'limited', 'lost the race', 'failed')),
+    runner_id  uuid,
+    host_id    smallint,
+    job_id     bigint,
+    pod_name   text,
+    why        text NOT NULL,
+    evidence   jsonb NOT NULL,
+    CHECK (num_nonnulls(runner_id, job_id, pod_name) >= 1),
+    CHECK ((job_id IS NULL) = (host_id IS NULL))
+);
+CREATE INDEX actions_of_runner ON actions (runner_id, id) WHERE runner_id IS NOT NULL;
+CREATE INDEX actions_of_job ON actions (host_id, job_id, id) WHERE job_id IS NOT NULL;
+CREATE INDEX actions_at ON actions USING brin (at) WITH (pages_per_range = 16);
+
+-- What GitHub said of a job when it was asked, and why the job waits if it does.
+CREATE TABLE job_checks (
+    host_id    smallint NOT NULL,
+    job_id     bigint NOT NULL,
+    checked_at timestamptz NOT NULL,
+    answer     text NOT NULL,
+    -- How often in a row the answer was this.
+    times      integer NOT NULL CHECK (times >= 1),
+    waits_because text,
+    PRIMARY KEY (host_id, job_id),
+    FOREIGN KEY (host_id, job_id) REFERENCES jobs ON DELETE CASCADE
+);
+
+-- Each decision on a pool's size that differs from the one before, term by term.
+CREATE TABLE pool_decisions (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pool_id    integer NOT NULL REFERENCES pools ON DELETE CASCADE,
+    at         timestamptz NOT NULL,
+    wanted     integer NOT NULL CHECK (wanted >= 0),
+    target     integer NOT NULL CHECK (target >= 0),
+    terms      jsonb NOT NULL,
+    why        text NOT NULL
+);
+CREATE INDEX pool_decisions_latest ON pool_decisions (pool_id, id DESC);
