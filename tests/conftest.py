@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.migrate import migrate
-from tests.support.directories import open_directory
+from tests.support.directories import in_memory, open_directory
 
 # No test asserts how long something takes.
 hypothesis.settings.register_profile("paddock", deadline=None)
@@ -48,7 +48,7 @@ def postgres_binaries() -> Path | None:
 @pytest.fixture(scope="session")
 def postgres(postgres_binaries: Path | None) -> Iterator[EmbeddedPostgres]:
     """One server for all tests of a process, in a thread of its own, whatever loops they run."""
-    with open_directory() as path, start_blocking_portal() as portal:
+    with open_directory(in_memory()) as path, start_blocking_portal() as portal:
         server = EmbeddedPostgres(path / "data", settings=QUICK, binaries=postgres_binaries)
         with portal.wrap_async_context_manager(server):
             portal.call(_make_template, server)
