@@ -7,12 +7,17 @@ is longer than the one the budget would have taken.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final, Protocol
+
+import structlog
 
 from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
 from paddock.domain.github import AppKey, InstallationId
 from paddock.ports import Clock
+
+_log = structlog.get_logger()
 
 #: Longer than this and the caller is better off with other work (I17) than in a queue: a Pod's poll
 #: is held for some tens of seconds, and the mint itself needs its share.
@@ -42,6 +47,39 @@ class Budget(Protocol):
         """The share of its hourly quota, from 0 to 1, that each installation of the App still has,
         and the App itself (`None`). What is not in here has not been spent from."""
         ...
+
+
+class Remarks:
+    """What GitHub's answers say is left, passed on to the budget beside the work.
+
+    No mint waits for it: it would wait for the row the matcher is just taking tokens from. Whoever
+    pays here waits until all remarks are known. Of several on one key only the newest is worth a
+    write.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._newest: dict[BudgetKey, tuple[int, float | None]] = {}
+        self._passing: asyncio.Task[None] | None = None
+
+    def note(self, key: BudgetKey, *, remaining: int, resets_in_s: float | None) -> None:
+        self._newest[key] = remaining, resets_in_s
+        if self._passing is None or self._passing.done():
+            self._passing = asyncio.create_task(self._pass_on(), name="GitHub's remarks")
+
+    async def passed_on(self) -> None:
+        if self._passing is not None:
+            await asyncio.wait([self._passing])
+
+    async def _pass_on(self) -> None:
+        while self._newest:
+            key = next(iter(self._newest))
+            remaining, resets_in_s = self._newest.pop(key)
+            try:
+                await self._budget.observe(key, remaining=remaining, resets_in_s=resets_in_s)
+            except Exception as error:
+                # The next answer says it again.
+                _log.debug("a remark on the budget was lost", error=str(error))
 
 
 class MemoryBudget:

@@ -7,7 +7,7 @@ GitHub no longer accepts are renewed once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -27,13 +27,13 @@ from paddock.domain.github_errors import (
 from paddock.github import wire
 from paddock.github.apps import Apps
 from paddock.github.auth import AppSigner, InstallationTokens, Token
-from paddock.github.budget import Budget
+from paddock.github.budget import Budget, Remarks
 from paddock.github.connection import (
     Answer,
     BadAnswer,
-    Connection,
     NoAnswer,
-    tls_context,
+    Transport,
+    over_http,
 )
 from paddock.ports import Clock
 
@@ -46,6 +46,8 @@ MAX_PAGES: Final = 100
 _RESOURCES: Final = {"core": Bucket.REST, "actions_runner_registration": Bucket.MINT}
 
 Who = AppKey | InstallationKey
+#: From the address of a host's API to a way there.
+Connect = Callable[[str], Transport]
 T = TypeVar("T")
 
 
@@ -71,17 +73,21 @@ class Received:
 
 
 class Caller:
-    def __init__(self, apps: Apps, *, clock: Clock, budget: Budget) -> None:
+    def __init__(
+        self, apps: Apps, *, clock: Clock, budget: Budget, connect: Connect | None = None
+    ) -> None:
         self._apps = apps
         self._clock = clock
         self._budget = budget
+        self._remarks = Remarks(budget)
         self._tokens = InstallationTokens(self._fetch_token, clock)
         self._signers = {app.key: AppSigner(app.key, app.private_key_file, clock) for app in apps}
-        tls = tls_context()
-        self._connections = {host: Connection(url, tls=tls) for host, url in apps.hosts.items()}
+        connect = connect or over_http()
+        self._connections = {host: connect(url) for host, url in apps.hosts.items()}
 
     async def aclose(self) -> None:
         await self._tokens.aclose()
+        await self._remarks.passed_on()
         for connection in self._connections.values():
             await connection.aclose()
 
@@ -187,7 +193,7 @@ class Caller:
             return self._trouble(request, status=None, message=str(error), sent=error.sent)
         except BadAnswer as error:
             return self._trouble(request, status=200, message=str(error), malformed=True)
-        await self._observe(who, request, answer)
+        self._note(who, request, answer)
         return answer
 
     async def _classified(self, who: Who, request: Request, outcome: Answer | Trouble) -> Failure:
@@ -205,6 +211,8 @@ class Caller:
         return failure
 
     async def _pay(self, who: Who, request: Request) -> None:
+        if request.operation is not Operation.MINT:
+            await self._remarks.passed_on()
         for key, tokens in costs(request.operation, _app(who), _installation(who)):
             try:
                 await self._budget.take(key, tokens)
@@ -218,7 +226,7 @@ class Caller:
                     )
                 ) from None
 
-    async def _observe(self, who: Who, request: Request, answer: Answer) -> None:
+    def _note(self, who: Who, request: Request, answer: Answer) -> None:
         remaining = answer.headers.get("x-ratelimit-remaining", "")
         if not remaining.isascii() or not remaining.isdecimal():
             return  # an Enterprise Server without rate limits says nothing
@@ -233,7 +241,7 @@ class Caller:
                 app=key.app,
                 installation=_installation(who),
             )
-        await self._budget.observe(
+        self._remarks.note(
             key,
             remaining=int(remaining),
             resets_in_s=resets_in(answer.headers, self._clock.now()),

@@ -43,7 +43,7 @@ from paddock.domain.names import RUNNER_NAME_MAX
 from paddock.github import wire
 from paddock.github.apps import Apps
 from paddock.github.budget import Budget
-from paddock.github.caller import Caller, Received, Request, Who, app_request
+from paddock.github.caller import Caller, Connect, Received, Request, Who, app_request
 from paddock.ports import Clock
 
 #: The most GitHub puts on a page.
@@ -60,8 +60,11 @@ T = TypeVar("T")
 class GitHubClient:
     """See `paddock.ports.GitHub` for what each method promises."""
 
-    def __init__(self, apps: Apps, *, clock: Clock, budget: Budget) -> None:
-        self._caller = Caller(apps, clock=clock, budget=budget)
+    def __init__(
+        self, apps: Apps, *, clock: Clock, budget: Budget, connect: Connect | None = None
+    ) -> None:
+        """`connect`: another way to the hosts than HTTP."""
+        self._caller = Caller(apps, clock=clock, budget=budget, connect=connect)
 
     async def aclose(self) -> None:
         await self._caller.aclose()

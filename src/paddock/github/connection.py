@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httpx2
 
@@ -80,6 +80,24 @@ def tls_context() -> ssl.SSLContext:
             "the certificates named by SSL_CERT_FILE or SSL_CERT_DIR cannot be read"
             f" ({error.strerror or error}); correct or unset the variable"
         ) from error
+
+
+class Transport(Protocol):
+    """How requests reach a host and answers come back."""
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str,
+        params: Mapping[str, str | int] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """`path` begins with a slash, or is the `next` of an earlier answer."""
+        ...
+
+    async def aclose(self) -> None: ...
 
 
 class Connection:
@@ -160,6 +178,11 @@ class Connection:
         ) or not url.path.startswith(self._api_url.path.rstrip("/") + "/"):
             raise BadAnswer("its next page is said to be on another host")
         return str(url)
+
+
+def over_http() -> Callable[[str], Transport]:
+    tls = tls_context()
+    return lambda api_url: Connection(api_url, tls=tls)
 
 
 async def _read(response: httpx2.Response) -> bytes:

@@ -14,15 +14,13 @@ from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent,
 from paddock.domain.github import AppKey, InstallationId, Operation
 from paddock.domain.ids import AppId
 from paddock.ports import Clock
-from paddock.store.database import Database, retrying
+from paddock.store.database import UNFLUSHED, Database, retrying
 from paddock.store.sql import queries
 
 _SQL = queries("budgets")
 
 #: Longer than this and the caller is better off with other work (I17).
 LONGEST_WAIT_S: Final = 5.0
-
-_UNFLUSHED: Final = "SET LOCAL synchronous_commit = off"
 
 
 class PgBudget:
@@ -76,8 +74,7 @@ class PgBudget:
         app, limits = self._apps[AppKey(host=key.host, app=key.app)]
         name, now = _name(key), self._clock.now()
         new = limits.bucket(key.bucket, now)
-        async with self._database.transaction() as connection:
-            await connection.execute(_UNFLUSHED)
+        async with self._database.transaction(begin=UNFLUSHED) as connection:
             row = await connection.fetchrow(_SQL["read"], app, name)
             if row is None and key.bucket is Bucket.MINT:
                 return  # mints are not limited for this App

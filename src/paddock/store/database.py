@@ -20,7 +20,10 @@ from paddock.store.connect_errors import check_url, redacted
 from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown
 from paddock.store.pool import BROKEN, Connection, Pool, end, has_ended, is_lost
 
-__all__ = ["Connection", "Database", "retrying"]
+__all__ = ["UNFLUSHED", "Connection", "Database", "retrying"]
+
+#: Begins a transaction whose loss in a crash of the server does no harm: its COMMIT waits for no disk.
+UNFLUSHED = "BEGIN; SET LOCAL synchronous_commit = off"
 
 # It takes a round trip. Longer, and a query before it that was to be cancelled still runs: the
 # request to cancel came too early for the server, or too late.
@@ -106,6 +109,23 @@ class Database:
             raise
         finally:
             await self._pool.give_back(connection)
+
+    async def rows(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+        """What one query reads. Asked again of another session if the first turned out to be dead:
+        whoever only reads loses nothing by it."""
+        try:
+            return await self._rows(query, *arguments)
+        except OutcomeUnknown:
+            return await self._rows(query, *arguments)
+
+    async def _rows(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+        async with self.statement() as connection:
+            found: list[asyncpg.Record] = await connection.fetch(query, *arguments)
+        return found
+
+    async def row(self, query: str, *arguments: object) -> asyncpg.Record | None:
+        found = await self.rows(query, *arguments)
+        return found[0] if found else None
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:

@@ -18,7 +18,7 @@ from paddock.domain.deliveries import (
 )
 from paddock.domain.ids import AppId, HostId
 from paddock.domain.jobs import JobReport, Unplaced
-from paddock.store.database import Connection, retrying
+from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.jobs import Jobs, merge_reports
 from paddock.store.sql import queries
 
@@ -49,9 +49,8 @@ class Deliveries(Jobs):
     @retrying
     async def take_deliveries(self, limit: int) -> list[Delivery]:
         now = self._clock.now()
-        async with self._database.transaction() as connection:
-            # Forgotten in a crash, it is merely done twice.
-            await connection.execute("SET LOCAL synchronous_commit = off")
+        # Forgotten in a crash, it is merely done twice.
+        async with self._database.transaction(begin=UNFLUSHED) as connection:
             rows = await connection.fetch(_SQL["take"], now, limit, now + TAKEN_FOR)
         return [_delivery_of(row) for row in rows]
 

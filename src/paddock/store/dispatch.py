@@ -33,22 +33,26 @@ _SQL = queries("dispatch")
 class Dispatch(Part):
     @retrying
     async def hear_pod(self, pod_name: str, *, pod_uid: str) -> Heard | None:
-        async with self._database.transaction() as connection:
+        async with self._database.statement() as connection:
             row = await connection.fetchrow(
                 _SQL["hear"], pod_name, pod_uid, self._clock.now(), self.actor
-            ) or await connection.fetchrow(_SQL["gone"], pod_name, pod_uid)
+            )
+        if row is None:
+            async with self._database.statement() as connection:
+                row = await connection.fetchrow(_SQL["gone"], pod_name, pod_uid)
         return None if row is None else _heard_of(row)
 
     @retrying
     async def acknowledge_delivery(
         self, pod_name: str, *, pod_uid: str, delivery: UUID
     ) -> Runner | RunnerState | None:
-        async with self._database.transaction() as connection:
+        async with self._database.statement() as connection:
             row = await connection.fetchrow(
                 _SQL["acknowledge"], pod_name, pod_uid, self._clock.now(), self.actor, delivery
             )
-            if row is not None:
-                return runner_of(row)
+        if row is not None:
+            return runner_of(row)
+        async with self._database.statement() as connection:
             state = await connection.fetchval(_SQL["delivered"], pod_name, pod_uid, delivery)
         return None if state is None else RunnerState(state)
 

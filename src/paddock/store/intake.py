@@ -19,11 +19,10 @@ _SQL = queries("intake")
 class Intake(Jobs):
     async def surroundings(self, installations: Iterable[tuple[HostId, int]]) -> Surroundings:
         asked = sorted(set(installations))
-        async with self._database.transaction() as connection:
-            accounts = await connection.fetch(
-                _SQL["accounts"], [host for host, _ in asked], [number for _, number in asked]
-            )
-            pools = await connection.fetch(_SQL["pools"])
+        accounts = await self._database.rows(
+            _SQL["accounts"], [host for host, _ in asked], [number for _, number in asked]
+        )
+        pools = await self._database.rows(_SQL["pools"])
         return Surroundings(
             accounts={
                 (HostId(row["host_id"]), row["github_id"]): AccountId(row["account_id"])
@@ -43,10 +42,9 @@ class Intake(Jobs):
     async def our_runners(
         self, named: Sequence[tuple[AccountId, str]]
     ) -> frozenset[tuple[AccountId, str]]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(
-                _SQL["ours"], [account for account, _ in named], [name for _, name in named]
-            )
+        rows = await self._database.rows(
+            _SQL["ours"], [account for account, _ in named], [name for _, name in named]
+        )
         return frozenset((AccountId(row["account_id"]), row["name"]) for row in rows)
 
     async def refused_jobs(self, limit: int) -> list[RefusedJob]:
