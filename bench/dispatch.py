@@ -25,6 +25,8 @@ IDLE_PODS = 1_000
 JOBS_PER_S = 50
 #: How often the usual design asks.
 EVERY = 2.0
+#: Jobs that wait in an account whose mints all fail.
+REFUSED = 20
 #: As the agent asks: held for up to 40 s, never all at the same moment.
 LONG_WAIT = (20.0, 40.0)
 #: A question that finds work is held until it is minted, one that does not is answered at once: what
@@ -76,6 +78,8 @@ def _medians(ways: Sequence[Way]) -> dict[str, float]:
 class Results:
     single_ways: list[Way]
     single_polled: list[float]
+    #: The same while another account's mints all fail.
+    single_beside: list[float]
     ways: list[list[Way]]
     #: Fractions of a core: the server's, PostgreSQL's.
     idle: tuple[float, float]
@@ -118,6 +122,8 @@ async def run(*, quick: bool) -> Report:
             say("one idle Pod")
             await _singles(place, 3, dice)  # in which tokens are fetched and statements prepared
             single = await _singles(place, effort.singles, dice)
+            say("one idle Pod beside an account whose mints all fail")
+            beside = await _singles(place, effort.singles, dice, refused=REFUSED)
             say(f"one Pod that asks every {EVERY:g} s")
             single_polled = await _singles_polled(place, effort.singles, dice)
             say(f"{IDLE_PODS:,} idle Pods")
@@ -137,6 +143,7 @@ async def run(*, quick: bool) -> Report:
     results = Results(
         single_ways=single,
         single_polled=[way.whole for way in single_polled],
+        single_beside=[way.whole for way in beside],
         ways=[load.ways for load in loads],
         idle=idle,
         idle_polled=idle_polled,
@@ -151,8 +158,10 @@ async def run(*, quick: bool) -> Report:
     return Report(environment=about, data=_data(results), show=lambda: _tables(results))
 
 
-async def _singles(place: Site, count: int, dice: Random) -> list[Way]:
-    return [await _one(place, _ask_once, dice.uniform(0.1, 0.5)) for _ in range(count)]
+async def _singles(place: Site, count: int, dice: Random, *, refused: int = 0) -> list[Way]:
+    return [
+        await _one(place, _ask_once, dice.uniform(0.1, 0.5), refused=refused) for _ in range(count)
+    ]
 
 
 async def _singles_polled(place: Site, count: int, dice: Random) -> list[Way]:
@@ -163,10 +172,15 @@ async def _one(
     place: Site,
     ask: Callable[[Pod, asyncio.Event], Coroutine[None, None, Handed | None]],
     after: float,
+    *,
+    refused: int = 0,
 ) -> Way:
+    """`refused`: so many jobs wait in another account, whose mints all fail."""
     queued = asyncio.Event()
-    [pod], [(job, request)] = await place.pods(1), place.webhooks(1)
     hook = await Http.open(place.port)
+    for _, request in place.webhooks(refused, of=place.refused):
+        await _told(hook, request)
+    [pod], [(job, request)] = await place.pods(1), place.webhooks(1)
     asked = asyncio.create_task(ask(pod, queued))
     await asyncio.sleep(after)
     sent = time.perf_counter()
@@ -325,6 +339,7 @@ def _data(results: Results) -> dict[str, object]:
             "loaded_cpu_fraction": round(results.at_work[0], 4),
             "loaded_postgres_cpu_fraction": round(results.at_work[1], 4),
             "one_pod_p50_ms": round(median(results.single) * 1e3, 2),
+            "one_pod_beside_broken_account_p50_ms": round(median(results.single_beside) * 1e3, 2),
             "one_pod_stages_ms": _medians(results.single_ways),
             "stages_ms": _medians([way for ways in results.ways for way in ways]),
             "reviews": results.reviews,
@@ -358,6 +373,12 @@ def _tables(results: Results) -> Sequence[RenderableType]:
         *("", "design", "ms", "times ours"),
         rows=[
             ["ours", "held until there is work", f"{median(results.single) * 1e3:.1f}", "1"],
+            [
+                "",
+                f"beside {REFUSED} jobs of an account whose mints all fail",
+                f"{median(results.single_beside) * 1e3:.1f}",
+                f"{median(results.single_beside) / median(results.single):.2f}",
+            ],
             [
                 "polling",
                 f"the same server, asked every {EVERY:g} s",

@@ -18,9 +18,9 @@ import msgspec
 from bench.common import Unusable, session
 from bench.dispatch_github import LABELS, PLENTY, SECRET, scene
 from paddock.domain.endings import Ending
-from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts
+from paddock.domain.states import RunnerState
 from paddock.sim.github import FakeGitHub, JobSpec, Outgoing
 from paddock.sim.github.records import Repository
 from paddock.store.database import Database
@@ -125,18 +125,22 @@ class Site:
     postmaster: int
     database: Database
     store: PgStore
-    pool: PoolId
     github: FakeGitHub
     repository: Repository
+    #: Of an account whose mints all fail.
+    refused: Repository
 
     async def pods(self, count: int) -> list[Pod]:
-        """Planned, and connected; none of them has asked yet."""
-        ids = SystemIds()
-        names = [f"linux-{ids.suffix(10)}" for _ in range(count)]
-        await self.store.plan_runners(
-            self.pool, [(RunnerId(ids.uuid()), name) for name in names], why="bench"
-        )
+        """Ordered by the server itself, and connected; none of them has asked yet."""
+        await self.store.apply_pool(_pool(count))
+        async with asyncio.timeout(60):
+            while len(names := await self._ordered()) < count:  # noqa: ASYNC110 -- another's doing
+                await asyncio.sleep(0.02)
         return [Pod(name, await Http.open(self.port)) for name in names]
+
+    async def _ordered(self) -> list[str]:
+        runners = await self.store.live_runners()
+        return [runner.pod_name for runner in runners if runner.state is RunnerState.BOOTING]
 
     async def all_idle(self, count: int) -> None:
         """As many have been heard, and then the dust has settled."""
@@ -150,12 +154,12 @@ class Site:
                 await asyncio.sleep(0.2)
         await asyncio.sleep(2.0)
 
-    def webhooks(self, jobs: int) -> list[tuple[int, bytes]]:
+    def webhooks(self, jobs: int, *, of: Repository | None = None) -> list[tuple[int, bytes]]:
         """As many queued jobs, each with its signed request."""
         found = []
         for begin in range(0, jobs, 256):
             specs = [JobSpec(labels=LABELS)] * min(256, jobs - begin)
-            self.github.jobs.queue_run(self.repository, specs)
+            self.github.jobs.queue_run(of or self.repository, specs)
             found += self.github.hooks.take()
         return [
             (msgspec.json.decode(each.body)["workflow_job"]["id"], _rendered(each))
@@ -197,19 +201,22 @@ class Site:
 
     async def tidy(self) -> None:
         """Nothing is queued, and all that live are as if they had ended."""
+        await self.store.apply_pool(_pool(0))
         async with self.database.transaction() as connection:
             hosts = await connection.fetch("SELECT name FROM hosts")
         for host in hosts:
             await self.store.abandon_jobs(host["name"], why="bench")
-        for runner in await self.store.live_runners():
-            await self.store.conclude_runner(
-                runner.id,
-                generation=runner.generation,
-                state=runner.state,
-                ending=Ending.COMPLETED,
-                why="bench",
-                ended_at=SystemClock().now(),
-            )
+        # The server sends them away meanwhile, so one or the other is found in another state.
+        while runners := await self.store.live_runners():
+            for runner in runners:
+                await self.store.conclude_runner(
+                    runner.id,
+                    generation=runner.generation,
+                    state=runner.state,
+                    ending=Ending.COMPLETED,
+                    why="bench",
+                    ended_at=SystemClock().now(),
+                )
 
 
 def _rendered(outgoing: Outgoing) -> bytes:
@@ -229,7 +236,7 @@ async def site(postgres: EmbeddedPostgres) -> AsyncIterator[Site]:
         await migrate(database)
         with tempfile.TemporaryDirectory() as directory:
             key_file = Path(directory) / "app.pem"
-            github, app, repository = scene(key_file)
+            github, app, repository, refused = scene(key_file)
             github.hooks.take()
             async with (
                 _process("bench.dispatch_github", str(key_file)) as (_, github_url),
@@ -240,15 +247,16 @@ async def site(postgres: EmbeddedPostgres) -> AsyncIterator[Site]:
                 ) as (process, server_url),
             ):
                 store = PgStore(database, clock=SystemClock(), ids=SystemIds(), actor="bench")
+                await store.apply_pool(_pool(0))
                 yield Site(
                     port=int(server_url.rpartition(":")[2]),
                     pid=process.pid,
                     postmaster=postmaster,
                     database=database,
                     store=store,
-                    pool=await _pool(store),
                     github=github,
                     repository=repository,
+                    refused=refused,
                 )
     finally:
         await database.close()
@@ -261,17 +269,16 @@ def _parent(pid: int) -> int:
         raise Unusable("processor times are read from /proc, which is not here.") from None
 
 
-async def _pool(store: PgStore) -> PoolId:
-    return await store.apply_pool(
-        PoolFacts(
-            name="linux",
-            labels=LABELS,
-            shape="gated",
-            cost=Resources(),
-            max_runners=None,
-            spec=msgspec.json.encode({"labels": LABELS}).decode(),
-            spec_hash="v1",
-        )
+def _pool(size: int) -> PoolFacts:
+    spec = {"labels": LABELS, "size": size, "provisioning": {"maxStarting": size or 1}}
+    return PoolFacts(
+        name="linux",
+        labels=LABELS,
+        shape="gated",
+        cost=Resources(),
+        max_runners=None,
+        spec=msgspec.json.encode(spec).decode(),
+        spec_hash="v1",
     )
 
 

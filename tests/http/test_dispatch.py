@@ -341,3 +341,9 @@ def test_states_a_pod_may_wait_in() -> None:
         RunnerState.CLAIMED,
         RunnerState.ARMED,
     }
+
+
+async def test_whoever_does_not_wait_is_still_there_for_one_match(yard: Yard) -> None:
+    [pod] = await yard.pods(1)
+    await yard.queue()
+    assert isinstance(await yard.dispatcher.poll(pod, wait=0), Handover)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 import structlog
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter
 
 from paddock.domain.debts import Debt
 from paddock.domain.github import Absent, Removal
@@ -27,7 +27,6 @@ _EVERY: Final = 15.0
 #: A busy runner, or one GitHub would not tell of: it is asked about again after this.
 _LATER: Final = timedelta(minutes=5)
 
-OWED = Gauge("paddock_github_debts", "Runner records at GitHub that may have to be removed.")
 PAID = Counter("paddock_github_debts_paid_total", "Debts settled, by what was found.", ["outcome"])
 
 
@@ -51,7 +50,6 @@ class DebtCollector:
             except GitHubError as error:
                 _log.info("a debt waits", runner=debt.name, error=error.failure.sentence)
                 await self._later(debt)
-        OWED.set(await self._store.count_debts())
         return len(debts)
 
     async def _pay(self, debt: Debt) -> None:

@@ -9,6 +9,7 @@ leaves rows from which the next one goes on.
 from __future__ import annotations
 
 import asyncio
+import collections
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -34,6 +35,7 @@ from paddock.domain.pods import PodIdentity
 from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Runner, WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock, Store, Topic, Wakeups
+from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
@@ -42,6 +44,8 @@ _log = structlog.get_logger()
 _LOOK_AGAIN: Final = 2.0
 #: After the store could not be reached.
 _BACK_OFF: Final = 1.0
+#: Whoever asks without waiting is there for one match, and for its mint if that is quick.
+_SHORTEST_WAIT: Final = 0.2
 #: A claim that another replica mints for: its row is looked at this often.
 _OTHERS_MINT: Final = 0.25
 
@@ -49,13 +53,19 @@ WAITING = Gauge("paddock_waiting_pods", "Pods that hold a request open with this
 BATCHES = Histogram(
     "paddock_match_claims", "Claims per match.", buckets=(0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 )
-WITHHELD = Counter("paddock_withheld_total", "Keys that got nothing in a match.", ["reason"])
+WITHHELD = Gauge(
+    "paddock_withheld_keys",
+    "Keys with unserved jobs that got nothing in this replica's last match, by reason.",
+    ["reason"],
+)
 ANSWERS = Counter("paddock_dispatch_answers_total", "What polls were answered.", ["answer"])
 
 
 @dataclass(slots=True)
 class _Waiter:
     pod: WaitingPod
+    #: It is there for one match, and no longer.
+    hurried: bool
     #: Set to the answer, or to `None`: look at the row again.
     told: asyncio.Future[Answer | None]
 
@@ -81,13 +91,13 @@ class Dispatcher:
 
     async def poll(self, pod: PodIdentity, *, wait: float) -> Answer | None:
         """What the Pod is told, within `wait` seconds. `None`: no row knows it (yet)."""
-        deadline = self._clock.monotonic() + wait
+        deadline = self._clock.monotonic() + max(wait, _SHORTEST_WAIT)
         while True:
             heard = await self._store.hear_pod(pod.pod_name, pod_uid=pod.pod_uid)
             if heard is None:
                 return None
             left = deadline - self._clock.monotonic()
-            answer = await self._answer(heard, left)
+            answer = await self._answer(heard, left, hurried=wait < _SHORTEST_WAIT)
             if answer is not None or left <= 0 or self._closing:
                 answer = answer or NothingYet()
                 ANSWERS.labels(type(answer).__name__).inc()
@@ -103,7 +113,7 @@ class Dispatcher:
             return Leave("it is being retired")
         return found is not None
 
-    async def _answer(self, heard: Heard, left: float) -> Answer | None:
+    async def _answer(self, heard: Heard, left: float, *, hurried: bool) -> Answer | None:
         runner = heard.runner
         if (reason := reason_to_leave(runner.state)) is not None:
             return Leave(reason)
@@ -113,7 +123,7 @@ class Dispatcher:
             case RunnerState.CLAIMED:
                 return await self._await_mint(runner, left)
             case _:
-                return await self._wait(runner, left)
+                return await self._wait(runner, left, hurried=hurried)
 
     async def _replay(self, heard: Heard) -> Answer:
         """The same JIT as before: the reply was lost, or the server was (I20)."""
@@ -163,13 +173,13 @@ class Dispatcher:
         _log.info("claim taken over", runner=claim.name)
         self._mint(claim)
 
-    async def _wait(self, runner: Runner, left: float) -> Answer | None:
-        if left <= 0 or self._closing:
+    async def _wait(self, runner: Runner, left: float, *, hurried: bool) -> Answer | None:
+        if left <= 0 or self._closing or (hurried and not self._unmet):
             return NothingYet()
         pod = WaitingPod(
             id=runner.id, pool=runner.pool, pod_name=runner.pod_name, generation=runner.generation
         )
-        waiter = _Waiter(pod, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(pod, hurried, asyncio.get_running_loop().create_future())
         # A Pod that asks twice is one Pod: the newer request is the one that is still there.
         if (older := self._waiting.get(runner.id)) is not None and not older.told.done():
             older.told.set_result(NothingYet())
@@ -219,18 +229,22 @@ class Dispatcher:
 
     async def match(self) -> int:
         """One match of those who wait; how many were claimed."""
-        pods = [waiter.pod for waiter in self._waiting.values() if not waiter.told.done()]
-        if not pods:
+        waiting = [waiter for waiter in self._waiting.values() if not waiter.told.done()]
+        if not waiting:
             return 0
         # What is announced from here on is news.
         self._unmet = False
-        match = await self._store.match(pods)
+        match = await self._store.match([waiter.pod for waiter in waiting])
         BATCHES.observe(len(match.claims))
-        for reason in match.withheld.values():
-            WITHHELD.labels(reason).inc()
+        withheld = collections.Counter(match.withheld.values())
+        for reason in Withheld:
+            WITHHELD.labels(reason).set(withheld[reason])
         self._unmet |= Withheld.NO_POD in match.withheld.values()
         for claim in match.claims:
             self._mint(claim)
+        for waiter in waiting:
+            if waiter.hurried and waiter.pod.id in self._waiting and not waiter.told.done():
+                waiter.told.set_result(NothingYet())
         return len(match.claims)
 
     def _mint(self, claim: Claim) -> None:
@@ -252,7 +266,11 @@ class Dispatcher:
             del self._minting[claim.runner]
         handover = None
         if not task.cancelled():
-            if (error := task.exception()) is not None:
+            error = task.exception()
+            if isinstance(error, StoreError):
+                # Its row stays claimed until the mint's deadline, and is then taken over.
+                _log.warning("a mint was not written", runner=claim.name, error=error.message)
+            elif error is not None:
                 _log.error("a mint broke", runner=claim.name, error=repr(error))
             else:
                 handover = task.result()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from paddock.github.webhooks import JSON_TYPE
 from paddock.web.answers import Health, Problem
 from paddock.web.health import Readiness
+from paddock.web.metrics import Metrics
 from paddock.web.openapi import WEBHOOKS, document
 from paddock.web.pods import PodEndpoints
 from paddock.web.receiver import Receiver
@@ -25,11 +25,16 @@ class Application:
     """Webhooks go past the framework, whose routing would cost them as much as all else they need."""
 
     def __init__(
-        self, *, receiver: Receiver, readiness: Readiness, pods: PodEndpoints | None = None
+        self,
+        *,
+        receiver: Receiver,
+        readiness: Readiness,
+        metrics: Metrics,
+        pods: PodEndpoints | None = None,
     ) -> None:
         """Without `pods` nobody can ask for work here."""
         self._receiver = receiver
-        self._framework = _framework(receiver, readiness, pods)
+        self._framework = _framework(receiver, readiness, metrics, pods)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -42,7 +47,9 @@ class Application:
             raise
 
 
-def _framework(receiver: Receiver, readiness: Readiness, pods: PodEndpoints | None) -> Starlette:
+def _framework(
+    receiver: Receiver, readiness: Readiness, metrics: Metrics, pods: PodEndpoints | None
+) -> Starlette:
     description = msgspec.json.encode(document(with_pods=pods is not None))
 
     async def healthz(_: Request) -> Response:
@@ -53,9 +60,6 @@ def _framework(receiver: Receiver, readiness: Readiness, pods: PodEndpoints | No
             return _json(200, Health("ready"))
         return _json(503, Problem("The database cannot be used now; the log says why."))
 
-    async def metrics(_: Request) -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
     async def openapi(_: Request) -> Response:
         return Response(description, media_type=JSON_TYPE)
 
@@ -64,7 +68,7 @@ def _framework(receiver: Receiver, readiness: Readiness, pods: PodEndpoints | No
             Route(WEBHOOKS, receiver, methods=["POST"]),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
-            Route("/metrics", metrics),
+            Route("/metrics", metrics.respond),
             Route("/openapi.json", openapi),
             *(pods.routes if pods is not None else ()),
         ]

@@ -1,0 +1,44 @@
+"""How long each step of dispatch takes, for those who watch.
+
+Read from the rows of runners that got their job, whichever replica did which step.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from prometheus_client import Histogram
+
+from paddock.domain.levels import STEPS
+from paddock.ports import Clock, Store
+
+_EVERY: Final = 5.0
+#: What another replica wrote with its own clock a moment ago may not be committed yet.
+_SETTLED: Final = timedelta(seconds=5)
+
+SECONDS = Histogram(
+    "paddock_step_seconds",
+    "How long runners took for each step of dispatch: "
+    + "; ".join(f"`{step}` {meaning}" for step, meaning in STEPS.items())
+    + ".",
+    ["pool", "step"],
+    buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800),
+)
+
+
+class Stopwatch:
+    def __init__(self, *, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def run(self) -> None:
+        after = self._clock.now() - _SETTLED
+        while True:
+            await self._clock.sleep(_EVERY)
+            until = self._clock.now() - _SETTLED
+            for taken in await self._store.steps(after=after, until=until):
+                for step in STEPS:
+                    if (seconds := getattr(taken, step)) is not None:
+                        SECONDS.labels(taken.pool, step).observe(max(0.0, seconds))
+            after = until

@@ -1,0 +1,67 @@
+"""How full everything is right now, and how long each step of dispatch took: what is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from paddock.domain.states import RunnerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """The jobs of one account that wait for runners of one pool."""
+
+    pool: str
+    account: str
+    jobs: int
+    oldest_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """The runners of a pool in one state."""
+
+    pool: str
+    state: RunnerState
+    runners: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLevel:
+    """What is left of one of an App's budgets towards GitHub."""
+
+    app: int
+    bucket: str
+    tokens: float
+    capacity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    queues: tuple[Queue, ...]
+    crews: tuple[Crew, ...]
+    budgets: tuple[BudgetLevel, ...]
+    debts: int
+    dead_deliveries: int
+
+
+#: The steps from a job's first word to its runner's: name, and what it is the time between.
+STEPS: Final = {
+    "claimed": "from the first word of a job to a Pod claimed for its key",
+    "armed": "from the claim to the stored JIT: the mint",
+    "acknowledged": "from the stored JIT to the Pod's word that it has it",
+    "in_progress": "from then to GitHub's word that the runner executes a job",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """How long one runner took for each, in seconds; `None` where it is not known."""
+
+    pool: str
+    claimed: float | None
+    armed: float | None
+    acknowledged: float | None
+    in_progress: float | None

@@ -1,0 +1,49 @@
+-- How full everything is, for those who watch.
+
+-- name: queues[]
+-- Jobs that wait, by pool and account, and since when the oldest does.
+SELECT p.name AS pool, a.login AS account, sum(w.jobs)::int AS jobs, min(w.oldest_at) AS oldest_at
+  FROM (SELECT key_id, count(*) AS jobs, min(queued_at) AS oldest_at
+          FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL GROUP BY key_id) w
+  JOIN demand_keys k ON k.id = w.key_id
+  JOIN pools p ON p.id = k.pool_id
+  JOIN accounts a ON a.id = k.account_id
+ GROUP BY p.name, a.login
+ ORDER BY p.name, a.login
+
+-- name: crews[]
+-- Runners that are not gone, by pool and state; a pool without any is there with none.
+SELECT p.name AS pool, s.state, count(r.id) AS runners
+  FROM pools p
+ CROSS JOIN unnest(enum_range(NULL::runner_state)) AS s (state)
+  LEFT JOIN runners r ON r.pool_id = p.id AND r.state = s.state AND r.gone_at IS NULL
+ WHERE p.state <> 'deleted' AND s.state <> 'gone'
+ GROUP BY p.name, s.state
+ ORDER BY p.name, s.state
+
+-- name: budgets[]
+-- What is left of each App's budgets at $1.
+SELECT ap.github_id AS app, b.bucket, greatest(0, tokens_at(b, $1))::float8 AS tokens, b.capacity::float8 AS capacity
+  FROM budgets b JOIN apps ap ON ap.id = b.app_id
+ ORDER BY ap.github_id, b.bucket
+
+-- name: owed
+-- Names owed at GitHub, and deliveries set aside.
+SELECT (SELECT count(*) FROM mints m JOIN runners r ON r.id = m.runner_id
+         WHERE m.state <> 'settled' AND (r.state = 'gone' OR r.name IS DISTINCT FROM m.name)) AS debts,
+       (SELECT count(*) FROM deliveries WHERE state = 'dead') AS dead_deliveries
+
+-- name: steps[]
+-- How long those took that got their job after $1 and until $2. A job's own time is GitHub's, in whole
+-- seconds; ours is when its first word arrived.
+SELECT p.name AS pool,
+       extract(epoch FROM r.claimed_at - j.seen_at)::float8 AS claimed,
+       extract(epoch FROM r.armed_at - r.claimed_at)::float8 AS armed,
+       extract(epoch FROM r.acknowledged_at - r.armed_at)::float8 AS acknowledged,
+       extract(epoch FROM r.busy_at - r.acknowledged_at)::float8 AS in_progress
+  FROM runners r
+  JOIN pools p ON p.id = r.pool_id
+  JOIN accounts a ON a.id = r.account_id
+  LEFT JOIN jobs j ON j.host_id = a.host_id AND j.id = r.hint_job_id
+ WHERE r.busy_at > $1 AND r.busy_at <= $2 AND (r.gone_at IS NULL OR r.gone_at > $1)
+ ORDER BY r.busy_at, r.id

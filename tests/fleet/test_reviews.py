@@ -1,0 +1,77 @@
+"""Kubernetes' answers to the question whose token it is, as its API reference describes them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jwt
+import msgspec
+import pytest
+
+from paddock.domain.pods import Audience
+from paddock.fleet.kube.reviews import AUDIENCES, TokenReview, identity, review_request
+
+EXAMPLES = Path(__file__).parent / "reviews"
+RUNNER = "system:serviceaccount:runners:paddock-runner"
+EXPIRY = datetime(2026, 11, 15, 13, 0, tzinfo=UTC)
+
+
+def token(**claims: object) -> str:
+    return jwt.encode({"exp": int(EXPIRY.timestamp()), **claims}, "k" * 32, algorithm="HS256")
+
+
+def example(name: str, **status: Any) -> TokenReview:
+    document = json.loads((EXAMPLES / f"{name}.json").read_text())
+    document["status"] |= status
+    return msgspec.convert(document, TokenReview)
+
+
+def test_the_dispatch_token_of_a_pod() -> None:
+    who = identity(example("dispatch"), token(), service_account=RUNNER)
+    assert who is not None
+    assert (who.pod_name, who.pod_uid) == (
+        "linux-7k2m9x4b8c",
+        "0f6d1a52-8f0c-4bd5-9a3e-6f1c7c1f2f10",
+    )
+    assert (who.audience, who.expires_at) == (Audience.DISPATCH, EXPIRY)
+
+
+def test_the_token_for_vitals_is_only_that() -> None:
+    who = identity(
+        example("dispatch", audiences=["paddock.dev/vitals"]), token(), service_account=RUNNER
+    )
+    assert who is not None
+    assert who.audience is Audience.VITALS
+
+
+@pytest.mark.parametrize(
+    "review",
+    [
+        pytest.param(example("expired"), id="expired"),
+        pytest.param(example("other-audience"), id="another audience"),
+        pytest.param(example("dispatch", authenticated=False), id="not vouched for"),
+        pytest.param(example("dispatch", audiences=[]), id="no audience"),
+        pytest.param(example("dispatch", audiences=list(AUDIENCES)), id="both audiences"),
+        pytest.param(example("dispatch", user={"username": RUNNER}), id="no Pod"),
+        pytest.param(
+            example("dispatch", user={"username": "system:serviceaccount:other:paddock-runner"}),
+            id="another namespace",
+        ),
+    ],
+)
+def test_what_is_not_a_pods_token_for_us_is_nobodys(review: TokenReview) -> None:
+    """I21"""
+    assert identity(review, token(), service_account=RUNNER) is None
+
+
+@pytest.mark.parametrize("bad", ["", "x", "a.b.c", token(exp="soon"), token(exp=10**30)])
+def test_a_token_without_an_end_is_nobodys(bad: str) -> None:
+    assert identity(example("dispatch"), bad, service_account=RUNNER) is None
+
+
+def test_a_review_asks_for_our_audiences_and_no_other() -> None:
+    spec = review_request("t")["spec"]
+    assert spec == {"token": "t", "audiences": ["paddock.dev/dispatch", "paddock.dev/vitals"]}
