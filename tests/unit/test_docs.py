@@ -10,7 +10,9 @@ import pytest
 from paddock.docs import INVARIANTS, ROOT, SECTIONS, DocsError, outdated, pages, render, tags
 from paddock.domain.endings import RULES, Ending
 from paddock.domain.github_errors import rules_table
+from paddock.domain.rules import RULES as RECOVERY_RULES
 from paddock.domain.states import RUNNER_TRANSITIONS, RunnerState, legal
+from paddock.domain.thresholds import reasons
 
 _PAGES = pages(ROOT)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -63,12 +65,19 @@ def test_the_diagram_draws_every_legal_step_and_no_other() -> None:
         ("endings", len(Ending)),
         ("ending rules", len(RULES)),
         ("github failures", len(rules_table())),
+        ("recovery thresholds", len(reasons())),
     ],
 )
 def test_a_table_has_a_row_for_everything(section: str, rows: int) -> None:
     lines = SECTIONS[section]("").splitlines()
     assert len(lines) == rows + 2
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+
+
+def test_every_rule_of_recovery_stands_in_one_of_its_tables() -> None:
+    written = "".join(text("") for name, text in SECTIONS.items() if name.startswith("rules for "))
+    names = re.findall(r"^\| \d+ \| `([a-z-]+)` \|", written, re.MULTILINE)
+    assert names == [rule.name for rule in RECOVERY_RULES]
 
 
 def test_settings_show_no_machines_own_paths_and_mark_secrets() -> None:

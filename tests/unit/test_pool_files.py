@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from paddock.domain.limits import Resources
+from paddock.domain.pool_terms import Terms
 from paddock.pools.spec import PoolFileError, mebibytes, milli, parse_pools, read_pool_file
 
 GOOD = """
@@ -52,6 +54,60 @@ def test_how_many_there_may_be_does_not_make_a_pod_stale() -> None:
     [other] = parse_pools(GOOD.replace("maxRunners: 20", "maxRunners: 30"), name="pools.yaml")
     [larger] = parse_pools(GOOD.replace("vcpu: 4", "vcpu: 8"), name="pools.yaml")
     assert one.spec_hash == other.spec_hash != larger.spec_hash
+
+
+def test_how_fast_it_grows_and_shrinks_does_not_make_a_pod_stale() -> None:
+    [one] = parse_pools(GOOD, name="pools.yaml")
+    [other] = parse_pools(
+        GOOD
+        + "  minIdle: 3\n  stabilisationWindow: 10m\n  capacity: elastic\n"
+        + "  provisioning: {maxStarting: 3, startTimeout: 2m, schedulingTimeout: 1h}\n"
+        + "  rollout: {maxUnavailable: 2}\n",
+        name="pools.yaml",
+    )
+    assert one.spec_hash == other.spec_hash
+    terms = Terms.of(other.spec)
+    assert (terms.min_idle, terms.window, terms.capacity) == (3, timedelta(minutes=10), "elastic")
+    assert (terms.start_timeout, terms.scheduling_timeout) == (
+        timedelta(minutes=2),
+        timedelta(hours=1),
+    )
+    assert (terms.provisioning.max_starting, terms.rollout.max_unavailable) == (3, 2)
+
+
+def test_a_fixed_size_is_the_maximum_too() -> None:
+    """I54: a size of zero as well."""
+    for size in (0, 7):
+        [pool] = parse_pools(GOOD.replace("maxRunners: 20", f"size: {size}"), name="pools.yaml")
+        assert pool.max_runners == size
+        assert Terms.of(pool.spec).size == size
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("size: -1", "size is at least 0"),
+        ("size: 3\n  minIdle: 1", "size is exact: leave out minIdle and maxRunners"),
+        ("minIdle: -1", "minIdle is at least 0"),
+        ("maxRunners: -1", "maxRunners is at least 0"),
+        ("maxRunners: 999999999999", "no pool has more than 100000 runners"),
+        ("stabilisationWindow: soon", "stabilisationWindow: 'soon' is no duration"),
+        ("stabilisationWindow: 2h", "stabilisationWindow is at most 1h"),
+        ("capacity: rubber", "Invalid enum value 'rubber'"),
+        ("provisioning: {maxStarting: 0}", "maxStarting is at least 1"),
+        ("provisioning: {startTimeout: 0s}", "startTimeout is more than 0"),
+        ("provisioning: {schedulingTimeout: 1w}", "schedulingTimeout: '1w' is no duration"),
+        ("provisioning: {starts: 1}", "unknown field `starts`"),
+        ("rollout: {maxUnavailable: 0}", "maxUnavailable is at least 1"),
+        ("rollout: {maxUnavailable: 00%}", "maxUnavailable is at least 1"),
+        ("rollout: {maxUnavailable: half}", "maxUnavailable is a number or a percentage"),
+        ("rollout: {speed: 1}", "unknown field `speed`"),
+    ],
+)
+def test_a_size_or_pace_that_cannot_be_is_refused_with_a_sentence(line: str, told: str) -> None:
+    [sentence] = mistakes(GOOD.replace("maxRunners: 20", line))
+    assert told in sentence
+    assert sentence.startswith("pools.yaml, document 1 (pool linux-large): ")
 
 
 def test_all_mistakes_are_told_at_once() -> None:

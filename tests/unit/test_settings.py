@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from paddock.domain.thresholds import Thresholds
 from paddock.settings import LogFormat, LogLevel, Settings, SettingsError, load
 
 
@@ -132,3 +134,35 @@ def test_a_list_in_the_environment_that_is_not_json(monkeypatch: pytest.MonkeyPa
     (told,) = mistakes()
     assert "is not JSON" in told
     assert "hush" not in told
+
+
+def test_recovery_waits_as_its_table_does_unless_it_is_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert load().recovery.thresholds == Thresholds()
+    monkeypatch.setenv("PADDOCK_RECOVERY_SILENT", "90")
+    assert load().recovery.thresholds == replace(Thresholds(), silent=90.0)
+
+
+def test_rules_can_be_tried_out_one_by_one_or_all_together(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text('[recovery]\ndry_run_rules = ["silent", "zombie"]\n')
+    recovery = load(file).recovery
+    assert [recovery.dry(rule) for rule in ("silent", "zombie", "surplus")] == [True, True, False]
+    monkeypatch.setenv("PADDOCK_RECOVERY_DRY_RUN_RULES", "surplus silent")
+    assert load().recovery.dry("surplus")
+    monkeypatch.setenv("PADDOCK_RECOVERY_DRY_RUN", "true")
+    assert load().recovery.dry("zombie")
+
+
+def test_all_mistakes_in_recovery_are_told_at_once(file: Path) -> None:
+    file.write_text(
+        '[recovery]\ndry_run_rules = ["zombi"]\nsilent = 0\nsuspcet = 1\npull = "nan"\n'
+    )
+    told = mistakes(file)
+    assert f"`recovery.dry_run_rules` in {file}: `zombi` is no rule: write `zombie`." in told
+    assert f"`recovery.silent` in {file}: Input should be greater than 0." in told
+    assert f"`recovery.suspcet` in {file} is no setting: did you mean `recovery.suspect`?" in told
+    assert any(text.startswith(f"`recovery.pull` in {file}: ") for text in told)
+    assert len(told) == 4

@@ -21,6 +21,8 @@ class History(StrEnum):
     DELIVERIES = "deliveries"
     PAYLOADS = "payloads"
     BACKOFFS = "backoffs"
+    DECISIONS = "decisions"
+    ACTIONS = "actions"
 
 
 Retention = Mapping[History, timedelta]
@@ -35,4 +37,8 @@ RETENTION: Final[Retention] = {
     # Applied bodies are only of use to someone debugging an event of the last days.
     History.PAYLOADS: timedelta(days=3),
     History.BACKOFFS: timedelta(days=1),
+    # Why a pool had its size yesterday; a busy one decides every other second.
+    History.DECISIONS: timedelta(days=2),
+    # As long as the runners and jobs they tell of.
+    History.ACTIONS: timedelta(days=30),
 }

@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from paddock.domain.allocation import Withheld
+from paddock.domain.endings import Retired
 from paddock.domain.ids import (
     AccountId,
     AppId,
@@ -60,6 +61,36 @@ class Runner:
     retire_reason: str | None
     deregistered_at: datetime | None
     proved_at: datetime | None
+    claimed_at: datetime | None = None
+    armed_at: datetime | None = None
+    done_at: datetime | None = None
+    retiring_at: datetime | None = None
+    #: What for it is retired.
+    retired: Retired | None = None
+    #: It is retired because GitHub never saw it online.
+    unregistered: bool = False
+    #: When we were about to ask the fleet for its deletion.
+    deletion_asked_at: datetime | None = None
+    #: Whether its runner container was ever seen started; `None`: nobody can tell.
+    started: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerSummary:
+    """A runner as it is listed for people."""
+
+    pod: PodName
+    pool: str
+    state: RunnerState
+    since: datetime
+    #: Why it is in this state.
+    why: str
+    account: str | None
+    #: The name GitHub knows it by.
+    name: RunnerName | None
+    job: JobId | None
+    node: str | None
+    suspect_since: datetime | None
 
 
 class WaitingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):

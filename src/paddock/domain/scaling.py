@@ -218,9 +218,18 @@ class Want:
     demand: int
     floor: int
     headroom: int
+    #: It has no Pod at work, and its jobs have waited for long, since then: its next Pod comes first.
+    starved_since: datetime | None = None
 
     @classmethod
-    def of(cls, load: PoolLoad, wish: Desired, *, target: int) -> Want:
+    def of(
+        cls,
+        load: PoolLoad,
+        wish: Desired,
+        *,
+        target: int,
+        starved_since: datetime | None = None,
+    ) -> Want:
         """`target` as `settle` gave it. What it has beyond the wish of this moment is headroom."""
         left = max(0, target - load.occupied)
         demand = min(wish.demand, left)
@@ -232,6 +241,7 @@ class Want:
             demand=demand,
             floor=floor,
             headroom=left - demand - floor,
+            starved_since=starved_since if demand else None,
         )
 
 
@@ -241,6 +251,10 @@ def share(wants: Iterable[Want], capacity: Limits) -> dict[PoolId, int]:
     Occupied Pods are there, whatever the capacity: none is taken back. Real load is served before
     any pool's floor, floors before headroom (I47). What is scarce within one of these is divided in
     proportion to what was asked, the rest by largest remainder, until no Pod fits any more.
+
+    In proportion, a large Pod's place would never come free as long as small ones fit into every part
+    of it. So what starved pools need for one Pod each is kept free for them, the longest wait first, as
+    far as the nodes could ever hold it, and nobody else gets new Pods there meanwhile.
     """
     wants = sorted(wants, key=lambda want: want.pool)
     nodes = Allowance(limits=capacity)
@@ -248,8 +262,11 @@ def share(wants: Iterable[Want], capacity: Limits) -> dict[PoolId, int]:
         nodes = nodes.spend(want.cost, want.occupied)
     places = {want.pool: want.occupied for want in wants}
     costs = {want.pool: want.cost for want in wants}
+    first, nodes = _first_places(wants, nodes)
+    for pool in first:
+        places[pool] += first[pool]
     for asked in (
-        {want.pool: want.demand for want in wants},
+        {want.pool: want.demand - (want.pool in first) for want in wants},
         {want.pool: want.floor for want in wants},
         {want.pool: want.headroom for want in wants},
     ):
@@ -257,6 +274,19 @@ def share(wants: Iterable[Want], capacity: Limits) -> dict[PoolId, int]:
             places[pool] += pods
             nodes = nodes.spend(costs[pool], pods)
     return places
+
+
+def _first_places(wants: Sequence[Want], nodes: Allowance) -> tuple[dict[PoolId, int], Allowance]:
+    """For each starved pool a Pod, or none yet while its place is being kept; and what is left."""
+    empty = Allowance(limits=nodes.limits)
+    first: dict[PoolId, int] = {}
+    starved = [(want.starved_since, want) for want in wants if want.starved_since]
+    for _, want in sorted(starved, key=lambda one: (one[0], one[1].pool)):
+        if empty.headroom(want.cost, most=1):
+            empty = empty.spend(want.cost, 1)
+            first[want.pool] = nodes.headroom(want.cost, most=1)
+            nodes = nodes.spend(want.cost, 1)
+    return first, nodes
 
 
 def _divide(

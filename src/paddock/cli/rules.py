@@ -1,0 +1,73 @@
+"""`paddock rules`"""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from paddock.cli.options import Config, Json
+from paddock.cli.output import console, show, show_json
+from paddock.domain.evidence import Subject
+from paddock.domain.rules import RULES
+from paddock.settings import RecoverySettings, load
+
+_ABOUT = {
+    Subject.RUNNER: "Runners",
+    Subject.ENDED: "Runners that ended without a reported job",
+    Subject.POD: "Pods that no row knows",
+    Subject.JOB: "Jobs",
+}
+
+
+def rules(as_json: Json = False, config: Config = None) -> None:
+    """Print what recovery looks for and what it does about it, strongest evidence first.
+
+    The first rule that holds decides. A rule that asks for GitHub's record of the runner, the
+    runner's log or the job at GitHub does nothing without the answer. The times are those of your
+    settings, [recovery].
+    """
+    recovery = load(config).recovery
+    if as_json:
+        _for_programs(recovery)
+        return
+    for subject, heading in _ABOUT.items():
+        if subject is not Subject.RUNNER:
+            show("")
+        console.print(Text(heading, style="bold"))
+        console.print(_table(subject, recovery))
+
+
+def _table(subject: Subject, recovery: RecoverySettings) -> Table:
+    drawn = Table(box=None, pad_edge=False, header_style="dim")
+    drawn.add_column("RULE", no_wrap=True)
+    for heading in ("SEEN", "DONE"):
+        drawn.add_column(heading, overflow="fold", ratio=1)
+    drawn.add_column("ASKS", overflow="fold", min_width=6)
+    for rule in RULES:
+        if rule.subject is subject:
+            drawn.add_row(
+                Text(rule.name),
+                Text(rule.seen_with(recovery.thresholds)),
+                Text(rule.done + (" (dry run)" if recovery.dry(rule.name) else "")),
+                Text(", ".join(question.name.lower() for question in rule.questions) or "–"),
+            )
+    return drawn
+
+
+def _for_programs(recovery: RecoverySettings) -> None:
+    show_json(
+        [
+            {
+                "rule": rule.name,
+                "about": rule.subject,
+                "seen": rule.seen_with(recovery.thresholds),
+                "done": rule.done,
+                "action": rule.action,
+                "asks": list(rule.questions),
+                "thresholds": {name: getattr(recovery, name) for name in rule.thresholds},
+                "invariants": list(rule.invariants),
+                "dry_run": recovery.dry(rule.name),
+            }
+            for rule in RULES
+        ]
+    )

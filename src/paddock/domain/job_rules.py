@@ -1,0 +1,144 @@
+"""The rules for jobs: what GitHub knows better, and what nobody will ever end.
+
+`queued` has a hard end; `in_progress` is never ended by us, however old it is (I37).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paddock.domain.evidence import Executor, JobEvidence, JobWord, Subject
+from paddock.domain.readings import further, word
+from paddock.domain.rule import Action, Rule, job_is
+from paddock.domain.states import JobState
+from paddock.domain.thresholds import Thresholds
+
+
+def _long_unasked(e: JobEvidence, t: Thresholds) -> bool:
+    return e.since >= t.in_progress and (e.word is JobWord.NOT_ASKED or e.word_age >= t.in_progress)
+
+
+def _queued(e: JobEvidence) -> bool:
+    return e.state is JobState.QUEUED
+
+
+JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
+    Rule(
+        name="missed-completion",
+        subject=Subject.JOB,
+        seen="It is completed at GitHub and not here",
+        done="Apply it",
+        action=Action.APPLY,
+        holds=lambda e, t: word(e, t) is JobWord.COMPLETED and further(JobWord.COMPLETED, e.state),
+        invariants=("I28",),
+    ),
+    Rule(
+        name="job-unknown",
+        subject=Subject.JOB,
+        seen="GitHub has it, not completed, and nobody here knows it",
+        done="Insert it",
+        action=Action.INSERT,
+        holds=lambda e, t: (
+            e.state is None and word(e, t) in (JobWord.WAITING, JobWord.QUEUED, JobWord.IN_PROGRESS)
+        ),
+        invariants=("I8",),
+    ),
+    Rule(
+        name="missed-start",
+        subject=Subject.JOB,
+        seen="It has gone further at GitHub than here",
+        done="Apply it",
+        action=Action.APPLY,
+        holds=lambda e, t: further(word(e, t), e.state),
+        invariants=("I28",),
+    ),
+    Rule(
+        name="runner-lost",
+        subject=Subject.JOB,
+        seen="It is in_progress here, its runner is gone, and GitHub says that it is queued",
+        done="It is queued again",
+        action=Action.DEMOTE,
+        holds=lambda e, _: e.state is JobState.IN_PROGRESS and e.executor is Executor.GONE,
+        needs=(job_is(JobWord.QUEUED),),
+        invariants=("I37",),
+    ),
+    Rule(
+        name="missed-completion-perhaps",
+        subject=Subject.JOB,
+        seen="It has been in_progress for {in_progress}, and GitHub was not asked for as long",
+        done="Leave it: in_progress is never ended by age",
+        action=Action.LEAVE,
+        holds=lambda e, t: e.state is JobState.IN_PROGRESS and _long_unasked(e, t),
+        needs=(job_is(JobWord.IN_PROGRESS),),
+        invariants=("I27", "I37"),
+    ),
+    Rule(
+        name="job-expired",
+        subject=Subject.JOB,
+        seen="It was queued {job_expired} ago, and GitHub does not know it any more",
+        done="Complete it as stale",
+        action=Action.STALE,
+        holds=lambda e, t: _queued(e) and e.queued >= t.job_expired,
+        needs=(job_is(JobWord.ABSENT),),
+        invariants=("I37", "I66"),
+    ),
+    Rule(
+        name="job-end",
+        subject=Subject.JOB,
+        seen="It was queued {job_end} ago, which is longer than GitHub keeps any, and GitHub does not "
+        "say that it was given to a runner",
+        done="Complete it as stale",
+        action=Action.STALE,
+        holds=lambda e, t: _queued(e) and e.queued >= t.job_end,
+        needs=(job_is(JobWord.WAITING, JobWord.QUEUED, JobWord.UNREADABLE),),
+        invariants=("I37",),
+    ),
+    Rule(
+        name="job-deleted",
+        subject=Subject.JOB,
+        seen="It is queued here, and GitHub did not know it {absent_reads} times in a row",
+        done="Complete it as stale",
+        action=Action.STALE,
+        holds=lambda e, t: (
+            _queued(e) and word(e, t) is JobWord.ABSENT and e.times >= t.absent_reads
+        ),
+        invariants=("I29", "I66"),
+    ),
+    Rule(
+        name="stale-queued",
+        subject=Subject.JOB,
+        seen="A runner claimed for it ended without a reported job, and GitHub says that it is queued",
+        done="Serve it again: the ended runner no longer counts as supply",
+        action=Action.SERVE,
+        holds=lambda e, _: _queued(e) and e.echo,
+        needs=(job_is(JobWord.QUEUED, JobWord.WAITING),),
+        invariants=("I31", "I68"),
+    ),
+    Rule(
+        name="unassigned",
+        subject=Subject.JOB,
+        seen="A runner for it has been online without a job for {unassigned}, and GitHub said "
+        "{refusals} times that it is queued",
+        done="Write down that GitHub does not assign it: see the runner group and who may use it",
+        action=Action.EXPLAIN,
+        holds=lambda e, t: (
+            _queued(e)
+            and not e.explained
+            and e.idle_beside is not None
+            and e.idle_beside >= t.unassigned
+        ),
+        needs=(job_is(JobWord.QUEUED, times=lambda t: t.refusals),),
+        invariants=("I51",),
+    ),
+    Rule(
+        name="waits-beside-supply",
+        subject=Subject.JOB,
+        seen="It has waited for {unassigned} although there is supply, and GitHub says that it is "
+        "queued",
+        done="Leave it: what comes next is decided by what becomes of the supply",
+        action=Action.LEAVE,
+        holds=lambda e, t: _queued(e) and e.supply and e.since >= t.unassigned,
+        needs=(job_is(JobWord.QUEUED, JobWord.WAITING),),
+        invariants=("I28",),
+    ),
+)

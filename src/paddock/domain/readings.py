@@ -1,0 +1,137 @@
+"""What evidence says, read with care: the few questions that every rule asks of it.
+
+An answer that has grown old counts as not given; a claim to work does not. A runner in whose log a
+job stood has had a job, however long ago that log was read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paddock.domain.evidence import (
+    Container,
+    EndedEvidence,
+    Evidence,
+    JobEvidence,
+    JobWord,
+    LogWord,
+    On,
+    PodEvidence,
+    PodSeen,
+    RecordWord,
+    Sighting,
+)
+from paddock.domain.states import JobState, RunnerState
+from paddock.domain.thresholds import Thresholds
+
+#: GitHub has not given these a job, as far as it knows. That it knows is not certain (I65).
+NOT_BUSY: Final = frozenset({RecordWord.ABSENT, RecordWord.OFFLINE, RecordWord.IDLE})
+
+_MAY_WORK: Final = frozenset({RunnerState.ARMED, RunnerState.RUNNING})
+
+
+def _believed(e: Evidence | EndedEvidence | PodEvidence, t: Thresholds) -> float:
+    """A runner that ended is asked for ever more seldom, about ten times in all."""
+    return max(t.fresh, e.since / 2) if isinstance(e, EndedEvidence) else t.fresh
+
+
+def record(e: Evidence | EndedEvidence | PodEvidence, t: Thresholds) -> RecordWord:
+    if e.record is not RecordWord.NOT_ASKED and e.record_age > _believed(e, t):
+        return RecordWord.NOT_ASKED
+    return e.record
+
+
+def log(e: Evidence | PodEvidence, t: Thresholds) -> LogWord:
+    if e.log in (LogWord.NOT_READ, LogWord.JOB):
+        return e.log
+    return LogWord.NOT_READ if e.log_age > t.fresh else e.log
+
+
+def hinted(e: Evidence | EndedEvidence, t: Thresholds) -> JobWord:
+    """Without a hint there is no job to speak of."""
+    if e.hint is None:
+        return JobWord.NOT_ASKED
+    if e.hinted is not JobWord.NOT_ASKED and e.hinted_age > _believed(e, t):
+        return JobWord.NOT_ASKED
+    return e.hinted
+
+
+def word(e: JobEvidence, t: Thresholds) -> JobWord:
+    if e.word is not JobWord.NOT_ASKED and e.word_age > t.recheck:
+        return JobWord.NOT_ASKED
+    return e.word
+
+
+def further(there: JobWord, here: JobState | None) -> bool:
+    """Whether GitHub is ahead of us."""
+    return here is not None and there.state is not None and there.state.rank > here.rank
+
+
+def alive(pod: PodSeen) -> bool:
+    """A Pod that was seen and has not ended."""
+    return pod.sighting is Sighting.PRESENT and not pod.terminal
+
+
+def may_have_run(pod: PodSeen) -> bool:
+    """Unless its container provably never started, the runner's process may be at work. This holds for
+    both shapes: one container that polls and runs has started, and that proves nothing either way."""
+    return pod.sighting is not Sighting.PRESENT or not pod.runner.never_ran
+
+
+def ended(pod: PodSeen) -> bool:
+    """The runner's own container has ended, whatever else in the Pod still runs."""
+    return pod.sighting is Sighting.PRESENT and pod.runner is Container.TERMINATED
+
+
+def executes(e: Evidence, t: Thresholds) -> bool:
+    """Whether anybody says that it executes a job. One voice is enough (I22, I65)."""
+    return (not _over(e) and _begun(e, t)) or _at_github(e, t)
+
+
+def _over(e: Evidence) -> bool:
+    """What was begun is over when GitHub has reported its completion, or its process has ended."""
+    return e.state is RunnerState.DONE or e.job is JobState.COMPLETED or ended(e.pod)
+
+
+def _begun(e: Evidence, t: Thresholds) -> bool:
+    return (
+        e.state is RunnerState.BUSY
+        or e.job is JobState.IN_PROGRESS
+        or e.job_marked
+        or log(e, t) is LogWord.JOB
+    )
+
+
+def _at_github(e: Evidence, t: Thresholds) -> bool:
+    if record(e, t) is RecordWord.BUSY:
+        return True
+    return hinted(e, t) is JobWord.IN_PROGRESS and e.hinted_on is On.THIS
+
+
+def silence(e: Evidence) -> float:
+    """For how long its poller has not asked while others were answered. When nobody is answered it is
+    we who are not heard (I29)."""
+    if not e.others_answered:
+        return 0.0
+    return e.since if e.heard is None else e.heard
+
+
+def at_work(e: Evidence) -> float | None:
+    """For how long a runner that holds its JIT may have been running; `None` if it is not, or nothing
+    is known. A container that is up dates it only where it was gated: the other has been up since it
+    began to poll."""
+    if e.state not in _MAY_WORK or not alive(e.pod):
+        return None
+    if e.shape == "gated":
+        if e.pod.runner.never_ran:
+            return None
+        if e.pod.up is not None:
+            return e.pod.up
+    if e.state is RunnerState.RUNNING:
+        return e.since if e.acknowledged is None else e.acknowledged
+    return silence(e)
+
+
+def at_work_for(e: Evidence, least: float) -> bool:
+    work = at_work(e)
+    return work is not None and work >= least

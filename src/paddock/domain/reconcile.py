@@ -1,0 +1,175 @@
+"""What to do about a pool: create so many, fence these, and why.
+
+A pure function of what is there and what is wanted, so that every promise about pools can be tested
+over all of it. It only ever names runners that wait for work (booting, idle): what holds a claim, or
+may hold a job, is not among what it is given (I42). To fence is to ask; whether and how a Pod may be
+deleted is for `recovery` to find out.
+
+In this order:
+
+`drain`   a pool that is being deleted keeps nobody; a host that is leaving keeps nobody idle (I43)
+`shrink`  what is beyond the target: those that have not started first, the newest first
+`roll`    stale ones, as long as enough others are ready (I52)
+`fill`    the gap, within the maximum and the limit on starts (I49)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from paddock.domain.pods import Host
+from paddock.domain.pool_terms import Terms
+from paddock.domain.runners import Runner
+from paddock.domain.states import RunnerState
+from paddock.domain.surveys import PoolState, SurveyedPool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A runner that waits for work, with what its fleet shows of its Pod."""
+
+    runner: Runner
+    host: str | None = None
+    #: Its Pod has ended, or somebody has asked for its deletion: it is no supply and holds no place,
+    #: whatever its row still says (I40).
+    ended: bool = False
+
+    @property
+    def ready(self) -> bool:
+        return self.runner.state is RunnerState.IDLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolAim:
+    """What is wanted of a pool, and what is there beside its waiting runners."""
+
+    state: PoolState = "active"
+    paused: bool = False
+    spec_hash: str
+    #: How many runners there should be, occupied or waiting.
+    target: int
+    #: How many there may be, of whatever kind; `None` is no maximum.
+    maximum: int | None = None
+    #: Runners that hold a place of an account.
+    occupied: int
+    #: Runners of whatever kind whose Pods have not ended.
+    present: int
+    max_starting: int
+    #: How many of those that should wait may be missing while stale ones are replaced.
+    may_be_missing: int
+
+    @classmethod
+    def of(cls, pool: SurveyedPool, terms: Terms, *, target: int) -> PoolAim:
+        return cls(
+            state=pool.state,
+            paused=pool.paused,
+            spec_hash=pool.spec_hash,
+            target=target,
+            maximum=terms.maximum,
+            occupied=pool.occupied,
+            present=pool.present,
+            max_starting=terms.provisioning.max_starting,
+            may_be_missing=terms.may_be_missing(max(0, target - pool.occupied)),
+        )
+
+
+Cause = Literal["pool deleted", "host leaving", "surplus", "stale"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    runner: Runner
+    cause: Cause
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    create: int = 0
+    fence: tuple[Fence, ...] = ()
+    #: What keeps the pool from having more, now.
+    held_back: tuple[str, ...] = ()
+
+
+def plan(aim: PoolAim, waiting: Sequence[Candidate], hosts: Collection[Host] = ()) -> Plan:
+    there = [each for each in waiting if not each.ended]
+    if aim.state != "active":
+        return Plan(fence=_fences(there, "pool deleted", "its pool is being deleted"))
+    drained = _on_leaving_hosts(there, hosts)
+    there = _without(there, drained)
+    if aim.paused:
+        return Plan(fence=drained, held_back=("the pool is paused",))
+    surplus = _surplus(aim, there)
+    there = _without(there, surplus)
+    stale = _rolled(aim, there)
+    there = _without(there, stale)
+    create, held_back = _fill(aim, there)
+    return Plan(create=create, fence=(*drained, *surplus, *stale), held_back=held_back)
+
+
+def _on_leaving_hosts(there: Sequence[Candidate], hosts: Collection[Host]) -> tuple[Fence, ...]:
+    leaving = {host.name: host for host in hosts if host.leaving}
+    return tuple(
+        Fence(each.runner, "host leaving", f"its host {each.host} is {_how(leaving[each.host])}")
+        for each in there
+        if each.host in leaving
+    )
+
+
+def _how(host: Host) -> str:
+    return "being deleted" if host.deleting else "cordoned"
+
+
+def _surplus(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
+    """One that has not started is nobody's loss; of the others the longest proven stay. A stale one
+    would have to go soon anyway."""
+    surplus = max(0, aim.occupied + len(there) - aim.target)
+    newest_first = sorted(there, key=_age, reverse=True)
+    order = sorted(newest_first, key=lambda each: (each.ready, not _stale(aim, each)))
+    why = f"its pool has {surplus} more than the {aim.target} it wants"
+    return _fences(order[:surplus], "surplus", why)
+
+
+def _rolled(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
+    """By availability, not by clock: so many are always ready, and new ones that do not become ready
+    stop the exchange instead of emptying the pool (I52)."""
+    fresh_starting = sum(not each.ready and not _stale(aim, each) for each in there)
+    enough = max(0, max(0, aim.target - aim.occupied) - aim.may_be_missing)
+    may_go = max(0, len(there) - enough - fresh_starting)
+    stale = [each for each in sorted(there, key=_age) if _stale(aim, each)]
+    unstarted_first = sorted(stale, key=lambda each: each.ready)
+    why = "its pool's description has changed since it was made"
+    return _fences(unstarted_first[:may_go], "stale", why)
+
+
+def _fill(aim: PoolAim, there: Sequence[Candidate]) -> tuple[int, tuple[str, ...]]:
+    """A row comes before its Pod, so a create that nobody has seen yet is among those starting."""
+    missing = max(0, aim.target - aim.occupied - len(there))
+    places = missing if aim.maximum is None else max(0, aim.maximum - aim.present)
+    starting = sum(not each.ready for each in there)
+    starts = max(0, aim.max_starting - starting)
+    held_back = []
+    if places < missing:
+        held_back.append(f"{aim.present} are still there, and {aim.maximum} may be")
+    if starts < min(missing, places):
+        held_back.append(f"{starting} are starting, and {aim.max_starting} may at once")
+    return min(missing, places, starts), tuple(held_back)
+
+
+def _stale(aim: PoolAim, each: Candidate) -> bool:
+    return each.runner.spec_hash != aim.spec_hash
+
+
+def _age(each: Candidate) -> tuple[object, ...]:
+    return each.runner.created_at, each.runner.id
+
+
+def _fences(those: Sequence[Candidate], cause: Cause, why: str) -> tuple[Fence, ...]:
+    return tuple(Fence(each.runner, cause, why) for each in those)
+
+
+def _without(there: Sequence[Candidate], fenced: Sequence[Fence]) -> list[Candidate]:
+    going = {fence.runner.id for fence in fenced}
+    return [each for each in there if each.runner.id not in going]

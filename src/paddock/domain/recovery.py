@@ -1,0 +1,171 @@
+"""What recovery reads beside a runner's row, and what it leaves behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from paddock.domain.comparison import ActiveRepository
+from paddock.domain.endings import Ending
+from paddock.domain.evidence import Executor, JobWord
+from paddock.domain.github import InstallationKey, Scope
+from paddock.domain.ids import (
+    AccountId,
+    GitHubRunnerId,
+    HostId,
+    JobId,
+    KeyId,
+    PoolId,
+    RunnerId,
+)
+from paddock.domain.names import PodName, RunnerName
+from paddock.domain.states import JobState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """A key's supply, and what is queued for it: counted no further than one more than the supply.
+    `suspects` of its `recent` runners are not seen by GitHub."""
+
+    supply: int
+    queued: int
+    recent: int
+    suspects: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPlace:
+    """Where a key's runners are registered, and as whom GitHub is asked about them."""
+
+    key: KeyId
+    host: HostId
+    account: AccountId
+    pool: PoolId
+    who: InstallationKey
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Echo:
+    """A runner that ended without a reported job: it counts as supply until GitHub was asked about
+    the job it was claimed for, or until its time is up (I68)."""
+
+    runner: RunnerId
+    key: KeyId
+    host: HostId
+    hint: JobId | None
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubtTerms:
+    """From when on a job is worth a question: its runner gone before, GitHub not asked since, queued
+    beside supply since before, queued at all since before, in progress since before."""
+
+    gone_before: datetime
+    asked_before: datetime
+    waiting_before: datetime
+    expired_before: datetime
+    running_before: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobInDoubt:
+    """A job whose state here may not be GitHub's. `supply` is of its key; `times` says how often in
+    a row GitHub gave the last `answer`; `waits_because` is what was found out of why it waits."""
+
+    host: HostId
+    id: JobId
+    state: JobState
+    queued_at: datetime
+    since: datetime
+    key: KeyId | None
+    executor: Executor
+    supply: int
+    checked_at: datetime | None
+    answer: JobWord
+    times: int
+    waits_because: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWords:
+    """How far the jobs of a runner are here: the one it executes, the one it was claimed for."""
+
+    host: HostId
+    job: JobState | None
+    hint: JobState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenVerdict:
+    """A runner that ended with a JIT and without a reported job. `outcome` says what became of its
+    record at GitHub, if that is settled; `evidence` is its verdict's, JSON."""
+
+    runner: RunnerId
+    key: KeyId
+    github_id: GitHubRunnerId | None
+    name: RunnerName | None
+    host: HostId
+    hint_job: JobId | None
+    hint: JobState | None
+    ended_at: datetime
+    evidence: str
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedJob:
+    """A job and the repository GitHub is asked about it in."""
+
+    job: JobId
+    state: JobState
+    repository: ActiveRepository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRecord:
+    """A runner record at GitHub that can only be of one Pod: it bears a name made from the Pod's."""
+
+    key: KeyId
+    name: RunnerName
+    generation: int
+    github_id: GitHubRunnerId
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    DRY_RUN = "dry-run"
+    LIMITED = "limited"
+    LOST_THE_RACE = "lost the race"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionTaken:
+    """One action, done or not, with its evidence as JSON."""
+
+    rule: str
+    action: str
+    outcome: Outcome
+    why: str
+    evidence: str
+    runner: RunnerId | None = None
+    job: tuple[HostId, JobId] | None = None
+    pod_name: PodName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateNews:
+    """A verdict, and what GitHub says by now of the job that was on its runner. `evidence` is the
+    verdict's own, JSON."""
+
+    runner: RunnerId
+    ending: Ending
+    ended_at: datetime
+    evidence: str
+    job: JobId
+    job_state: JobState
+    conclusion: str | None
+    completed_at: datetime | None

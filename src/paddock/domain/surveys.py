@@ -1,0 +1,84 @@
+"""Everything that the sizes of pools follow from, read at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from paddock.domain.allocation import Withheld
+from paddock.domain.ids import AccountId, PoolId, RepositoryId
+from paddock.domain.limits import Resources
+from paddock.domain.runners import Runner
+from paddock.domain.scaling import Allowance, KeyLoad
+from paddock.domain.sizing import Decision
+
+PoolState = Literal["active", "draining", "deleted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyedPool:
+    """Runners are counted by their rows; those whose Pods have ended hold no place (I40)."""
+
+    id: PoolId
+    name: str
+    state: PoolState
+    paused: bool
+    #: The whole of its description, JSON.
+    spec: str
+    spec_hash: str
+    cost: Resources
+    #: All that are not gone, also those whose Pods have ended.
+    live: int
+    #: Of these, those whose Pods have not ended.
+    present: int
+    #: Those that hold a place of an account.
+    occupied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandedKey:
+    """A key with queued jobs. `blocked`: dispatch would not serve it now; nothing is built for it."""
+
+    pool: PoolId
+    load: KeyLoad
+    login: str
+    #: The repository its runners register at; `None` is the organisation.
+    repository: str | None
+    blocked: Withheld | None
+    #: Until when, and what for, if it is a back-off.
+    blocked_until: datetime | None = None
+    blocked_because: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastDecision:
+    number: int
+    at: datetime
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    pools: tuple[SurveyedPool, ...]
+    #: Booting or idle, oldest first.
+    waiting: tuple[Runner, ...]
+    keys: tuple[DemandedKey, ...]
+    #: Only accounts and repositories that have limits.
+    accounts: Mapping[AccountId, Allowance]
+    repositories: Mapping[RepositoryId, Allowance]
+    #: Those that were asked for, oldest first.
+    decisions: tuple[PastDecision, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolExplanation:
+    """What `paddock pools explain` tells from."""
+
+    pool: SurveyedPool
+    #: The decision in force, if there was ever one.
+    decision: PastDecision | None
+    #: Live, oldest first.
+    runners: tuple[Runner, ...]
+    keys: tuple[DemandedKey, ...]

@@ -1,0 +1,75 @@
+"""Every value that a function of evidence can meet, without writing the whole product down.
+
+The function is given a value whose fields are not decided yet. When it looks at one, it is run again
+once for each value that field can have. What it never looks at cannot matter, so each end it comes to
+stands for all combinations of the rest: the product is gone through whole, and pruned by what the
+function itself does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+Values = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class _Undecided(Exception):
+    def __init__(self, field: str) -> None:
+        self.field = field
+
+
+def undecided(
+    kind: type[T], *, nested: Mapping[str, type[Any]] | None = None
+) -> Callable[[Values], T]:
+    """A maker of values of this kind, of which only the given fields are decided. The fields of a
+    nested value have its name before theirs, like `pod.age`."""
+    inner = {name: _maker(each, f"{name}.", {}) for name, each in (nested or {}).items()}
+    make: Callable[[Values], T] = _maker(kind, "", inner)
+    return make
+
+
+def _maker(kind: type[Any], prefix: str, nested: Mapping[str, Callable[[Values], Any]]) -> Any:
+    names = {field.name: prefix + field.name for field in fields(kind)}
+    read = object.__getattribute__
+
+    class Undecided(kind):  # type: ignore[misc]
+        __slots__ = ("decided",)
+
+        def __init__(self, decided: Values) -> None:
+            object.__setattr__(self, "decided", decided)
+
+        def __getattribute__(self, name: str) -> Any:
+            field = names.get(name)
+            if field is None:
+                return read(self, name)
+            decided = read(self, "decided")
+            if field in decided:
+                return decided[field]
+            if name in nested:
+                return nested[name](decided)
+            raise _Undecided(field)
+
+    return Undecided
+
+
+def explore(
+    make: Callable[[Values], T],
+    values: Mapping[str, Sequence[Any]],
+    function: Callable[[T], Any],
+    *,
+    given: Values | None = None,
+) -> Iterator[tuple[Values, Any]]:
+    """Every end the function comes to, with the fields that led there."""
+    open_ends: list[dict[str, Any]] = [dict(given or {})]
+    while open_ends:
+        decided = open_ends.pop()
+        try:
+            end = function(make(decided))
+        except _Undecided as missing:
+            field = missing.field
+            open_ends += [{**decided, field: value} for value in values[field]]
+            continue
+        yield decided, end

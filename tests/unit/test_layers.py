@@ -1,0 +1,49 @@
+"""What nobody may do but those whose business it is, read from the code itself."""
+
+from __future__ import annotations
+
+import ast
+from importlib import resources
+from pathlib import Path
+
+_ROOT = Path(str(resources.files("paddock")))
+
+#: Retire asks for a live Pod's end when everybody agrees; a Pod whose end is on record is reaped.
+_MAY_DELETE = {"recovery/retire.py", "forensics/concluding.py"}
+
+
+def _calls(path: Path, method: str) -> list[int]:
+    tree = ast.parse(path.read_text("utf-8"))
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == method
+        and any(keyword.arg == "uid" for keyword in node.keywords)
+    ]
+
+
+def test_only_retire_and_conclude_delete_pods() -> None:
+    """I35: whoever else wants a Pod gone fences it. The adapters and the simulator are the fleet."""
+    callers = {
+        str(path.relative_to(_ROOT))
+        for path in sorted(_ROOT.rglob("*.py"))
+        if path.relative_to(_ROOT).parts[0] not in ("fleet", "sim") and _calls(path, "delete")
+    }
+    assert callers == _MAY_DELETE
+
+
+def test_reaping_is_left_to_those_who_saw_the_end() -> None:
+    """`reap` deletes at once: only for Pods that ended, or outlived their row and were proved idle."""
+    callers = {
+        str(path.relative_to(_ROOT))
+        for path in sorted(_ROOT.rglob("*.py"))
+        if any(
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "reap"
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        )
+    }
+    assert callers == {"forensics/concluding.py", "recovery/adopt.py"}
