@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 from paddock.cli.running import run
 from paddock.domain.names import PodName
-from paddock.domain.pods import Pod, PodIdentity, PodList, PodOrder
-from paddock.serve import FleetParts, serve
+from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
+from paddock.replica import FleetParts
+from paddock.serve import serve
 from paddock.settings import Settings, load
 from paddock.store.database import Database
 from paddock.system import SystemClock
@@ -28,6 +29,9 @@ class NoFleet:
 
     async def list(self) -> PodList:
         return PodList(pods=(), complete=False)
+
+    async def hosts(self) -> Sequence[Host]:
+        return ()
 
     async def watch(self) -> AsyncIterator[Pod]:
         await asyncio.Event().wait()

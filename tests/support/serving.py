@@ -13,7 +13,8 @@ import httpx2
 
 from paddock.dispatch.sealing import Sealer
 from paddock.github.apps import Apps, GitHubApp
-from paddock.serve import FleetParts, serve
+from paddock.replica import FleetParts
+from paddock.serve import serve
 from paddock.settings import Settings
 from paddock.sim.github.server import plain_http
 from paddock.store.database import Database

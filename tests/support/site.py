@@ -26,6 +26,7 @@ from paddock.sim.github.keys import make_private_key, public_half
 from paddock.sim.github.records import App, Repository
 from paddock.sim.github.server import serving, wall_clock
 from paddock.store.database import Database
+from paddock.store.leadership import leading
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 from tests.support.webhooks import PATH
@@ -165,7 +166,9 @@ async def site(database_url: str) -> AsyncIterator[Site]:
         async with serving(fake):
             place = await _place(database_url, database, fake, Path(directory))
             try:
-                yield place
+                # Pods are the test's: no server's pools send them away, none recovers them.
+                async with leading("pools", database):
+                    yield place
             finally:
                 await place.end()
                 await database.close()

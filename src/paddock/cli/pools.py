@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
+from paddock.cli import pool_explanations
 from paddock.cli.operating import NotFound, Why, with_store
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.ids import PoolId
+from paddock.domain.surveys import PoolExplanation
 from paddock.pools.spec import read_pool_file
 from paddock.store.store import PgStore
+from paddock.system import SystemClock
 
 app = typer.Typer(
     help="The pools runners come from, and the labels by which jobs find them.",
@@ -43,6 +46,7 @@ def apply(
         spec:
           labels: [self-hosted, linux, x64]
           resources: {vcpu: 2, memory: 4Gi}
+          minIdle: 2
           maxRunners: 20
     """
     pools = read_pool_file(file)
@@ -103,6 +107,49 @@ def resume(
 
     done = with_store(work, config=config, data_dir=data_dir)
     show(f"{name} gives out runners again" if done else f"{name} was not paused")
+
+
+@app.command()
+def explain(
+    name: Name, as_json: Json = False, config: Config = None, data_dir: DataDir = None
+) -> None:
+    """Tell why a pool has the size it has: term by term, and what keeps it from having more.
+
+    Also what is starting, what is stale and about to be exchanged, what is leaving and why,
+    and the jobs that wait for it.
+    """
+
+    async def work(store: PgStore) -> PoolExplanation:
+        found = await store.explain_pool(await _find(store, name))
+        assert found is not None
+        return found
+
+    explanation = with_store(work, config=config, data_dir=data_dir)
+    if as_json:
+        show_json(pool_explanations.as_json(explanation))
+    else:
+        show("\n".join(pool_explanations.told(explanation, now=SystemClock().now())))
+
+
+@app.command()
+def delete(
+    name: Name, why: Why = "deleted by hand", config: Config = None, data_dir: DataDir = None
+) -> None:
+    """Delete a pool. Runners at work finish their jobs; those that wait leave at once.
+
+    Jobs that wait for it are taken by another pool with their labels, if there is one, or as soon
+    as there is one: to rename a pool, delete it and apply it under its new name.
+    """
+
+    async def work(store: PgStore) -> bool:
+        return await store.delete_pool(await _find(store, name), why=why)
+
+    done = with_store(work, config=config, data_dir=data_dir)
+    show(
+        f"{name} is being deleted, and is gone when its last runner is"
+        if done
+        else f"{name} is being deleted already"
+    )
 
 
 async def _find(store: PgStore, name: str) -> PoolId:

@@ -19,7 +19,8 @@ from paddock.fleet.local.fleet import LocalFleet, Programs
 from paddock.fleet.local.reviewer import LocalReviewer
 from paddock.github.apps import Apps
 from paddock.pools.spec import parse_pools
-from paddock.serve import FleetParts, configured_apps, serve
+from paddock.replica import FleetParts
+from paddock.serve import configured_apps, serve
 from paddock.settings import Settings, load
 from paddock.sim.demo import HOST, POOL, Demo
 from paddock.store.database import Database

@@ -20,6 +20,7 @@ import yaml
 from paddock.domain.labels import LabelSet, conflicts, pool_labels_problem
 from paddock.domain.limits import Resources
 from paddock.domain.names import PoolName, pool_name_problem
+from paddock.domain.pool_terms import Provisioning, Rollout, Terms
 from paddock.domain.pools import PoolFacts
 
 API_VERSION: Final = "paddock.dev/v1alpha1"
@@ -46,18 +47,26 @@ class ResourceSpec(
     memory: str | int = 0
 
 
-class PoolSpec(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+class ProvisioningSpec(
+    Provisioning, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
+    """Provisioning, with every word of it understood."""
+
+
+class RolloutSpec(Rollout, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A rollout, with every word of it understood."""
+
+
+class PoolSpec(Terms, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """`Terms` say how many runners there are; the rest is what they are, and for whom."""
+
     labels: list[str]
     #: The runner group, by the name it has in each organisation. Absent: the default group.
     runner_group: str | None = None
     shape: Literal["gated", "single"] = "gated"
     resources: ResourceSpec = ResourceSpec()
-    #: How many runners may be occupied at once. Absent: no maximum; 0 means none (I54).
-    max_runners: int | None = None
-    #: How many runners wait for work, ready.
-    min_idle: int = 0
+    provisioning: ProvisioningSpec = ProvisioningSpec()
+    rollout: RolloutSpec = RolloutSpec()
     #: For the fleet of one machine: what is started as the runner, like
     #: `[/opt/actions-runner/bin/Runner.Listener, run]`.
     runner_command: list[str] | None = None
@@ -126,13 +135,9 @@ def _facts(pool: RunnerPool) -> PoolFacts:
         )
     name, spec = pool.metadata.name, pool.spec
     labels = LabelSet.of(spec.labels)
-    for problem in (pool_name_problem(name), pool_labels_problem(labels)):
+    for problem in (pool_name_problem(name), pool_labels_problem(labels), spec.problem()):
         if problem:
             raise ValueError(problem)
-    if spec.max_runners is not None and spec.max_runners < 0:
-        raise ValueError("maxRunners is at least 0; leave it out for no maximum")
-    if spec.min_idle < 0:
-        raise ValueError("minIdle is at least 0")
     cost = Resources(
         vcpu_milli=milli(spec.resources.vcpu), memory_mib=mebibytes(spec.resources.memory)
     )
@@ -141,7 +146,7 @@ def _facts(pool: RunnerPool) -> PoolFacts:
         labels=tuple(labels),
         shape=spec.shape,
         cost=cost,
-        max_runners=spec.max_runners,
+        max_runners=spec.maximum,
         spec=msgspec.json.encode(spec, order="sorted").decode(),
         spec_hash=_pod_hash(spec),
         runner_group=spec.runner_group,

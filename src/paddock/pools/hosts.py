@@ -1,0 +1,95 @@
+"""The hosts of a fleet, as pools need to know them: which there are, and which to keep away from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from paddock.domain.ids import PoolId
+from paddock.domain.limits import Resources
+from paddock.domain.pods import Host, Pod
+from paddock.domain.pool_terms import Terms
+from paddock.domain.sizing import Room, usable
+from paddock.domain.steering import REMEMBERED, hosts_to_avoid
+from paddock.domain.surveys import SurveyedPool
+from paddock.ports import Clock, Fleet, FleetUnavailable, Store
+
+_log = structlog.get_logger()
+
+#: Hosts come and go in minutes.
+_READ_EVERY: Final = 5.0
+#: Whether hosts fail is worth a look before Pods are created, not before each.
+_FAILURES_EVERY: Final = 10.0
+_TIMEOUT: Final = 5.0
+
+
+class Hosts:
+    def __init__(self, *, store: Store, fleet: Fleet, clock: Clock) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._clock = clock
+        self._hosts: Sequence[Host] = ()
+        self._read_at: float | None = None
+        self._avoid: tuple[str, ...] = ()
+        self._judged_at: float | None = None
+
+    async def read(self) -> Sequence[Host]:
+        """As they were last seen, where they cannot be asked for: that is no fleet without hosts."""
+        if self._is_due(self._read_at, _READ_EVERY):
+            self._read_at = self._clock.monotonic()
+            try:
+                async with asyncio.timeout(_TIMEOUT):
+                    self._hosts = await self._fleet.hosts()
+            except (FleetUnavailable, TimeoutError) as error:
+                _log.warning(
+                    "the fleet's hosts could not be read",
+                    error=str(error) or f"no answer within {_TIMEOUT:g} s",
+                )
+        return self._hosts
+
+    async def avoided(self) -> tuple[str, ...]:
+        """Hosts that keep failing to start Pods (I51)."""
+        if self._is_due(self._judged_at, _FAILURES_EVERY):
+            self._judged_at = self._clock.monotonic()
+            failures = await self._store.failed_starts(since=self._clock.now() - REMEMBERED)
+            before, self._avoid = self._avoid, hosts_to_avoid(failures, self._hosts)
+            if self._avoid != before:
+                _log.warning("new Pods keep away from some hosts", hosts=self._avoid)
+        return self._avoid
+
+    def _is_due(self, last: float | None, every: float) -> bool:
+        return last is None or self._clock.monotonic() - last >= every
+
+
+def room(
+    pools: Sequence[SurveyedPool],
+    terms: Mapping[PoolId, Terms],
+    hosts: Sequence[Host],
+    pods: Iterable[Pod],
+) -> Room | None:
+    """What the pools of fixed capacity have to share. Pods of other pools have places that cannot be
+    given; Pods on hosts that take no new ones need none that can. Those on their way out are not
+    counted: what takes their place waits for them for seconds, while a size that shrinks with each
+    that leaves would send away the next."""
+    if not any(host.capacity for host in hosts):
+        return None
+    sharing = {
+        pool.name: pool
+        for pool in pools
+        if pool.state == "active" and pool.id in terms and terms[pool.id].capacity == "fixed"
+    }
+    others = {pool.name: pool for pool in pools if pool.name not in sharing}
+    open_hosts = {host.name for host in hosts if usable(host)}
+    taken: list[Resources] = []
+    elsewhere: list[Resources] = []
+    for pod in pods:
+        if pod.node is None or pod.phase.terminal:
+            continue
+        if pod.pool in sharing and pod.node not in open_hosts:
+            elsewhere.append(sharing[pod.pool].cost)
+        elif pod.pool in others and pod.node in open_hosts:
+            taken.append(others[pod.pool].cost)
+    return Room.of(hosts, taken=taken, elsewhere=elsewhere)

@@ -1,0 +1,273 @@
+"""Pools as they should be: the loop that reads what there is, decides, and asks for the difference.
+
+Level-triggered (I28): each round reads everything its decisions follow from in one moment, and no
+round depends on what an earlier one did. Whoever changes something only makes it look sooner. Two
+leaders at once make two rounds of the same kind: rows are planned twice at worst, and the next round
+finds a surplus of Pods that have not started.
+
+What is decided stands in `domain` (`sizing`, `reconcile`, `steering`). Nothing is deleted here: a
+runner that is to go is fenced, and `recovery` does the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+import structlog
+from prometheus_client import Counter
+
+from paddock.domain.endings import Retired
+from paddock.domain.ids import PoolId, RunnerId
+from paddock.domain.names import SUFFIX_LENGTH, PodName, PoolName, pod_name
+from paddock.domain.pods import Pod, PodList, PodOrder
+from paddock.domain.pool_terms import LONGEST_WINDOW, Terms
+from paddock.domain.reconcile import Candidate, Fence, Plan, PoolAim, plan
+from paddock.domain.runners import Runner
+from paddock.domain.sizing import Decision, SizedPool, as_found, change, decide
+from paddock.domain.surveys import Survey, SurveyedPool
+from paddock.pools.hosts import Hosts, room
+from paddock.pools.orders import Orders
+from paddock.pools.past import Past
+from paddock.ports import Clock, Fleet, Ids, Store, Topic, Wakeups
+from paddock.store.errors import StoreError
+
+_log = structlog.get_logger()
+
+#: Nothing has to be noticed sooner that nobody is woken for.
+_LOOK_AGAIN: Final = 5.0
+#: Between two rounds, however often it is woken: each claim wakes it. With a thousand runners and
+#: fifty claims a second it would otherwise do nothing else.
+_BREATH: Final = 0.5
+#: How old the stored terms of a decision may be while its numbers stay the same.
+_TERMS_EVERY: Final = timedelta(seconds=15)
+
+FENCES = Counter("paddock_pool_fences_total", "Waiting runners sent away by pools.", ["cause"])
+
+
+class Reconciler:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        fleet: Fleet,
+        pods: Callable[[], PodList],
+        clock: Clock,
+        ids: Ids,
+        wakeups: Wakeups,
+    ) -> None:
+        """`pods`: what is known of the fleet's Pods."""
+        self._store = store
+        self._pods = pods
+        self._clock = clock
+        self._ids = ids
+        self._woken = wakeups.subscribe(Topic.DEMAND, Topic.RUNNERS, Topic.POOLS)
+        self._orders = Orders(fleet=fleet, clock=clock)
+        self._hosts = Hosts(store=store, fleet=fleet, clock=clock)
+        self._past = Past()
+        #: Descriptions that cannot be used, each complained of once.
+        self._useless: dict[PoolId, str] = {}
+
+    async def run(self) -> None:
+        # Another may have led meanwhile: its decisions are read anew.
+        self._past = Past()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    orders = await self.decide()
+                except StoreError as error:
+                    _log.warning("pools could not be decided on", error=error.message)
+                    orders = []
+                # A fleet that is slow to create holds up no pool, not even its own (I57).
+                for order in orders:
+                    group.create_task(self._orders.place(order))
+                await self._clock.sleep(_BREATH)
+                await self._woken.wait(_LOOK_AGAIN)
+
+    async def round(self) -> None:
+        """One look, and everything that follows from it."""
+        await asyncio.gather(*(self._orders.place(order) for order in await self.decide()))
+
+    async def decide(self) -> list[PodOrder]:
+        """Bring rows to what pools should be; the Pods that have to be asked for."""
+        hosts, seen = await self._hosts.read(), self._pods()
+        pods = {pod.name: pod for pod in seen.pods}
+        survey = await self._store.survey_pools(
+            ended=[pod.name for pod in seen.pods if pod.phase.terminal],
+            since=self._clock.now() - LONGEST_WINDOW,
+            after=self._past.last,
+        )
+        self._past.add(survey.decisions)
+        terms = self._terms(survey.pools)
+        waiting = _candidates(survey.waiting, pods)
+        sized = self._sized(survey, terms, waiting)
+        decisions = decide(
+            sized,
+            accounts=survey.accounts,
+            repositories=survey.repositories,
+            room=room(survey.pools, terms, hosts, seen.pods),
+            now=self._clock.now(),
+        )
+        await self._record(sized, decisions)
+        orders = []
+        for pool in survey.pools:
+            mine, decision = waiting.get(pool.id, []), decisions.get(pool.id)
+            if seen.complete:
+                orders += self._lost_orders(pool, mine, pods)
+            if pool.state != "active" or pool.paused:
+                # What it should have does not matter, what leaves does.
+                aim = PoolAim.of(pool, terms.get(pool.id, Terms()), target=0)
+                orders += await self._carry_out(pool, plan(aim, mine, hosts))
+            elif decision is not None:
+                aim = PoolAim.of(pool, terms[pool.id], target=decision.target)
+                orders += await self._carry_out(pool, plan(aim, mine, hosts))
+        await self._bury(survey)
+        self._orders.forget(survey.waiting)
+        return orders
+
+    def _terms(self, pools: Iterable[SurveyedPool]) -> dict[PoolId, Terms]:
+        """One description that cannot be used stops one pool (I57)."""
+        terms = {}
+        for pool in pools:
+            try:
+                terms[pool.id] = Terms.of(pool.spec)
+            except ValueError as error:
+                if self._useless.get(pool.id) != pool.spec:
+                    self._useless[pool.id] = pool.spec
+                    _log.warning("a pool is left as it is", pool=pool.name, error=str(error))
+        return terms
+
+    def _sized(
+        self,
+        survey: Survey,
+        terms: Mapping[PoolId, Terms],
+        waiting: Mapping[PoolId, Sequence[Candidate]],
+    ) -> list[SizedPool]:
+        """A pool that is paused keeps what it has: a round without it is no signal (I53). Keys that
+        dispatch would not serve now are built nothing for."""
+        return [
+            SizedPool(
+                pool=pool.id,
+                terms=terms[pool.id],
+                cost=pool.cost,
+                occupied=pool.occupied,
+                waiting=sum(not each.ended for each in waiting.get(pool.id, [])),
+                keys=tuple(
+                    key.load for key in survey.keys if key.pool == pool.id and key.blocked is None
+                ),
+                history=self._past.history(pool.id),
+            )
+            for pool in survey.pools
+            if pool.id in terms and pool.state == "active" and not pool.paused
+        ]
+
+    async def _record(
+        self, pools: Iterable[SizedPool], decisions: Mapping[PoolId, Decision]
+    ) -> None:
+        """What differs from before. A pool that was never decided on begins with the size it has."""
+        now, new = self._clock.now(), []
+        for pool in pools:
+            decision, before = decisions[pool.pool], self._past.latest(pool.pool)
+            if before is None:
+                new += as_found(pool, decision)
+            differs = change(before.decision if before else None, decision)
+            outdated = before is not None and now - before.at >= _TERMS_EVERY
+            if differs == "size" or (differs == "terms" and outdated):
+                new.append(decision)
+        await self._store.record_decisions(new)
+
+    async def _carry_out(self, pool: SurveyedPool, made: Plan) -> list[PodOrder]:
+        for fence in made.fence:
+            await self._fence(fence)
+        if not made.create:
+            return []
+        name = PoolName(pool.name)
+        pods = [
+            (RunnerId(self._ids.uuid()), pod_name(name, self._ids.suffix(SUFFIX_LENGTH)))
+            for _ in range(made.create)
+        ]
+        try:
+            planned = await self._store.plan_runners(
+                pool.id, pods, why=f"{pool.name} should have more runners"
+            )
+            avoid = await self._hosts.avoided()
+        except StoreError as error:
+            _log.warning("runners could not be planned", pool=pool.name, error=error.message)
+            return []
+        for runner in planned:
+            self._orders.note(runner)
+        return [_order(pool, runner, avoid) for runner in planned]
+
+    async def _fence(self, fence: Fence) -> None:
+        """One that fails holds up no other (I57); one that has moved on is not to be sent away."""
+        runner = fence.runner
+        try:
+            fenced = await self._store.fence_runner(
+                runner.id,
+                generation=runner.generation,
+                state=runner.state,
+                why=fence.why,
+                retired=Retired.UNWANTED,
+            )
+        except StoreError as error:
+            _log.warning("a runner could not be fenced", pod=runner.pod_name, error=error.message)
+            return
+        if isinstance(fenced, Runner):
+            FENCES.labels(fence.cause).inc()
+
+    def _lost_orders(
+        self, pool: SurveyedPool, waiting: Iterable[Candidate], pods: Mapping[PodName, Pod]
+    ) -> list[PodOrder]:
+        """The row comes first; a crash before its Pod does leaves a row without one. A Pod of
+        another description than its row's would not be what the row says it is."""
+        if pool.state != "active":
+            return []
+        lost = [
+            each.runner
+            for each in waiting
+            if each.runner.spec_hash == pool.spec_hash and self._orders.lost(each.runner, pods)
+        ]
+        for runner in lost:
+            self._orders.note(runner)
+        return [_order(pool, runner, ()) for runner in lost]
+
+    async def _bury(self, survey: Survey) -> None:
+        leaving = {pool.id for pool in survey.pools if pool.state != "active"}
+        # A job that was judged while its pool was being deleted.
+        if stranded := sorted({key.pool for key in survey.keys} & leaving):
+            await self._store.refuse_jobs_of(stranded)
+        if any(pool.state == "draining" and not pool.live for pool in survey.pools):
+            for name in await self._store.bury_pools():
+                _log.info("a pool is gone", pool=name)
+
+
+def _candidates(
+    waiting: Iterable[Runner], pods: Mapping[PodName, Pod]
+) -> dict[PoolId, list[Candidate]]:
+    found: dict[PoolId, list[Candidate]] = {}
+    for runner in waiting:
+        pod = pods.get(runner.pod_name)
+        if pod is not None and runner.pod_uid not in (None, pod.uid):
+            pod = None
+        found.setdefault(runner.pool, []).append(
+            Candidate(
+                runner=runner,
+                host=pod.node if pod else runner.node,
+                ended=pod is not None
+                and (pod.phase.terminal or pod.deletion_requested_at is not None),
+            )
+        )
+    return found
+
+
+def _order(pool: SurveyedPool, runner: Runner, avoid: tuple[str, ...]) -> PodOrder:
+    return PodOrder(
+        runner=runner.id,
+        name=runner.pod_name,
+        pool=pool.name,
+        spec=pool.spec,
+        cost=pool.cost,
+        avoid=avoid,
+    )

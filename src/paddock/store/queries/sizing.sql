@@ -1,0 +1,144 @@
+-- What the sizes of pools follow from, and what was decided.
+
+-- name: pools[]
+-- Every pool that is not deleted, or that still has runners, and how many; $1 names Pods that have ended.
+SELECT p.id, p.name, p.state, p.paused_at IS NOT NULL AS paused, p.spec, p.spec_hash, p.vcpu_milli, p.memory_mib,
+       coalesce(r.live, 0) AS live, coalesce(r.present, 0) AS present, coalesce(r.occupied, 0) AS occupied
+  FROM pools p
+  LEFT JOIN (SELECT pool_id, count(*) AS live,
+                    count(*) FILTER (WHERE key_id IS NOT NULL) AS occupied,
+                    count(*) FILTER (WHERE pod_name <> ALL ($1::text[])) AS present
+               FROM runners WHERE gone_at IS NULL GROUP BY pool_id) r ON r.pool_id = p.id
+ WHERE p.state <> 'deleted' OR r.live > 0
+ ORDER BY p.id
+
+-- name: waiting[]
+-- Runners that wait for work.
+SELECT * FROM runners WHERE gone_at IS NULL AND state IN ('booting', 'idle') ORDER BY created_at, id
+
+-- name: keys[]
+-- Per key with queued jobs (of pool $2, or of all): how many, how old, the supply on its way to them as the
+-- matcher counts it, and whether dispatch would serve it at $1.
+WITH RECURSIVE demanded (key_id) AS (
+    (SELECT key_id FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL ORDER BY key_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT j.key_id FROM jobs j
+             WHERE j.state = 'queued' AND j.key_id > d.key_id ORDER BY j.key_id LIMIT 1)
+      FROM demanded d WHERE d.key_id IS NOT NULL
+), supplied AS (
+    SELECT key_id, sum(supply) AS supply
+      FROM (SELECT key_id, count(*) AS supply FROM runners
+             WHERE key_id IS NOT NULL AND gone_at IS NULL
+               AND state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL
+             GROUP BY key_id
+             UNION ALL
+            SELECT key_id, count(*) FROM echoes WHERE until > $1 GROUP BY key_id) s
+     GROUP BY key_id
+), served AS (
+    SELECT DISTINCT ON (account_id) account_id, app_id FROM installations WHERE state = 'active'
+     ORDER BY account_id, app_id
+)
+SELECT k.id AS key_id, k.pool_id, k.account_id, k.repository_id, a.login, r.full_name, q.queued, q.oldest,
+       coalesce(s.supply, 0)::int AS supply,
+       a.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.state <> 'active' AS paused,
+       i.app_id IS NULL AS uninstalled, b.until AS blocked_until, b.reason AS blocked_because
+  FROM demanded d
+  JOIN demand_keys k ON k.id = d.key_id
+  JOIN pools p ON p.id = k.pool_id
+  JOIN accounts a ON a.id = k.account_id
+  LEFT JOIN repositories r ON r.id = k.repository_id
+  LEFT JOIN served i ON i.account_id = k.account_id
+  LEFT JOIN supplied s ON s.key_id = k.id
+  LEFT JOIN LATERAL (
+    SELECT until, reason FROM backoffs
+     WHERE until > $1 AND (scope, subject) IN (('key', k.id), ('repository', k.repository_id),
+                                               ('account', k.account_id), ('app', i.app_id))
+     ORDER BY until DESC, scope, subject LIMIT 1) b ON true
+ CROSS JOIN LATERAL (
+    SELECT count(*) AS queued, min(queued_at) AS oldest FROM jobs
+     WHERE state = 'queued' AND jobs.key_id = k.id) q
+ WHERE k.pool_id = coalesce($2, k.pool_id)
+ ORDER BY k.id
+
+-- name: accounts[]
+-- Accounts with limits, and what they use.
+SELECT a.id, a.max_runners, a.max_vcpu_milli, a.max_memory_mib, coalesce(u.runners, 0)::int AS runners,
+       coalesce(u.vcpu_milli, 0)::bigint AS vcpu_milli, coalesce(u.memory_mib, 0)::bigint AS memory_mib
+  FROM accounts a
+  LEFT JOIN (SELECT account_id, count(*) AS runners, sum(vcpu_milli) AS vcpu_milli, sum(memory_mib) AS memory_mib
+               FROM runners WHERE key_id IS NOT NULL AND gone_at IS NULL GROUP BY account_id) u ON u.account_id = a.id
+ WHERE num_nonnulls(a.max_runners, a.max_vcpu_milli, a.max_memory_mib) > 0
+ ORDER BY a.id
+
+-- name: repositories[]
+-- Repositories with limits of their own, and what they use.
+SELECT r.id, r.max_runners, r.max_vcpu_milli, r.max_memory_mib, coalesce(u.runners, 0)::int AS runners,
+       coalesce(u.vcpu_milli, 0)::bigint AS vcpu_milli, coalesce(u.memory_mib, 0)::bigint AS memory_mib
+  FROM repositories r
+  LEFT JOIN (SELECT k.repository_id, count(*) AS runners, sum(vcpu_milli) AS vcpu_milli, sum(memory_mib) AS memory_mib
+               FROM runners JOIN demand_keys k ON k.id = runners.key_id
+              WHERE gone_at IS NULL AND k.repository_id IS NOT NULL GROUP BY k.repository_id) u ON u.repository_id = r.id
+ WHERE r.own_scope
+ ORDER BY r.id
+
+-- name: decisions[]
+-- Decisions after number $1.
+SELECT * FROM pool_decisions WHERE id > $1 ORDER BY id
+
+-- name: decisions_since[]
+-- Decisions since $1, with those that were in force then.
+SELECT d.*
+  FROM pools p
+ CROSS JOIN LATERAL (SELECT coalesce(max(id), 0) AS id FROM pool_decisions
+                      WHERE pool_id = p.id AND at <= $1) f
+  JOIN pool_decisions d ON d.pool_id = p.id AND d.id >= f.id
+ WHERE p.state <> 'deleted'
+ ORDER BY d.id
+
+-- name: decide
+-- Decisions as they were made: pools $2, wanted $3, target $4, terms $5, why $6.
+INSERT INTO pool_decisions (pool_id, at, wanted, target, terms, why)
+SELECT t.pool_id, $1, t.wanted, t.target, t.terms::jsonb, t.why
+  FROM unnest($2::int[], $3::int[], $4::int[], $5::text[], $6::text[]) WITH ORDINALITY
+       AS t (pool_id, wanted, target, terms, why, position)
+ ORDER BY t.position
+
+-- name: failed_starts[]
+-- Per host: starts that failed since $1 and after the last that did not. An image that cannot be pulled is no
+-- host's fault (I51).
+SELECT f.node, count(*) AS failures
+  FROM (SELECT v.node, v.ended_at FROM verdicts v JOIN runners r ON r.id = v.runner_id
+         WHERE v.ended_at > $1 AND v.ending = 'never-started' AND v.node IS NOT NULL
+           AND concat_ws(' ', v.reason, v.why, r.retire_reason, v.evidence::text) !~* $2) f
+ WHERE NOT EXISTS (SELECT FROM runners r
+                    WHERE r.node = f.node AND r.heard_at > f.ended_at AND (r.gone_at IS NULL OR r.gone_at > $1))
+ GROUP BY f.node
+ ORDER BY f.node
+
+-- name: latest
+-- The decision in force for pool $1.
+SELECT * FROM pool_decisions WHERE pool_id = $1 ORDER BY id DESC LIMIT 1
+
+-- name: runners_of[]
+-- The live runners of pool $1.
+SELECT * FROM runners WHERE pool_id = $1 AND gone_at IS NULL ORDER BY created_at, id
+
+-- name: drain
+-- Pool $1 takes no more jobs, and goes when its runners have.
+UPDATE pools SET state = 'draining', changed_at = $2 WHERE id = $1 AND state = 'active' RETURNING name
+
+-- name: refuse_jobs
+-- Jobs that wait for pools ($1) that are no more: another pool may take them.
+UPDATE jobs j
+   SET key_id = NULL, refusal = $2, refusal_detail = 'pool ' || p.name || ' was deleted'
+  FROM demand_keys k JOIN pools p ON p.id = k.pool_id
+ WHERE j.key_id = k.id AND p.id = ANY ($1) AND p.state <> 'active' AND j.state IN ('waiting', 'queued')
+
+-- name: bury[]
+-- Draining pools whose last runner is gone are deleted.
+WITH buried AS (
+    UPDATE pools p SET state = 'deleted', changed_at = $1
+     WHERE p.state = 'draining' AND NOT EXISTS (SELECT FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL)
+    RETURNING p.id, p.name
+)
+SELECT id, name FROM buried ORDER BY id

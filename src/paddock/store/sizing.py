@@ -1,0 +1,186 @@
+"""What the sizes of pools follow from, and what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+import msgspec
+
+from paddock.domain.allocation import Withheld
+from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
+from paddock.domain.limits import Limits, Resources
+from paddock.domain.scaling import Allowance, KeyLoad
+from paddock.domain.sizing import Decision, SizeTerms
+from paddock.domain.steering import StartFailures
+from paddock.domain.surveys import (
+    DemandedKey,
+    PastDecision,
+    PoolExplanation,
+    Survey,
+    SurveyedPool,
+)
+from paddock.store.pools import Pools
+from paddock.store.runners import runner_of
+from paddock.store.sql import queries
+
+_SQL = queries("sizing")
+
+#: A runner that is claimed between two reads would be counted twice or not at all.
+_ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+#: Kubernetes' and the container runtimes' words for an image that cannot be had.
+_IMAGE: Final = "ErrImage|ImagePull|InvalidImageName|ImageInspectError|RegistryUnavailable|image"
+
+_DELETED: Final = "pool deleted"
+
+
+class Sizing(Pools):
+    async def survey_pools(
+        self, *, ended: Sequence[str], since: datetime, after: int | None = None
+    ) -> Survey:
+        async with self._database.transaction(begin=_ONE_MOMENT) as connection:
+            pools = await connection.fetch(_SQL["pools"], list(ended))
+            waiting = await connection.fetch(_SQL["waiting"])
+            keys = await connection.fetch(_SQL["keys"], self._clock.now(), None)
+            accounts = await connection.fetch(_SQL["accounts"])
+            repositories = await connection.fetch(_SQL["repositories"])
+            if after is None:
+                decisions = await connection.fetch(_SQL["decisions_since"], since)
+            else:
+                decisions = await connection.fetch(_SQL["decisions"], after)
+        return Survey(
+            pools=tuple(_pool_of(row) for row in pools),
+            waiting=tuple(runner_of(row) for row in waiting),
+            keys=tuple(_key_of(row) for row in keys),
+            accounts={AccountId(row["id"]): _allowance_of(row) for row in accounts},
+            repositories={RepositoryId(row["id"]): _allowance_of(row) for row in repositories},
+            decisions=tuple(_decision_of(row) for row in decisions),
+        )
+
+    async def record_decisions(self, decisions: Sequence[Decision]) -> None:
+        if not decisions:
+            return
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["decide"],
+                self._clock.now(),
+                [each.pool for each in decisions],
+                [each.wanted for each in decisions],
+                [each.target for each in decisions],
+                [msgspec.json.encode(each.terms).decode() for each in decisions],
+                [each.why for each in decisions],
+            )
+
+    async def failed_starts(self, *, since: datetime) -> list[StartFailures]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["failed_starts"], since, _IMAGE)
+        return [StartFailures(host=row["node"], count=row["failures"]) for row in rows]
+
+    async def delete_pool(self, pool: PoolId, *, why: str) -> bool:
+        async with self._database.transaction() as connection:
+            found = await connection.fetchval(_SQL["drain"], pool, self._clock.now())
+            if found is not None:
+                await connection.execute(_SQL["refuse_jobs"], [pool], _DELETED)
+                await self._note_pool(connection, pool, "draining", why)
+        return found is not None
+
+    async def refuse_jobs_of(self, pools: Sequence[PoolId]) -> int:
+        async with self._database.transaction() as connection:
+            tag = await connection.execute(_SQL["refuse_jobs"], list(pools), _DELETED)
+        return int(tag.split()[-1])
+
+    async def bury_pools(self) -> list[str]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["bury"], self._clock.now())
+            for row in rows:
+                await self._note_pool(
+                    connection, PoolId(row["id"]), "deleted", "its last runner is gone"
+                )
+        return [row["name"] for row in rows]
+
+    async def explain_pool(self, pool: PoolId) -> PoolExplanation | None:
+        async with self._database.transaction(begin=_ONE_MOMENT) as connection:
+            pools = await connection.fetch(_SQL["pools"], [])
+            latest = await connection.fetchrow(_SQL["latest"], pool)
+            runners = await connection.fetch(_SQL["runners_of"], pool)
+            keys = await connection.fetch(_SQL["keys"], self._clock.now(), pool)
+        found = next((_pool_of(row) for row in pools if row["id"] == pool), None)
+        if found is None:
+            return None
+        return PoolExplanation(
+            pool=found,
+            decision=latest and _decision_of(latest),
+            runners=tuple(runner_of(row) for row in runners),
+            keys=tuple(_key_of(row) for row in keys),
+        )
+
+
+def _pool_of(row: asyncpg.Record) -> SurveyedPool:
+    return SurveyedPool(
+        id=PoolId(row["id"]),
+        name=row["name"],
+        state=row["state"],
+        paused=row["paused"],
+        spec=row["spec"],
+        spec_hash=row["spec_hash"],
+        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
+        live=row["live"],
+        present=row["present"],
+        occupied=row["occupied"],
+    )
+
+
+def _key_of(row: asyncpg.Record) -> DemandedKey:
+    blocked = None
+    if row["paused"]:
+        blocked = Withheld.PAUSED
+    elif row["uninstalled"]:
+        blocked = Withheld.INSTALLATION
+    elif row["blocked_until"] is not None:
+        blocked = Withheld.BACK_OFF
+    return DemandedKey(
+        pool=PoolId(row["pool_id"]),
+        load=KeyLoad(
+            key=KeyId(row["key_id"]),
+            account=AccountId(row["account_id"]),
+            repository=row["repository_id"] and RepositoryId(row["repository_id"]),
+            queued=row["queued"],
+            supply=row["supply"],
+            oldest=row["oldest"],
+        ),
+        login=row["login"],
+        repository=row["full_name"],
+        blocked=blocked,
+        blocked_until=row["blocked_until"],
+        blocked_because=row["blocked_because"],
+    )
+
+
+def _allowance_of(row: asyncpg.Record) -> Allowance:
+    return Allowance(
+        limits=Limits(
+            runners=row["max_runners"],
+            vcpu_milli=row["max_vcpu_milli"],
+            memory_mib=row["max_memory_mib"],
+        ),
+        used=Resources(
+            runners=row["runners"], vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]
+        ),
+    )
+
+
+def _decision_of(row: asyncpg.Record) -> PastDecision:
+    return PastDecision(
+        number=row["id"],
+        at=row["at"],
+        decision=Decision(
+            pool=PoolId(row["pool_id"]),
+            wanted=row["wanted"],
+            target=row["target"],
+            terms=msgspec.json.decode(row["terms"], type=SizeTerms),
+            why=row["why"],
+        ),
+    )

@@ -1,0 +1,280 @@
+"""Recovery's parts over a real store, a fleet in memory, and a GitHub that says what the test says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from paddock.dispatch.installations import RegisteredApp
+from paddock.domain.github import (
+    Absent,
+    AppKey,
+    GitHubAppId,
+    Host,
+    InstallationKey,
+    JobRecord,
+    Removal,
+    RunId,
+    RunnerRecord,
+    Scope,
+)
+from paddock.domain.github_errors import BackOff, Failure, GitHubError, Kind
+from paddock.domain.ids import AccountId, GitHubRunnerId, JobId, KeyId, PoolId, RunnerId
+from paddock.domain.names import PodName, PoolName, pod_name
+from paddock.domain.pods import PodOrder
+from paddock.domain.runners import Runner, WaitingPod
+from paddock.recovery.loop import Recovery
+from paddock.recovery.observe import PodView
+from paddock.recovery.terms import RecoveryTerms
+from paddock.store.database import Database
+from tests.support.fleet import MemoryFleet
+from tests.support.github import NoWakeups
+from tests.support.world import World
+
+HOST = Host("github.com")
+
+
+@dataclass
+class ScriptedGitHub:
+    """GitHub's answers about runners and jobs. `down` answers nothing; `lies` deletes busy runners."""
+
+    records: dict[GitHubRunnerId, RunnerRecord] = field(default_factory=dict)
+    jobs: dict[JobId, JobRecord] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    down: bool = False
+    lies: bool = False
+
+    def register(
+        self, runner: Runner, *, status: str = "online", busy: bool = False
+    ) -> RunnerRecord:
+        assert runner.github_id is not None
+        assert runner.name is not None
+        record = RunnerRecord(
+            host=HOST,
+            id=runner.github_id,
+            name=runner.name,
+            status=status,
+            busy=busy,
+            labels=("self-hosted", "linux"),
+        )
+        self.records[record.id] = record
+        return record
+
+    def say(self, runner: Runner, *, status: str = "online", busy: bool = False) -> None:
+        assert runner.github_id is not None
+        self.records[runner.github_id] = replace(
+            self.records[runner.github_id], status=status, busy=busy
+        )
+
+    def job(self, job: JobId, status: str, at: datetime, **changes: Any) -> JobRecord:
+        record = JobRecord(
+            host=HOST,
+            id=job,
+            run_id=RunId(1),
+            run_attempt=1,
+            name=f"job {job}",
+            workflow_name="ci",
+            status=status,
+            conclusion=changes.pop("conclusion", "success" if status == "completed" else None),
+            labels=("self-hosted", "linux"),
+            runner_id=changes.pop("runner_id", None),
+            runner_name=changes.pop("runner_name", None),
+            runner_group_id=None,
+            created_at=at,
+            started_at=at if status in ("in_progress", "completed") else None,
+            completed_at=at if status == "completed" else None,
+        )
+        self.jobs[job] = record
+        return record
+
+    def _called(self, what: str) -> None:
+        self.calls[what] += 1
+        if self.down:
+            raise GitHubError(
+                Failure(
+                    kind=Kind.SERVER_ERROR,
+                    backs_off=BackOff.NONE,
+                    backoff_s=1,
+                    ceiling_s=1,
+                    retryable=True,
+                    sentence="GitHub answered 502",
+                )
+            )
+
+    async def delete_runner(
+        self, who: InstallationKey, scope: Scope, runner: GitHubRunnerId
+    ) -> Removal:
+        self._called("delete_runner")
+        record = self.records.get(runner)
+        if record is None:
+            return Removal.ABSENT
+        if record.busy and not self.lies:
+            return Removal.BUSY
+        del self.records[runner]
+        return Removal.REMOVED
+
+    async def find_runner(
+        self, who: InstallationKey, scope: Scope, *, name: str
+    ) -> RunnerRecord | Absent:
+        self._called("find_runner")
+        for record in self.records.values():
+            if record.name == name:
+                return record
+        return Absent(proof="the scope was read")
+
+    async def get_runner(
+        self, who: InstallationKey, scope: Scope, runner: GitHubRunnerId
+    ) -> RunnerRecord | Absent:
+        self._called("get_runner")
+        return self.records.get(runner) or Absent(proof="the scope was read")
+
+    async def get_job(
+        self, who: InstallationKey, repository: Scope, job: JobId
+    ) -> JobRecord | Absent:
+        self._called("get_job")
+        return self.jobs.get(job) or Absent(proof="the repository was read")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"recovery never calls GitHub's {name}")
+
+
+@dataclass
+class Yard:
+    """One account, one pool, and Pods whose rows and containers go hand in hand."""
+
+    world: World
+    fleet: MemoryFleet
+    github: ScriptedGitHub
+    account: AccountId
+    pool: PoolId
+    key: KeyId
+    viewed: PodView = field(init=False)
+
+    async def idle(self) -> Runner:
+        """A Pod whose poller asks."""
+        name = pod_name(PoolName("linux"), self.world.ids.suffix(10))
+        [planned] = await self.world.store.plan_runners(
+            self.pool, [(RunnerId(self.world.ids.uuid()), name)], why="test"
+        )
+        await self.fleet.create(PodOrder(runner=planned.id, name=name, pool="linux", spec="{}"))
+        pod = self.fleet.start_polling(name)
+        heard = await self.world.store.hear_pod(name, pod_uid=pod.uid)
+        assert heard is not None
+        return heard.runner
+
+    async def armed(self) -> Runner:
+        idle = await self.idle()
+        await self.world.queue(self.account, self.key, 1)
+        [claim] = (await self.world.store.match([waiting(idle)])).claims
+        armed = await self.world.arm(claim.runner, claim.generation)
+        assert isinstance(armed, Runner)
+        self.github.register(armed, status="offline")
+        return armed
+
+    async def running(self, *, started: bool = True) -> Runner:
+        """Acknowledged; its container is up, its record online."""
+        armed = await self.armed()
+        assert armed.delivery is not None
+        running = await self.world.store.acknowledge_runner(
+            armed.id, generation=armed.generation, delivery=armed.delivery
+        )
+        assert isinstance(running, Runner)
+        if started:
+            self.fleet.end_poller(running.pod_name)
+            self.fleet.logs[running.pod_name] = "√ Connected to GitHub\nListening for Jobs\n"
+            self.github.say(running)
+        return running
+
+    async def fenced(self, runner: Runner, **how: Any) -> Runner:
+        fenced = await self.world.store.fence_runner(
+            runner.id,
+            generation=runner.generation,
+            state=runner.state,
+            why="test",
+            **how,
+        )
+        assert isinstance(fenced, Runner)
+        return fenced
+
+    async def row(self, runner: Runner) -> Runner:
+        found = await self.world.store.runner(runner.id)
+        assert found is not None
+        return found
+
+    def says(self, runner: Runner, line: str) -> None:
+        self.fleet.logs[runner.pod_name] = self.fleet.logs.get(runner.pod_name, "") + line + "\n"
+
+    def view(self) -> PodView:
+        return PodView(store=self.world.store, fleet=self.fleet, clock=self.world.clock)
+
+    def recovery(self, view: PodView | None = None, **terms: Any) -> Recovery:
+        """A leader, who knows nothing but what is in the store, the fleet and GitHub."""
+        world = self.world
+        self.viewed = view or self.view()
+        return Recovery(
+            store=world.store,
+            fleet=self.fleet,
+            github=self.github,
+            clock=world.clock,
+            ids=world.ids,
+            wakeups=NoWakeups(),
+            view=self.viewed,
+            apps=[
+                RegisteredApp(
+                    key=AppKey(host=HOST, app=GitHubAppId(1)), host=world.host, app=world.app
+                )
+            ],
+            terms=RecoveryTerms(**terms),
+        )
+
+    async def rounds(self, recovery: Recovery, seconds: float = 0, *, every: float = 10) -> None:
+        """Look, and act; again and again for so long."""
+        left = seconds
+        while True:
+            await self.viewed.refresh()
+            await recovery.ends()
+            await recovery.round()
+            if left <= 0:
+                return
+            self.world.clock.advance(min(every, left))
+            left -= every
+
+    async def verdict(self, runner: Runner) -> Any:
+        [row] = await self.world.rows("SELECT * FROM verdicts WHERE runner_id = $1", runner.id)
+        return row
+
+    async def actions(self, *outcomes: str) -> list[tuple[str, str]]:
+        rows = await self.world.rows(
+            "SELECT rule, outcome FROM actions WHERE cardinality($1::text[]) = 0"
+            " OR outcome = ANY ($1) ORDER BY id",
+            list(outcomes),
+        )
+        return [(row["rule"], row["outcome"]) for row in rows]
+
+    @property
+    def deleted(self) -> list[PodName]:
+        return [PodName(name) for name, _ in self.fleet.deletions]
+
+
+def waiting(runner: Runner) -> WaitingPod:
+    return WaitingPod(
+        id=runner.id,
+        pool=runner.pool,
+        pod_name=runner.pod_name,
+        generation=runner.generation,
+    )
+
+
+async def yard(database: Database) -> Yard:
+    world = await World(database).begin()
+    account, pool = await world.account(), await world.pool()
+    return Yard(
+        world=world,
+        fleet=MemoryFleet(world.clock),
+        github=ScriptedGitHub(),
+        account=account,
+        pool=pool,
+        key=await world.key(account, pool),
+    )
