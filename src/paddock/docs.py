@@ -24,11 +24,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from paddock.cli.output import complain, show
-from paddock.domain import endings, github_errors
+from paddock.domain import endings, github_errors, rules
 from paddock.domain.allocation import Withheld
 from paddock.domain.endings import Ending
+from paddock.domain.evidence import Subject
 from paddock.domain.retention import RETENTION
 from paddock.domain.states import HOLDS_CAPACITY, IS_SUPPLY, RUNNER_TRANSITIONS, RunnerState
+from paddock.domain.thresholds import Thresholds, reasons, words
 from paddock.github.settings import GitHubAppSettings
 from paddock.settings import Settings
 from paddock.store.data_directory import default_data_dir
@@ -163,6 +165,40 @@ def _ending_rules(_: str) -> str:
         for number, rule in enumerate(endings.RULES, 1)
     ]
     return _table(["", "rule", "what is seen", "ending"], rows)
+
+
+def _recovery_rules(subject: Subject) -> Callable[[str], str]:
+    def write(_: str) -> str:
+        rows = [
+            (
+                str(number),
+                f"`{rule.name}`",
+                f"{rule.seen_with(Thresholds())}.",
+                f"{rule.done}.",
+                ", then ".join(rule.questions) or "–",
+                ", ".join(rule.invariants),
+            )
+            for number, rule in enumerate(rules.RULES, 1)
+            if rule.subject is subject
+        ]
+        headings = ["", "rule", "what is seen", "what is done", "asks first", "because of"]
+        return _table(headings, rows)
+
+    return write
+
+
+def _thresholds(_: str) -> str:
+    rows = [
+        (
+            f"`{name}`",
+            words(name, Thresholds()),
+            f"{reason[0].upper()}{reason[1:]}.",
+            ", ".join(f"`{rule.name}`" for rule in rules.RULES if name in rule.thresholds)
+            or "all that ask",
+        )
+        for name, reason in reasons().items()
+    ]
+    return _table(["in `[recovery]`", "default", "why", "used by"], rows)
 
 
 def _failures(_: str) -> str:
@@ -322,6 +358,11 @@ SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
     "runner transitions": _transitions,
     "endings": _endings,
     "ending rules": _ending_rules,
+    "rules for runners": _recovery_rules(Subject.RUNNER),
+    "rules for ended runners": _recovery_rules(Subject.ENDED),
+    "rules for pods": _recovery_rules(Subject.POD),
+    "rules for jobs": _recovery_rules(Subject.JOB),
+    "recovery thresholds": _thresholds,
     "github failures": _failures,
     "withheld reasons": _withheld,
     "retention": _retention,

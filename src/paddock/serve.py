@@ -11,35 +11,18 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from functools import partial
 
-from paddock.dispatch.comparison import Comparison
-from paddock.dispatch.debts import DebtCollector
-from paddock.dispatch.deliveries import DeliveryApplier
-from paddock.dispatch.dispatcher import Dispatcher
-from paddock.dispatch.groups import RunnerGroups
-from paddock.dispatch.housekeeping import Housekeeping
-from paddock.dispatch.identity import Identities
 from paddock.dispatch.inbox import Inbox
-from paddock.dispatch.installations import (
-    Installations,
-    NewAccount,
-    RegisteredApp,
-    register_apps,
-)
-from paddock.dispatch.minting import Minter
-from paddock.dispatch.redelivery import Redelivery
-from paddock.dispatch.refusals import RefusalReview
+from paddock.dispatch.installations import NewAccount, register_apps
 from paddock.dispatch.sealing import Sealer
-from paddock.dispatch.stamping import Stamper
 from paddock.domain.accounts import MintBudget
 from paddock.domain.budgets import WRITE_POINTS
-from paddock.forensics.concluding import Conclusion
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.client import GitHubClient
 from paddock.github.webhooks import Signatures
-from paddock.pools.keeper import Keeper
-from paddock.ports import Clock, Fleet, Ids, Reviewer, Wakeups
+from paddock.recovery.terms import RecoveryTerms
+from paddock.replica import Dispatching, FleetParts, Replica, dispatching, intake
 from paddock.services import Service, running
 from paddock.settings import Settings, SettingsError
 from paddock.store.budgets import PgBudget
@@ -50,115 +33,15 @@ from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds
 from paddock.web.app import Application
 from paddock.web.health import Readiness
+from paddock.web.metrics import Metrics
 from paddock.web.pods import PodEndpoints
 from paddock.web.receiver import Receiver
 from paddock.web.server import CannotListen, bind, serving, url_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetParts:
-    """Where runners live, and who can tell them by their tokens."""
-
-    fleet: Fleet
-    reviewer: Reviewer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
-    """What services are made from."""
-
-    database: Database
-    store: PgStore
-    wakeups: Wakeups
-    clock: Clock
-    ids: Ids
-    apps: Sequence[RegisteredApp]
-    github: GitHubClient
-    budget: PgBudget
-    new_account: NewAccount
-
-
 def replica_name() -> str:
     """Who did it, in every event; a Pod's host name is its own name."""
     return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def intake(replica: Replica) -> Sequence[Service]:
-    """From stored deliveries to rows, and whatever no webhook told."""
-    store, github, clock = replica.store, replica.github, replica.clock
-    installations = Installations(
-        store=store,
-        github=github,
-        clock=clock,
-        apps=list(replica.apps),
-        new_account=replica.new_account,
-    )
-    applier = DeliveryApplier(
-        store=store, installations=installations, clock=clock, wakeups=replica.wakeups
-    )
-    groups = RunnerGroups(store=store, github=github, apps=replica.apps, wakeups=replica.wakeups)
-    redelivery = Redelivery(
-        store=store, github=github, budget=replica.budget, clock=clock, apps=replica.apps
-    )
-    comparison = Comparison(
-        store=store, github=github, budget=replica.budget, clock=clock, apps=replica.apps
-    )
-    single = (
-        Service("installations", installations.run),
-        Service("runner groups", groups.run),
-        Service("refusals", RefusalReview(store=store, wakeups=replica.wakeups).run),
-        Service("redelivery", redelivery.run),
-        Service("comparison", comparison.run),
-        Service("debts", DebtCollector(store=store, github=github, clock=clock).run),
-        Service("housekeeping", Housekeeping(store=store, clock=clock).run),
-    )
-    return (Service("deliveries", applier.run), _single("intake", single, replica))
-
-
-def _single(name: str, services: Sequence[Service], replica: Replica) -> Service:
-    """Services of which one replica's are enough."""
-
-    async def all_of_them() -> None:
-        async with running(services, replica.clock):
-            await asyncio.Event().wait()
-
-    return Service(name, led(name, all_of_them, database=replica.database, clock=replica.clock))
-
-
-@dataclass(frozen=True, slots=True)
-class Dispatching:
-    """What Pods ask, and what answers them."""
-
-    dispatcher: Dispatcher
-    endpoints: PodEndpoints
-    services: Sequence[Service]
-
-
-def dispatching(replica: Replica, parts: FleetParts, sealer: Sealer) -> Dispatching:
-    store, clock = replica.store, replica.clock
-    minter = Minter(store=store, github=replica.github, sealer=sealer, clock=clock, ids=replica.ids)
-    dispatcher = Dispatcher(
-        store=store, minter=minter, sealer=sealer, clock=clock, wakeups=replica.wakeups
-    )
-    identities = Identities(parts.reviewer, clock)
-    keeper = Keeper(
-        store=store,
-        fleet=parts.fleet,
-        conclusion=Conclusion(store=store, fleet=parts.fleet, clock=clock),
-        stamper=Stamper(fleet=parts.fleet, clock=clock),
-        identities=identities,
-        clock=clock,
-        ids=replica.ids,
-        wakeups=replica.wakeups,
-    )
-    return Dispatching(
-        dispatcher,
-        PodEndpoints(dispatcher=dispatcher, identities=identities, store=store, clock=clock),
-        (
-            Service("dispatch", dispatcher.run),
-            _single("pools", (Service("keeper", keeper.run),), replica),
-        ),
-    )
 
 
 def spare_the_collector() -> None:
@@ -201,7 +84,8 @@ async def serve(
                     clock=replica.clock,
                 ),
                 readiness=Readiness(database, replica.clock),
-                pods=work.endpoints if work else None,
+                metrics=Metrics(replica.store, replica.clock),
+                pods=_endpoints(work, replica) if work else None,
             )
             beside = (*services(replica), *(work.services if work else ()))
             await stack.enter_async_context(running(beside, replica.clock))
@@ -228,7 +112,6 @@ async def _replica(database: Database, settings: Settings, apps: Apps) -> AsyncI
     try:
         async with PgWakeups.listening(database, clock) as wakeups:
             yield Replica(
-                database=database,
                 store=store,
                 wakeups=wakeups,
                 clock=clock,
@@ -239,9 +122,32 @@ async def _replica(database: Database, settings: Settings, apps: Apps) -> AsyncI
                 new_account=NewAccount(
                     limits=settings.accounts.limits, weight=settings.accounts.weight
                 ),
+                lead=partial(led, database=database, clock=clock),
+                recovery=_recovery(settings),
             )
     finally:
         await github.aclose()
+
+
+def _recovery(settings: Settings) -> RecoveryTerms:
+    given = settings.recovery
+    return RecoveryTerms(
+        thresholds=given.thresholds,
+        dry_run=given.dry_run,
+        dry_run_rules=frozenset(given.dry_run_rules),
+        per_rule=given.actions_per_rule,
+        per_round=given.actions_per_round,
+        questions=given.questions_per_round,
+    )
+
+
+def _endpoints(work: Dispatching, replica: Replica) -> PodEndpoints:
+    return PodEndpoints(
+        dispatcher=work.dispatcher,
+        identities=work.identities,
+        store=replica.store,
+        clock=replica.clock,
+    )
 
 
 def _listener(settings: Settings) -> socket.socket:

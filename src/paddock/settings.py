@@ -29,6 +29,8 @@ from pydantic_settings.exceptions import SettingsError as UnreadableSettings
 
 from paddock.dispatch.sealing import read_key
 from paddock.domain.limits import Limits
+from paddock.domain.rules import RULES
+from paddock.domain.thresholds import Thresholds, counted, reasons
 from paddock.github.settings import GitHubSettings
 from paddock.pools.spec import mebibytes, milli
 from paddock.store.connect_errors import check_url
@@ -98,6 +100,97 @@ class AccountSettings(BaseModel):
         )
 
 
+def _threshold(name: str) -> Any:
+    """With the table's own default and its reason, which is all there is to say about it."""
+    default: float = getattr(Thresholds(), name)
+    unit = "times" if counted(name) else "seconds"
+    return Field(
+        default=default,
+        gt=0,
+        allow_inf_nan=False,
+        description=f"{unit}; {reasons()[name]}",
+    )
+
+
+class RecoverySettings(BaseModel):
+    """`[recovery]`: how long its rules wait (`paddock rules` names them), how much a round may do, and
+    what is only tried."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    dry_run: bool = Field(
+        default=False, description="decide and record, but do nothing that a rule decides"
+    )
+    dry_run_rules: tuple[str, ...] | str = Field(
+        default=(),
+        description="rules that only record what they would do; in the environment separated by spaces",
+    )
+    actions_per_round: int = Field(
+        default=50,
+        gt=0,
+        description="actions of all rules together; a round is seconds long, so more than this at "
+        "once is a mistake rather than a leak",
+    )
+    actions_per_rule: int = Field(
+        default=20,
+        gt=0,
+        description="actions of one rule in a round; one rule that is wrong leaves the others room",
+    )
+    questions_per_round: int = Field(
+        default=30,
+        gt=0,
+        description="questions to GitHub and to logs in a round, oldest suspects first; at a round "
+        "every five seconds it is what a quota of 15,000 an hour leaves beside the rest",
+    )
+
+    fresh: float = _threshold("fresh")
+    recheck: float = _threshold("recheck")
+    absent_reads: int = _threshold("absent_reads")
+    boot: float = _threshold("boot")
+    pull: float = _threshold("pull")
+    unschedulable: float = _threshold("unschedulable")
+    silent: float = _threshold("silent")
+    stale_claim: float = _threshold("stale_claim")
+    undelivered: float = _threshold("undelivered")
+    start: float = _threshold("start")
+    suspect: float = _threshold("suspect")
+    suspects: int = _threshold("suspects")
+    waiting: float = _threshold("waiting")
+    never_registered: float = _threshold("never_registered")
+    zombie: float = _threshold("zombie")
+    surplus: float = _threshold("surplus")
+    no_job: float = _threshold("no_job")
+    unassigned: float = _threshold("unassigned")
+    refusals: int = _threshold("refusals")
+    linger: float = _threshold("linger")
+    adopt: float = _threshold("adopt")
+    echo: float = _threshold("echo")
+    verdict: float = _threshold("verdict")
+    in_progress: float = _threshold("in_progress")
+    job_expired: float = _threshold("job_expired")
+    job_end: float = _threshold("job_end")
+
+    @field_validator("dry_run_rules")
+    @classmethod
+    def _are_rules(cls, value: tuple[str, ...] | str) -> tuple[str, ...]:
+        names = tuple(value.split()) if isinstance(value, str) else value
+        known = [rule.name for rule in RULES]
+        for name in names:
+            if name not in known:
+                meant = "".join(difflib.get_close_matches(name, known, n=1))
+                hint = f"write `{meant}`." if meant else "`paddock rules` lists them."
+                raise ValueError(f"`{name}` is no rule: {hint}")
+        return names
+
+    @property
+    def thresholds(self) -> Thresholds:
+        return Thresholds(**{name: getattr(self, name) for name in reasons()})
+
+    def dry(self, rule: str) -> bool:
+        """Whether the rule only records what it would do."""
+        return self.dry_run or rule in self.dry_run_rules
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX,
@@ -130,6 +223,7 @@ class Settings(BaseSettings):
     )
     github: GitHubSettings = GitHubSettings()
     accounts: AccountSettings = AccountSettings()
+    recovery: RecoverySettings = RecoverySettings()
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.CONSOLE
 
@@ -172,7 +266,11 @@ class Settings(BaseSettings):
 
 
 #: `[github]` and its like, whose settings are variables like PADDOCK_GITHUB_APP_ID.
-_TABLES: Mapping[str, type[BaseModel]] = {"github": GitHubSettings, "accounts": AccountSettings}
+_TABLES: Mapping[str, type[BaseModel]] = {
+    "github": GitHubSettings,
+    "accounts": AccountSettings,
+    "recovery": RecoverySettings,
+}
 
 
 def load(config: Path | None = None, **options: Any) -> Settings:

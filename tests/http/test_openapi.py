@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 
 from paddock.domain.pods import PodIdentity
-from paddock.serve import FleetParts
+from paddock.replica import FleetParts
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.web import pods

@@ -176,3 +176,26 @@ async def test_what_is_not_there_is_a_sentence_and_a_failure(
     assert done.returncode != 0
     assert done.stderr.strip()
     assert "Traceback" not in done.stderr
+
+
+async def test_runners_are_listed_and_sent_away(world: World, paddock: Commands) -> None:
+    pool = await world.pool()
+    [pod] = await world.idle_pods(pool, 1)
+
+    [listed] = paddock.json("runners", "list")
+    assert (listed["pod"], listed["pool"], listed["state"]) == (pod.pod_name, "linux", "idle")
+
+    done = paddock("runners", "retire", pod.pod_name, "--why", "its disk is odd")
+    assert "is being retired" in done.stdout, done.stderr
+    [listed] = paddock.json("runners", "list", "--pool", "linux")
+    assert (listed["state"], listed["why"]) == ("retiring", "its disk is odd")
+    [event] = await world.rows("SELECT actor FROM events WHERE after = 'retiring'")
+    assert event["actor"].startswith("operator:")
+
+    assert "already" in paddock("runners", "retire", pod.pod_name).stdout
+
+
+async def test_a_runner_that_is_not_there_is_a_sentence(paddock: Commands) -> None:
+    done = paddock("runners", "retire", "linux-nobody")
+    assert done.returncode == 1
+    assert "There is no runner linux-nobody" in done.stderr

@@ -103,3 +103,19 @@ async def test_a_guid_is_remembered_for_longer_than_github_redelivers(world: Wor
     await housekeeping(world).round()
     [row] = await world.rows("SELECT guid, payload FROM deliveries")
     assert tuple(row) == ("g", None)
+
+
+async def test_the_decision_in_force_is_remembered_however_old_it_is(world: World) -> None:
+    """I53: it is what a new leader begins with."""
+    pool = await world.pool()
+    for wanted in (1, 2, 3):
+        await world.rows(
+            "INSERT INTO pool_decisions (pool_id, at, wanted, target, terms, why)"
+            " VALUES ($1, $2, $3, $3, '{}', 'test')",
+            pool,
+            world.clock.now(),
+            wanted,
+        )
+    world.clock.advance(3 * DAY)
+    assert (await housekeeping(world).round())[History.DECISIONS] == 2
+    assert [row["wanted"] for row in await world.rows("SELECT * FROM pool_decisions")] == [3]

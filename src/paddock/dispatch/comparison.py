@@ -15,6 +15,7 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.dispatch.installations import RegisteredApp
+from paddock.dispatch.learning import Learner
 from paddock.dispatch.pauses import Pauses, Place
 from paddock.domain.comparison import (
     RECENT,
@@ -34,13 +35,9 @@ from paddock.domain.github import (
 )
 from paddock.domain.github_errors import BackOff, GitHubError
 from paddock.domain.ids import AppId, JobId, RepositoryId
-from paddock.domain.intake import judge
-from paddock.domain.jobs import JobReport, RepositoryFacts
 from paddock.domain.states import JobState
 from paddock.github.budget import Budget
-from paddock.github.facts import Incomprehensible, facts_of_record
 from paddock.ports import Clock, GitHub, Store
-from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
@@ -80,6 +77,7 @@ class Comparison:
         self._clock = clock
         self._apps = {app.app: app for app in apps}
         self._pauses = Pauses(clock)
+        self._learner = Learner(store)
         #: Where the last look-ups in a repository stopped, so that each job has its turn.
         self._looked_up: dict[RepositoryId, JobId] = {}
 
@@ -180,66 +178,13 @@ class Comparison:
     async def _apply(
         self, repository: ActiveRepository, jobs: Sequence[JobRecord], known: Container[JobId]
     ) -> None:
-        reports = await self._judge(repository, jobs, known) if jobs else []
-        if not reports:
-            return
-        try:
-            await self._write(reports)
-        except StoreError:
-            raise
-        except Exception as error:
-            _log.warning("a batch of jobs failed; each is tried alone", error=str(error))
-            for report in reports:
-                await self._write_alone(report)
+        reports = await self._learner.learn(repository, jobs, known, why="compared with GitHub")
         for report in reports:
             FOUND.labels("a later state" if report.facts.id in known else "the job").inc()
-        _log.info("jobs found by comparison", repository=repository.full_name, jobs=len(reports))
-
-    async def _judge(
-        self, repository: ActiveRepository, jobs: Sequence[JobRecord], known: Container[JobId]
-    ) -> list[JobReport]:
-        """As a webhook's job is judged. One that is known stays ours, whatever became of its pool."""
-        around = await self._store.surroundings([(repository.host, repository.installation)])
-        told = RepositoryFacts(github_id=repository.github_id, full_name=repository.full_name)
-        ours: list[JobReport] = []
-        foreign: list[JobReport] = []
-        for job in jobs:
-            try:
-                facts = facts_of_record(repository.host, job)
-            except Incomprehensible as error:
-                _log.warning("a job at GitHub cannot be understood", error=str(error))
-                continue
-            report, could_be_ours = judge(facts, told, repository.account, around)
-            (ours if could_be_ours or facts.id in known else foreign).append(report)
-        return ours + await self._on_our_runners(foreign)
-
-    async def _on_our_runners(self, foreign: Sequence[JobReport]) -> list[JobReport]:
-        named = [
-            ((report.account, report.facts.executor.name), report)
-            for report in foreign
-            if report.facts.executor is not None
-        ]
-        found = await self._store.our_runners([name for name, _ in named]) if named else ()
-        return [report for name, report in named if name in found]
-
-    async def _write(self, reports: Sequence[JobReport]) -> None:
-        for each in await self._store.apply_jobs(reports, why="compared with GitHub"):
-            _log.warning(
-                "GitHub names a runner that cannot follow",
-                runner=str(each.runner),
-                state=each.state,
-                job=each.job,
-                job_state=each.job_state,
+        if reports:
+            _log.info(
+                "jobs found by comparison", repository=repository.full_name, jobs=len(reports)
             )
-
-    async def _write_alone(self, report: JobReport) -> None:
-        """One job that cannot be written does not keep the others out (I13)."""
-        try:
-            await self._write([report])
-        except StoreError:
-            raise
-        except Exception as error:
-            _log.warning("a job at GitHub cannot be written", job=report.facts.id, error=str(error))
 
     def _who(self, repository: ActiveRepository) -> InstallationKey:
         app = self._apps[repository.app].key

@@ -8,6 +8,8 @@ which finds the Pod still there.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -15,10 +17,20 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, BackOffScope, Subject
-from paddock.domain.endings import Ending, EndingEvidence, classify, says_it_had_a_job
+from paddock.domain.endings import (
+    Ending,
+    EndingEvidence,
+    Retired,
+    classify,
+    says_it_had_a_job,
+)
 from paddock.domain.fingerprints import Answer, Fingerprint, ever_started, fingerprint
 from paddock.domain.pods import Pod
+from paddock.domain.recovery import LateNews
 from paddock.domain.runners import Conflict, Runner
+from paddock.domain.states import JobState, RunnerState
+from paddock.domain.thresholds import Thresholds
+from paddock.forensics.masking import mask
 from paddock.ports import Clock, Fleet, FleetUnavailable, Store
 
 _log = structlog.get_logger()
@@ -28,60 +40,153 @@ TAIL_BYTES: Final = 64 * 1024
 #: Best effort: a node that does not answer must not hold up the reap of its Pod (I57).
 TAIL_TIMEOUT: Final = 5.0
 
+#: GitHub gives a job up when its lease of ten minutes was not renewed, which happens every minute: at
+#: the earliest nine minutes after a silent death. A runner that says goodbye is heard within seconds.
+LEASE_RAN_OUT: Final = timedelta(minutes=5)
+#: Late webhooks are redelivered for three days; a verdict of last week is history.
+REFINED_FOR: Final = timedelta(days=3)
+_REFINED_AT_ONCE: Final = 100
+
 ENDINGS = Counter("paddock_runner_endings_total", "Runners ended, by class.", ["ending"])
+REFINED = Counter("paddock_verdicts_refined_total", "Verdicts changed by late news.", ["ending"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """All that is written of one end."""
+
+    evidence: EndingEvidence
+    at: datetime
+    last_words: str | None = None
 
 
 class Conclusion:
-    def __init__(self, *, store: Store, fleet: Fleet, clock: Clock) -> None:
+    def __init__(
+        self, *, store: Store, fleet: Fleet, clock: Clock, echo: float = Thresholds().echo
+    ) -> None:
+        """`echo`: for how long a runner that ended without a reported job counts as supply."""
         self._store = store
         self._fleet = fleet
         self._clock = clock
+        self._echo = timedelta(seconds=echo)
 
     async def conclude(self, runner: Runner, pod: Pod) -> Ending | None:
         """Record how the runner of a terminal Pod ended, and reap the Pod. `None` if the row had
         moved on: it is looked at again."""
-        evidence = _evidence(runner, pod)
-        classified = classify(evidence)
-        tail = await self._last_words(pod) if classified.ending.abnormal else None
+        evidence = _evidence_of(runner, pod)
         mark = evidence.fingerprint
+        words = await self._last_words(pod) if classify(evidence).ending.abnormal else None
+        at = (mark and mark.finished_at) or self._clock.now()
+        ending = await self._write(runner, pod.pool, _Ended(evidence, at, words))
+        if ending is not None:
+            await self.reap(pod)
+        return ending
+
+    async def conclude_vanished(self, runner: Runner) -> Ending | None:
+        """Its Pod is proven absent. Nobody saw its end, unless we had asked for it ourselves."""
+        at = runner.absent_since or self._clock.now()
+        pools = {pool.id: pool.name for pool in await self._store.list_pools()}
+        pool = pools.get(runner.pool, "deleted")
+        return await self._write(runner, pool, _Ended(_evidence_of(runner, None), at))
+
+    async def reap(self, pod: Pod) -> None:
+        """Delete a Pod whose end is on record. One that cannot be deleted now is found again."""
+        try:
+            await self._fleet.delete(pod.name, uid=pod.uid)
+        except FleetUnavailable as error:
+            _log.warning("an ended Pod could not be deleted", pod=pod.name, error=str(error))
+
+    async def refine(self) -> int:
+        """Judge again what late webhooks speak to; how many verdicts became others."""
+        since = self._clock.now() - REFINED_FOR
+        changed = 0
+        for news in await self._store.late_news(since=since, limit=_REFINED_AT_ONCE):
+            changed += await self._refine(news)
+        return changed
+
+    async def _refine(self, news: LateNews) -> bool:
+        evidence = replace(
+            msgspec.json.decode(news.evidence, type=EndingEvidence),
+            job=Answer.YES,
+            lost_communication=_lost_communication(news),
+        )
+        classified = classify(evidence)
+        # Written also when it is the same: then nobody looks again.
+        await self._store.refine_verdict(
+            news.runner,
+            ending=classified.ending,
+            why=classified.why,
+            evidence=msgspec.json.encode(evidence).decode(),
+        )
+        if classified.ending is news.ending:
+            return False
+        REFINED.labels(classified.ending).inc()
+        _log.info(
+            "a verdict was refined",
+            runner=str(news.runner),
+            job=news.job,
+            was=str(news.ending),
+            **{"class": str(classified.ending)},
+        )
+        return True
+
+    async def _write(self, runner: Runner, pool: str, ended: _Ended) -> Ending | None:
+        evidence = ended.evidence
+        mark = evidence.fingerprint
+        classified = classify(evidence)
         concluded = await self._store.conclude_runner(
             runner.id,
             generation=runner.generation,
             state=runner.state,
             ending=classified.ending,
             why=classified.why,
-            ended_at=(mark and mark.finished_at) or self._clock.now(),
+            ended_at=ended.at,
             fingerprint=mark,
-            log_tail=tail,
+            log_tail=ended.last_words,
             evidence=msgspec.json.encode(evidence).decode(),
+            echoes_until=self._echoes_until(runner, evidence),
         )
         if isinstance(concluded, Conflict):
             return None
         ENDINGS.labels(classified.ending).inc()
+        # Only by whoever wrote the verdict: once for each Pod, whatever crashed before.
+        if ended.last_words:
+            _log.warning(
+                "last words of a runner",
+                pod=runner.pod_name,
+                pool=pool,
+                endedAt=ended.at.isoformat(),
+                log=ended.last_words,
+            )
         _log.info(
             "runner ended",
-            pod=pod.name,
-            pool=pod.pool,
+            pod=runner.pod_name,
+            pool=pool,
             exitCode=mark and mark.exit_code,
             signal=mark and mark.signal,
-            reason=mark and mark.reason,
-            ending=str(classified.ending),
+            reason=(mark and mark.reason) or evidence.pod_reason or None,
+            **{"class": str(classified.ending)},
         )
         await self._judge_key(concluded, mark)
-        await self._fleet.delete(pod.name, uid=pod.uid)
         return classified.ending
+
+    def _echoes_until(self, runner: Runner, evidence: EndingEvidence) -> datetime | None:
+        if not _may_have_had_a_job(runner, evidence):
+            return None
+        return self._clock.now() + self._echo
 
     async def _judge_key(self, runner: Runner, mark: Fingerprint | None) -> None:
         """A key whose runners keep ending without a job backs off before it drains the App's mint
         budget; one that gives jobs is forgiven (I69). A runner that never had a JIT says nothing of
-        its key. Not in the transaction of the end: a crash here loses one count."""
+        its key, and neither does one that we no longer wanted. Not in the transaction of the end: a
+        crash here loses one count."""
         if runner.key is None or runner.delivery is None:
             return
         key = Subject(BackOffScope.KEY, runner.key)
         if runner.job is not None or says_it_had_a_job(mark):
             # Where there is nothing to forgive this deletes nothing, and so writes nothing.
             await self._store.recover_from_backoffs([key])
-        else:
+        elif runner.retired in (None, Retired.GIVEN_UP):
             await self._store.back_off(key, ENDED_WITHOUT_A_JOB)
 
     async def _last_words(self, pod: Pod) -> str | None:
@@ -92,22 +197,85 @@ class Conclusion:
                 )
         except (TimeoutError, FleetUnavailable):
             return None
+        if not tail:
+            return None
         # PostgreSQL keeps any text but one with a NUL in it.
-        return None if tail is None else tail.replace("\0", "")
+        words = mask(tail.replace("\0", ""))
+        lines = words.splitlines(keepends=True)[-TAIL_LINES:]
+        return "".join(lines).encode()[-TAIL_BYTES:].decode(errors="ignore")
 
 
-def _evidence(runner: Runner, pod: Pod) -> EndingEvidence:
+def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
+    mark = fingerprint(pod.containers) if pod else None
+    started = _started(runner, pod)
     return EndingEvidence(
-        fingerprint=fingerprint(pod.containers),
-        pod_reason=pod.reason or "",
-        deleted=pod.deletion_requested_at is not None,
-        job=_had_job(runner),
-        started=ever_started(pod.containers),
+        fingerprint=mark,
+        pod_reason=(pod and pod.reason) or "",
+        vanished=pod is None,
+        deleted=pod is not None
+        and pod.deletion_requested_at is not None
+        and runner.deletion_asked_at is None,
+        retired=_retired(runner, started),
+        job=_had_job(runner, started),
+        # Its job was reported as completed while it lived: they had not lost each other.
+        lost_communication=Answer.UNKNOWN if runner.done_at is None else Answer.NO,
+        started=started,
+        registered=Answer.NO if runner.unregistered else Answer.UNKNOWN,
     )
 
 
-def _had_job(runner: Runner) -> Answer:
-    """A Pod for which no name was ever chosen cannot have executed anything."""
+def _started(runner: Runner, pod: Pod | None) -> Answer:
+    """Where one container polls and runs, that it started says nothing."""
+    if runner.shape == "single":
+        return Answer.UNKNOWN
+    if pod is not None and (now := ever_started(pod.containers)) is not Answer.UNKNOWN:
+        return now
+    if runner.started is None:
+        return Answer.NO if runner.pod_uid is None else Answer.UNKNOWN
+    return Answer.YES if runner.started else Answer.NO
+
+
+def _was_given_nothing(runner: Runner, started: Answer) -> bool:
+    """No JIT was ever stored for it, so it cannot have executed anything. Unless its row knows less
+    than there is to know (I70): its runner started all the same, or it was adopted."""
+    if runner.delivery is not None or started is Answer.YES:
+        return False
+    return runner.shape == "gated" or runner.heard_at is not None
+
+
+def _retired(runner: Runner, started: Answer) -> Retired | None:
+    """Whether the end was our doing. A runner that ended by itself while its retirement had come no
+    further than the fence ended by itself; but one that never ran left because it was told to."""
+    if runner.state is not RunnerState.RETIRING:
+        return None
+    ours = (
+        runner.deletion_asked_at is not None
+        or started is Answer.NO
+        or _was_given_nothing(runner, started)
+    )
+    return runner.retired if ours else None
+
+
+def _had_job(runner: Runner, started: Answer) -> Answer:
+    """One that was retired showed no job to anybody, twice (I65)."""
     if runner.job is not None:
         return Answer.YES
-    return Answer.NO if runner.generation == 0 else Answer.UNKNOWN
+    proved = runner.deletion_asked_at is not None and runner.deregistered_at is not None
+    return Answer.NO if proved or _was_given_nothing(runner, started) else Answer.UNKNOWN
+
+
+def _may_have_had_a_job(runner: Runner, evidence: EndingEvidence) -> bool:
+    """Its job may be done, and nobody have said so yet: it is not served again before GitHub was
+    asked (I68)."""
+    if runner.state in (RunnerState.BUSY, RunnerState.DONE):
+        return False
+    return evidence.job is Answer.UNKNOWN and evidence.started is not Answer.NO
+
+
+def _lost_communication(news: LateNews) -> Answer:
+    """GitHub does not say it in so many words outside its pages. It completes a job that it lost only
+    when the lease has run out, long after its runner ended, and always as a failure."""
+    if news.job_state is not JobState.COMPLETED or news.completed_at is None:
+        return Answer.UNKNOWN
+    late = news.completed_at - news.ended_at >= LEASE_RAN_OUT
+    return Answer.YES if late and news.conclusion == "failure" else Answer.NO

@@ -25,7 +25,8 @@ from paddock.domain.deliveries import (
     Postponement,
     Settlement,
 )
-from paddock.domain.endings import Ending
+from paddock.domain.endings import Ending, Retired
+from paddock.domain.evidence import JobWord
 from paddock.domain.fingerprints import Fingerprint
 from paddock.domain.handover import Heard
 from paddock.domain.ids import (
@@ -34,18 +35,38 @@ from paddock.domain.ids import (
     GitHubRunnerId,
     HostId,
     JobId,
+    KeyId,
     PoolId,
     RepositoryId,
     RunnerId,
 )
 from paddock.domain.intake import RefusedJob, Surroundings
 from paddock.domain.jobs import JobReport, RepositoryFacts, Unplaced
+from paddock.domain.levels import Levels, Steps
 from paddock.domain.limits import UNLIMITED, Limits
+from paddock.domain.names import PodName
+from paddock.domain.pods import Pod
 from paddock.domain.pools import PoolFacts, PoolSummary
+from paddock.domain.recovery import (
+    ActionTaken,
+    Balance,
+    DoubtTerms,
+    Echo,
+    FoundRecord,
+    JobInDoubt,
+    JobWords,
+    KeyPlace,
+    LateNews,
+    OpenVerdict,
+    PlacedJob,
+)
 from paddock.domain.retention import History
-from paddock.domain.runners import Claim, Conflict, Match, Runner, WaitingPod
+from paddock.domain.runners import Claim, Conflict, Match, Runner, RunnerSummary, WaitingPod
+from paddock.domain.sizing import Decision
 from paddock.domain.states import JobState, RunnerState
+from paddock.domain.steering import StartFailures
 from paddock.domain.summary import Summary
+from paddock.domain.surveys import PoolExplanation, Survey
 from paddock.domain.vitals import Sample
 
 
@@ -123,6 +144,33 @@ class Store(Protocol):
     async def pause_pool(self, pool: PoolId, *, why: str) -> bool: ...
 
     async def resume_pool(self, pool: PoolId, *, why: str) -> bool: ...
+
+    async def delete_pool(self, pool: PoolId, *, why: str) -> bool:
+        """It takes no more jobs, those that wait for it may be another's, and it is gone when its last
+        runner is (I42). False if it is being deleted already."""
+        ...
+
+    async def survey_pools(
+        self, *, ended: Sequence[str], since: datetime, after: int | None = None
+    ) -> Survey:
+        """Everything that pools' sizes follow from, at one moment. `ended` names Pods that are known
+        to have ended. Decisions: those since then and the ones in force then, or those `after` a
+        number."""
+        ...
+
+    async def record_decisions(self, decisions: Sequence[Decision]) -> None: ...
+
+    async def failed_starts(self, *, since: datetime) -> list[StartFailures]: ...
+
+    async def refuse_jobs_of(self, pools: Sequence[PoolId]) -> int:
+        """Jobs that wait for pools that are not active any more; how many."""
+        ...
+
+    async def bury_pools(self) -> list[str]:
+        """Pools being deleted whose last runner is gone are deleted; their names."""
+        ...
+
+    async def explain_pool(self, pool: PoolId) -> PoolExplanation | None: ...
 
     # Jobs.
     async def apply_jobs(self, reports: Iterable[JobReport], *, why: str) -> list[Unplaced]: ...
@@ -221,7 +269,8 @@ class Store(Protocol):
     async def plan_runners(
         self, pool: PoolId, pods: Sequence[tuple[RunnerId, str]], *, why: str
     ) -> list[Runner]:
-        """Rows for Pods that are about to be created, under the names they will have."""
+        """Rows for Pods that are about to be created, under the names they will have. None for a pool
+        that is being deleted."""
         ...
 
     async def hear_runner(
@@ -255,10 +304,12 @@ class Store(Protocol):
         runner: RunnerId,
         *,
         generation: int,
-        job: JobId,
+        job: JobId | None,
         why: str,
         evidence: str | None = None,
-    ) -> Runner | Conflict: ...
+    ) -> Runner | Conflict:
+        """It executes a job. `None`: whoever says so does not say which."""
+        ...
 
     async def finish_runner(
         self,
@@ -278,7 +329,12 @@ class Store(Protocol):
         state: RunnerState,
         why: str,
         evidence: str | None = None,
-    ) -> Runner | Conflict: ...
+        retired: Retired = Retired.GIVEN_UP,
+        unregistered: bool = False,
+    ) -> Runner | Conflict:
+        """Never dispatched again. What for (`retired`), and whether GitHub never saw it online
+        (`unregistered`), is what its ending will be told by."""
+        ...
 
     async def conclude_runner(
         self,
@@ -292,8 +348,11 @@ class Store(Protocol):
         fingerprint: Fingerprint | None = None,
         log_tail: str | None = None,
         evidence: str | None = None,
+        echoes_until: datetime | None = None,
     ) -> Runner | Conflict:
-        """The end of a runner and its verdict; its capacity is free when this returns."""
+        """The end of a runner and its verdict; its capacity is free when this returns. Until
+        `echoes_until` it counts as supply of its key all the same: its job may have been done, and
+        the webhook be on its way (I68)."""
         ...
 
     # Matching.
@@ -336,6 +395,136 @@ class Store(Protocol):
 
     async def postpone_debt(self, name: str, *, until: datetime) -> None: ...
 
+    # Recovery.
+    async def note_pods(self, pods: Sequence[Pod], *, read_at: datetime) -> None:
+        """A complete read of the fleet, begun at `read_at`: whose Pod is there, and whose is not, once
+        more (I29). Only for reads that may prove absence."""
+        ...
+
+    async def expected_pods(self) -> int:
+        """How many live runners have had a Pod."""
+        ...
+
+    async def note_deregistered(
+        self, runner: RunnerId, *, generation: int, settled: str | None
+    ) -> Runner | Conflict:
+        """GitHub has no record of this retiring runner any more. `settled` says what became of its
+        name; `None` leaves it a debt."""
+        ...
+
+    async def note_proved(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
+        """It showed no job after its deregistration: the first of two proofs (I65)."""
+        ...
+
+    async def note_deletion(
+        self, runner: RunnerId, *, generation: int, started: bool | None
+    ) -> Runner | Conflict:
+        """The fleet is about to be asked to delete its Pod."""
+        ...
+
+    async def suspect_runner(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
+        """It no longer counts as supply: one replacement is given out."""
+        ...
+
+    async def trust_runner(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
+        """GitHub sees it after all."""
+        ...
+
+    async def balances(self, *, recent: datetime) -> Mapping[KeyId, Balance]:
+        """Supply and demand of every key with live runners; suspects among those acknowledged since
+        `recent`."""
+        ...
+
+    async def key_places(self, keys: Sequence[KeyId]) -> Mapping[KeyId, KeyPlace]:
+        """Those of these keys that an active installation serves."""
+        ...
+
+    async def list_runners(self, *, pool: str | None = None) -> list[RunnerSummary]: ...
+
+    async def find_runner(self, name: str) -> Runner | None:
+        """By its Pod's name, or by any name it was ever registered under."""
+        ...
+
+    async def keys_of_pool(self, pool: str) -> list[KeyId]: ...
+
+    async def runners_of_pods(self, names: Sequence[PodName]) -> Mapping[PodName, Runner]:
+        """What is known of Pods by their names, also of runners that are gone."""
+        ...
+
+    async def adopt_pod(
+        self,
+        pod: Pod,
+        *,
+        runner: RunnerId,
+        delivery: UUID,
+        record: FoundRecord | None,
+        why: str,
+    ) -> Runner | None:
+        """A row for a Pod that has none, retiring at once; with GitHub's record of it, if one was
+        found. `None` if there is a row by now, or no such pool ever was."""
+        ...
+
+    async def identify_runner(
+        self, runner: RunnerId, *, generation: int, record: FoundRecord, delivery: UUID
+    ) -> Runner | Conflict:
+        """A retiring runner without a name has a record at GitHub all the same: its row is older than
+        its Pod (I70)."""
+        ...
+
+    async def echoes(self) -> list[Echo]: ...
+
+    async def end_echo(self, runner: RunnerId) -> None: ...
+
+    async def end_old_echoes(self) -> int: ...
+
+    async def placed_jobs(
+        self, host: HostId, jobs: Sequence[JobId], *, apps: Sequence[AppId]
+    ) -> Mapping[JobId, PlacedJob]:
+        """Those of these jobs that are known and that one of the Apps can ask about."""
+        ...
+
+    async def job_words(self) -> Mapping[RunnerId, JobWords]:
+        """Of live runners that have a key."""
+        ...
+
+    async def oldest_queued(
+        self, keys: Sequence[KeyId], *, limit: int
+    ) -> Mapping[KeyId, Sequence[tuple[HostId, JobId]]]: ...
+
+    async def jobs_in_doubt(
+        self, since: DoubtTerms, *, also: Sequence[tuple[HostId, JobId]] = (), limit: int
+    ) -> list[JobInDoubt]:
+        """Jobs that GitHub should be asked about, and those of `also`; least recently asked first."""
+        ...
+
+    async def open_verdicts(
+        self, *, after: datetime, until: datetime, limit: int
+    ) -> list[OpenVerdict]:
+        """Of runners that ended in that time: whether a job was on them nobody has said."""
+        ...
+
+    async def note_job_check(
+        self, host: HostId, job: JobId, *, answer: JobWord, waits_because: str | None = None
+    ) -> int:
+        """What GitHub said of a job; how often in a row it has said so."""
+        ...
+
+    async def explain_job(self, host: HostId, job: JobId, *, waits_because: str) -> None: ...
+
+    async def expire_job(self, host: HostId, job: JobId, *, why: str) -> bool:
+        """A job that waited longer than GitHub lets one wait is over; false if it does not wait."""
+        ...
+
+    async def record_action(self, taken: ActionTaken) -> None: ...
+
+    async def late_news(self, *, since: datetime, limit: int) -> list[LateNews]:
+        """Verdicts of runners ended since then whose job has changed since the verdict was written."""
+        ...
+
+    async def refine_verdict(
+        self, runner: RunnerId, *, ending: Ending, why: str, evidence: str
+    ) -> None: ...
+
     # Vitals.
     async def add_vitals(
         self,
@@ -352,6 +541,12 @@ class Store(Protocol):
 
     # What there is, in numbers.
     async def summary(self, *, since: datetime) -> Summary: ...
+
+    async def levels(self) -> Levels: ...
+
+    async def steps(self, *, after: datetime, until: datetime) -> list[Steps]:
+        """Of the runners that got their job in that time."""
+        ...
 
     # Forgetting.
     async def forget(self, history: History, *, before: datetime) -> int:

@@ -76,6 +76,8 @@ class Jobs(Part):
             [report.facts.id for report, _ in ours],
             [row["id"] for _, row in ours],
         )
+        if ended := [row["id"] for _, row in ours if row["state"] == RunnerState.GONE]:
+            await connection.execute(_SQL["heard_of"], ended)
         unplaced = []
         for report, row in ours:
             if not await self._move_executor(connection, report.facts, row):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import structlog
@@ -30,19 +30,25 @@ def led(
     name: str, run: Callable[[], Awaitable[None]], *, database: Database, clock: Clock
 ) -> Callable[[], Awaitable[None]]:
     """`run`, on whichever replica leads `name`."""
-    number = zlib.crc32(name.encode()) - 2**31
 
     async def follow() -> None:
         while True:
-            async with database.acquire() as connection:
-                if await connection.fetchval(
-                    "SELECT pg_try_advisory_lock($1, $2)", _LEADERS, number
-                ):
+            async with leading(name, database) as connection:
+                if connection is not None:
                     _log.info("leads", loop=name)
                     await _while_connected(connection, run)
             await clock.sleep(_LOOK_AGAIN)
 
     return follow
+
+
+@asynccontextmanager
+async def leading(name: str, database: Database) -> AsyncIterator[Connection | None]:
+    """The session by which nobody else leads `name` meanwhile; `None` if somebody does."""
+    number = zlib.crc32(name.encode()) - 2**31
+    async with database.acquire() as connection:
+        mine = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", _LEADERS, number)
+        yield connection if mine else None
 
 
 async def _while_connected(connection: Connection, run: Callable[[], Awaitable[None]]) -> None:

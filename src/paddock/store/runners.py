@@ -12,7 +12,7 @@ from uuid import UUID
 
 import asyncpg
 
-from paddock.domain.endings import Ending
+from paddock.domain.endings import Ending, Retired
 from paddock.domain.fingerprints import Fingerprint
 from paddock.domain.ids import (
     AccountId,
@@ -61,18 +61,24 @@ def runner_of(row: asyncpg.Record) -> Runner:
         retire_reason=row["retire_reason"],
         deregistered_at=row["deregistered_at"],
         proved_at=row["proved_at"],
+        claimed_at=row["claimed_at"],
+        armed_at=row["armed_at"],
+        done_at=row["done_at"],
+        retiring_at=row["retiring_at"],
+        retired=None if row["retired"] is None else Retired(row["retired"]),
+        unregistered=row["unregistered"],
+        deletion_asked_at=row["deletion_asked_at"],
+        started=row["started"],
     )
 
 
 class Runners(Part):
     async def runner(self, runner: RunnerId) -> Runner | None:
-        async with self._database.transaction() as connection:
-            row = await connection.fetchrow(_SQL["read"], runner)
+        row = await self._database.row(_SQL["read"], runner)
         return None if row is None else runner_of(row)
 
     async def live_runners(self) -> list[Runner]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["live"])
+        rows = await self._database.rows(_SQL["live"])
         return [runner_of(row) for row in rows]
 
     async def plan_runners(
@@ -134,7 +140,7 @@ class Runners(Part):
         runner: RunnerId,
         *,
         generation: int,
-        job: JobId,
+        job: JobId | None,
         why: str,
         evidence: str | None = None,
     ) -> Runner | Conflict:
@@ -159,8 +165,12 @@ class Runners(Part):
         state: RunnerState,
         why: str,
         evidence: str | None = None,
+        retired: Retired = Retired.GIVEN_UP,
+        unregistered: bool = False,
     ) -> Runner | Conflict:
-        return await self._step("fence", runner, generation, why, evidence, state)
+        return await self._step(
+            "fence", runner, generation, why, evidence, state, retired, unregistered
+        )
 
     async def conclude_runner(
         self,
@@ -174,6 +184,7 @@ class Runners(Part):
         fingerprint: Fingerprint | None = None,
         log_tail: str | None = None,
         evidence: str | None = None,
+        echoes_until: datetime | None = None,
     ) -> Runner | Conflict:
         return await self._step(
             "conclude",
@@ -189,6 +200,7 @@ class Runners(Part):
             fingerprint and fingerprint.reason,
             ended_at,
             log_tail,
+            echoes_until,
         )
 
     @retrying
@@ -201,8 +213,13 @@ class Runners(Part):
         evidence: str | None,
         *own: object,
     ) -> Runner | Conflict:
-        async with self._database.transaction() as connection:
-            return await self._take(connection, query, runner, generation, why, evidence, *own)
+        async with self._database.statement() as connection:
+            row = await connection.fetchrow(
+                _SQL[query], runner, generation, self._clock.now(), self.actor, why, evidence, *own
+            )
+        if row is not None:
+            return runner_of(row)
+        return _conflict(await self._database.row(_SQL["read"], runner))
 
     async def _take(
         self,
@@ -219,7 +236,10 @@ class Runners(Part):
         )
         if row is not None:
             return runner_of(row)
-        found = await connection.fetchrow(_SQL["read"], runner)
-        if found is None:
-            return Conflict(None, None)
-        return Conflict(RunnerState(found["state"]), found["generation"])
+        return _conflict(await connection.fetchrow(_SQL["read"], runner))
+
+
+def _conflict(found: asyncpg.Record | None) -> Conflict:
+    if found is None:
+        return Conflict(None, None)
+    return Conflict(RunnerState(found["state"]), found["generation"])

@@ -8,23 +8,27 @@ from paddock.store.comparison import Comparisons
 from paddock.store.deliveries import Deliveries
 from paddock.store.dispatch import Dispatch
 from paddock.store.intake import Intake
+from paddock.store.levels import Leveling
 from paddock.store.matching import Matching
-from paddock.store.pools import Pools
+from paddock.store.recovery import Recovering
 from paddock.store.retention import Retaining
+from paddock.store.sizing import Sizing
 from paddock.store.summary import Summaries
 from paddock.store.vitals import Vitals
 
 
 class PgStore(
     Accounts,
-    Pools,
+    Sizing,
     Deliveries,
     Intake,
     Comparisons,
     Matching,
+    Recovering,
     Dispatch,
     Vitals,
     Summaries,
+    Leveling,
     Retaining,
 ):
     """PostgreSQL behind the `Store` port."""

@@ -8,6 +8,13 @@ ALTER TABLE runners
     -- How far a retirement has come: GitHub has no record of it any more; it showed no job after that.
     ADD COLUMN deregistered_at timestamptz,
     ADD COLUMN proved_at timestamptz,
+    -- Written before the fleet is asked: whoever finds its Pod ended later knows that we had asked for it.
+    ADD COLUMN deletion_asked_at timestamptz,
+    -- What for it is retired (paddock.domain.endings.Retired), and whether GitHub never saw it online.
+    ADD COLUMN retired text CHECK (retired IN ('unwanted', 'surplus', 'given-up', 'finished')),
+    ADD COLUMN unregistered boolean NOT NULL DEFAULT false,
+    -- Whether its runner container was ever seen started; NULL is "nobody can tell".
+    ADD COLUMN started boolean,
     -- Its container is up and GitHub calls it offline: it no longer counts as supply.
     ADD COLUMN suspect_at timestamptz,
     ADD CONSTRAINT absence_is_dated CHECK ((absent_reads = 0) = (absent_since IS NULL)),
@@ -20,6 +27,13 @@ CREATE TABLE echoes (
     key_id     integer NOT NULL REFERENCES demand_keys,
     until      timestamptz NOT NULL
 );
+-- Whatever no longer counts as supply makes room for another.
+CREATE FUNCTION echoes_over() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('paddock', 'demand');
+    RETURN NULL;
+END $$;
+CREATE TRIGGER echoes_over AFTER DELETE ON echoes FOR EACH STATEMENT EXECUTE FUNCTION echoes_over();
 
 -- Every action recovery took, or would have taken, with the evidence it was drawn from.
 CREATE TABLE actions (

@@ -2,9 +2,10 @@
 
 -- name: hear
 -- The poller of Pod $1 (UID $2) asks, at $3. The first time makes it idle and fixes its UID; a Pod of
--- another UID under the same name is not this runner.
+-- another UID under the same name is not this runner. Whoever asks is there: absences counted before, while
+-- its Pod was not yet created, say nothing (I29).
 UPDATE runners
-   SET heard_at = $3, pod_uid = $2,
+   SET heard_at = $3, pod_uid = $2, absent_reads = 0, absent_since = NULL,
        state = CASE WHEN state = 'booting' THEN 'idle' ELSE state END,
        version = version + (state = 'booting')::int,
        since = CASE WHEN state = 'booting' THEN $3 ELSE since END,

@@ -86,6 +86,10 @@ UPDATE jobs j SET runner_id = e.runner_id
   FROM unnest($1::smallint[], $2::bigint[], $3::uuid[]) AS e (host_id, id, runner_id)
  WHERE j.host_id = e.host_id AND j.id = e.id AND j.runner_id IS DISTINCT FROM e.runner_id
 
+-- name: heard_of
+-- What became of runners $1 is known now: an ended one no longer counts as supply.
+DELETE FROM echoes WHERE runner_id = ANY ($1)
+
 -- name: demote
 -- in_progress → queued, because GitHub says so and the runner it was on is gone. The only fall.
 UPDATE jobs

@@ -13,10 +13,13 @@ WITH RECURSIVE demanded (key_id) AS (
       FROM demanded d WHERE d.key_id IS NOT NULL
 ), held AS (
     SELECT key_id, count(*) AS runners, sum(vcpu_milli) AS vcpu_milli, sum(memory_mib) AS memory_mib,
-           count(*) FILTER (WHERE state IN ('claimed', 'armed', 'running')) AS supply
+           count(*) FILTER (WHERE state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL) AS supply
       FROM runners
      WHERE key_id IS NOT NULL AND gone_at IS NULL
      GROUP BY key_id
+), echoing AS (
+    -- Runners that ended and whose job may have been done: served again only when that is known (I68).
+    SELECT key_id, count(*) AS supply FROM echoes WHERE until > $3 GROUP BY key_id
 ), depth (jobs) AS (
     SELECT coalesce($2, greatest(1, 2 * $1 / greatest(1, (SELECT count(*) FROM demanded WHERE key_id IS NOT NULL))))::int
 ), tokens AS MATERIALIZED (
@@ -53,13 +56,14 @@ SELECT k.id AS key_id, k.account_id, k.pool_id, k.repository_id, k.runner_group_
   LEFT JOIN repositories r ON r.id = k.repository_id
   LEFT JOIN serving s ON s.account_id = k.account_id
   LEFT JOIN tokens t ON t.app_id = s.app_id
+  LEFT JOIN echoing e ON e.key_id = d.key_id
  CROSS JOIN depth
  CROSS JOIN LATERAL (
     SELECT array_agg(j.queued_at ORDER BY j.queued_at, j.id) AS queued_at,
            array_agg(j.id ORDER BY j.queued_at, j.id) AS ids
       FROM (SELECT queued_at, id FROM jobs
              WHERE state = 'queued' AND jobs.key_id = d.key_id
-             ORDER BY queued_at, id OFFSET coalesce(h.supply, 0) LIMIT depth.jobs) j
+             ORDER BY queued_at, id OFFSET coalesce(h.supply, 0) + coalesce(e.supply, 0) LIMIT depth.jobs) j
  ) unserved
  ORDER BY k.id
 

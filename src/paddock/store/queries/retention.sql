@@ -33,3 +33,14 @@ DELETE FROM runners WHERE id IN (
 -- Back-offs that ended before $1.
 DELETE FROM backoffs WHERE (scope, subject) IN (
     SELECT scope, subject FROM backoffs WHERE until < $1 ORDER BY until, scope, subject LIMIT $2)
+
+-- name: decisions
+-- Decisions on pools' sizes before $1, but for those in force.
+DELETE FROM pool_decisions WHERE id IN (
+    SELECT d.id FROM pool_decisions d
+     WHERE d.at < $1 AND EXISTS (SELECT FROM pool_decisions l WHERE l.pool_id = d.pool_id AND l.id > d.id AND l.at < $1)
+     ORDER BY d.id LIMIT $2)
+
+-- name: actions
+-- What recovery did before $1.
+DELETE FROM actions WHERE id IN (SELECT id FROM actions WHERE at < $1 ORDER BY id LIMIT $2)

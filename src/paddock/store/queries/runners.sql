@@ -10,14 +10,16 @@ SELECT * FROM runners WHERE id = $1
 SELECT * FROM runners WHERE gone_at IS NULL ORDER BY created_at, id
 
 -- name: plan[]
--- Rows come before Pods: they fix the names and count against every limit.
-WITH planned AS (
+-- Rows come before Pods: they fix the names and count against every limit. None for a pool that is being
+-- deleted; the lock makes sure that it is not deleted at this very moment.
+WITH pool AS (
+    SELECT * FROM pools WHERE id = $1 AND state = 'active' FOR SHARE
+), planned AS (
     INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_name, created_at,
                          state, since, actor, why)
     SELECT new.id, p.id, p.shape, p.vcpu_milli, p.memory_mib, p.spec_hash, new.pod_name, $4,
            'booting', $4, $5, $6
-      FROM pools p, unnest($2::uuid[], $3::text[]) AS new (id, pod_name)
-     WHERE p.id = $1
+      FROM pool p, unnest($2::uuid[], $3::text[]) AS new (id, pod_name)
     RETURNING *
 )
 SELECT * FROM planned ORDER BY id
@@ -91,11 +93,11 @@ UPDATE runners
 RETURNING *
 
 -- name: occupy
--- armed, running or retiring → busy: it executes job $7.
+-- armed, running or retiring → busy: it executes job $7, or one that nobody named.
 UPDATE runners
    SET state = 'busy', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
-       busy_at = $3, job_id = $7, acknowledged_at = coalesce(acknowledged_at, $3),
-       jit = NULL, jit_key = NULL
+       busy_at = $3, job_id = coalesce($7, job_id), acknowledged_at = coalesce(acknowledged_at, $3),
+       jit = NULL, jit_key = NULL, suspect_at = NULL
  WHERE id = $1 AND generation = $2 AND state IN ('armed', 'running', 'retiring') AND github_id IS NOT NULL
 RETURNING *
 
@@ -115,17 +117,19 @@ WITH finished AS (
 SELECT * FROM finished
 
 -- name: fence
--- Any live state ($7, as the caller saw it) → retiring. The generation moves on: a mint or a release that
--- is still under way finds a runner that is no longer its own.
+-- Any live state ($7, as the caller saw it) → retiring, what for ($8), and whether GitHub never saw it ($9).
+-- The generation moves on: a mint or a release that is still under way finds a runner that is no longer its
+-- own. What an earlier retirement had found out is out of date.
 UPDATE runners
    SET state = 'retiring', generation = generation + 1, version = version + 1, since = $3, actor = $4,
        why = $5, evidence = $6, retiring_at = $3, retire_reason = $5, jit = NULL, jit_key = NULL,
-       mint_deadline = NULL
+       mint_deadline = NULL, retired = $8, unregistered = $9, deregistered_at = NULL, proved_at = NULL,
+       deletion_asked_at = NULL
  WHERE id = $1 AND generation = $2 AND state = $7 AND state NOT IN ('retiring', 'gone')
 RETURNING *
 
 -- name: conclude
--- Any state but gone ($7) → gone, with its verdict, in one statement (I30).
+-- Any state but gone ($7) → gone, with its verdict, in one statement (I30). Until $15 it still counts as supply.
 WITH ended AS (
     UPDATE runners
        SET state = 'gone', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
@@ -136,5 +140,8 @@ WITH ended AS (
     INSERT INTO verdicts (runner_id, ending, abnormal, why, exit_code, signal, reason, node, ended_at,
                           log_tail, evidence, written_at)
     SELECT id, $8, $9, $5, $10, $11, $12, node, $13, $14, coalesce($6, '{}'), $3 FROM ended
+), echoing AS (
+    INSERT INTO echoes (runner_id, key_id, until)
+    SELECT id, key_id, $15 FROM ended WHERE key_id IS NOT NULL AND $15::timestamptz IS NOT NULL
 )
 SELECT * FROM ended

@@ -1,0 +1,90 @@
+"""Learning of jobs by asking GitHub: what a look-up or a list tells goes the way of a webhook's job."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+import structlog
+
+from paddock.domain.comparison import ActiveRepository
+from paddock.domain.github import JobRecord
+from paddock.domain.intake import judge
+from paddock.domain.jobs import JobReport, RepositoryFacts
+from paddock.github.facts import Incomprehensible, facts_of_record
+from paddock.ports import Store
+from paddock.store.errors import StoreError
+
+_log = structlog.get_logger()
+
+
+class Learner:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def learn(
+        self,
+        repository: ActiveRepository,
+        jobs: Sequence[JobRecord],
+        known: Container[int],
+        *,
+        why: str,
+    ) -> list[JobReport]:
+        """Write what GitHub says of these jobs; those that were written. One that is known stays ours,
+        whatever became of its pool."""
+        reports = await self._judge(repository, jobs, known) if jobs else []
+        if not reports:
+            return []
+        try:
+            await self._write(reports, why)
+        except StoreError:
+            raise
+        except Exception as error:
+            _log.warning("a batch of jobs failed; each is tried alone", error=str(error))
+            for report in reports:
+                await self._write_alone(report, why)
+        return reports
+
+    async def _judge(
+        self, repository: ActiveRepository, jobs: Sequence[JobRecord], known: Container[int]
+    ) -> list[JobReport]:
+        around = await self._store.surroundings([(repository.host, repository.installation)])
+        told = RepositoryFacts(github_id=repository.github_id, full_name=repository.full_name)
+        ours: list[JobReport] = []
+        foreign: list[JobReport] = []
+        for job in jobs:
+            try:
+                facts = facts_of_record(repository.host, job)
+            except Incomprehensible as error:
+                _log.warning("a job at GitHub cannot be understood", error=str(error))
+                continue
+            report, could_be_ours = judge(facts, told, repository.account, around)
+            (ours if could_be_ours or facts.id in known else foreign).append(report)
+        return ours + await self._on_our_runners(foreign)
+
+    async def _on_our_runners(self, foreign: Sequence[JobReport]) -> list[JobReport]:
+        named = [
+            ((report.account, report.facts.executor.name), report)
+            for report in foreign
+            if report.facts.executor is not None
+        ]
+        found = await self._store.our_runners([name for name, _ in named]) if named else ()
+        return [report for name, report in named if name in found]
+
+    async def _write(self, reports: Sequence[JobReport], why: str) -> None:
+        for each in await self._store.apply_jobs(reports, why=why):
+            _log.warning(
+                "GitHub names a runner that cannot follow",
+                runner=str(each.runner),
+                state=each.state,
+                job=each.job,
+                job_state=each.job_state,
+            )
+
+    async def _write_alone(self, report: JobReport, why: str) -> None:
+        """One job that cannot be written does not keep the others out (I13)."""
+        try:
+            await self._write([report], why)
+        except StoreError:
+            raise
+        except Exception as error:
+            _log.warning("a job at GitHub cannot be written", job=report.facts.id, error=str(error))

@@ -1,0 +1,239 @@
+"""Pods that no living row knows: a restored backup, a foreign hand, an end that was recorded already.
+
+A stamped Pod without a claim is what a sweep once deleted with a live build in it (I34). Here it is
+looked for at GitHub under every name it may have; until all of that is answered, and for as long as
+anything about it is not understood, it is protected. Then it gets a row, fenced, and retires like any
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from paddock.domain.evidence import LogWord, PodEvidence, RecordWord, pod_seen, record_word
+from paddock.domain.github import Removal
+from paddock.domain.github_errors import GitHubError
+from paddock.domain.ids import RunnerId
+from paddock.domain.names import PodName
+from paddock.domain.pods import Pod
+from paddock.domain.recovery import FoundRecord
+from paddock.domain.rules import Action, Question, Verdict, diagnose
+from paddock.domain.runners import Runner
+from paddock.domain.states import RunnerState
+from paddock.forensics.concluding import Conclusion
+from paddock.ports import Clock, Fleet, GitHub, Ids, Store
+from paddock.recovery.act import Acting
+from paddock.recovery.gather import Look
+from paddock.recovery.names import Names
+from paddock.recovery.observe import PodView
+from paddock.recovery.retire import SECOND_PROOF
+from paddock.recovery.terms import RecoveryTerms
+from paddock.recovery.words import OwnWords
+
+_log = structlog.get_logger()
+
+#: A fleet may keep an ended Pod to be seen for a while after its deletion was asked for.
+_GOING: Final = 30.0
+#: From the worst to the best: whichever record there is, the one that may work counts.
+_WORST: Final = (RecordWord.BUSY, RecordWord.IDLE, RecordWord.OFFLINE, RecordWord.ABSENT)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was found out about one Pod. Kept in memory: whoever leads next begins anew, and waits as
+    long again."""
+
+    uid: str
+    record: RecordWord = RecordWord.NOT_ASKED
+    record_at: datetime | None = None
+    found: FoundRecord | None = None
+    log: LogWord = LogWord.NOT_READ
+    log_at: datetime | None = None
+    #: Of a Pod whose row is gone: it had no record, and showed no job, first at.
+    proved_at: datetime | None = None
+
+
+class Adoption:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        fleet: Fleet,
+        github: GitHub,
+        clock: Clock,
+        ids: Ids,
+        view: PodView,
+        names: Names,
+        acting: Acting,
+        conclusion: Conclusion,
+        terms: RecoveryTerms,
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._clock = clock
+        self._ids = ids
+        self._view = view
+        self._names = names
+        self._acting = acting
+        self._conclusion = conclusion
+        self._terms = terms
+        self._words = OwnWords(fleet)
+        self._known: dict[PodName, _Known] = {}
+
+    async def round(self, look: Look) -> None:
+        rows = {runner.pod_name: runner for runner in look.runners}
+        strangers = [
+            pod
+            for name, pod in look.pods.items()
+            if not _is_known(rows.get(name), pod) and not self._is_going(pod)
+        ]
+        names = {pod.name for pod in strangers}
+        self._known = {name: known for name, known in self._known.items() if name in names}
+        if not strangers:
+            return
+        # The look's rows were read before its Pods: a row that was planned in between is no stranger.
+        rows_now = await self._store.runners_of_pods([pod.name for pod in strangers])
+        shapes = {pool.name: pool.shape for pool in look.pools.values()}
+        for pod in strangers:
+            row = rows_now.get(pod.name)
+            if not _is_known(row, pod) and not _just_concluded(row, pod, look.now):
+                await self._examine(pod, row, look, shapes)
+
+    def _is_going(self, pod: Pod) -> bool:
+        """It ended and is being deleted: there is nothing to see, unless that takes long."""
+        deleted = pod.phase.terminal and pod.deletion_requested_at is not None
+        return deleted and self._view.unchanged(pod) < _GOING
+
+    async def _examine(
+        self, pod: Pod, row: Runner | None, look: Look, shapes: Mapping[str, str]
+    ) -> None:
+        known = self._known.get(pod.name)
+        if known is None or known.uid != pod.uid:
+            known = self._known[pod.name] = _Known(pod.uid)
+        single = shapes.get(pod.pool) == "single"
+        for _ in range(3):
+            evidence = self._evidence(pod, row, known, look.now, single=single)
+            verdict = diagnose(evidence, self._terms.thresholds)
+            if verdict.action is not Action.ASK:
+                break
+            if not await self._ask(verdict, pod, known):
+                return
+        if verdict.rule is None or verdict.action in (Action.ASK, Action.LEAVE):
+            return
+        await self._acting.act(
+            verdict,
+            evidence,
+            lambda: self._effect(verdict, pod, row, known),
+            pod_name=pod.name,
+        )
+
+    def _evidence(
+        self, pod: Pod, row: Runner | None, known: _Known, now: datetime, *, single: bool
+    ) -> PodEvidence:
+        return PodEvidence(
+            shape="single" if single else "gated",
+            pod=pod_seen(pod, now=now, unchanged=self._view.unchanged(pod)),
+            concluded=row is not None and row.pod_uid == pod.uid,
+            stamped=pod.owner is not None,
+            record=known.record,
+            record_age=_age(known.record_at, now),
+            log=known.log,
+            log_age=_age(known.log_at, now),
+        )
+
+    async def _ask(self, verdict: Verdict, pod: Pod, known: _Known) -> bool:
+        match verdict.question:
+            case Question.RECORD:
+                found = await self._names.look_for(pod)
+                known.record_at = self._clock.now()
+                if found is None:
+                    known.record, known.found = RecordWord.UNREADABLE, None
+                    return True
+                said = {record_word(record): one for one, record in found}
+                known.record = next((word for word in _WORST if word in said), RecordWord.ABSENT)
+                known.found = said.get(known.record)
+                return True
+            case Question.LOG:
+                known.log, known.log_at = await self._words.of(pod), self._clock.now()
+                return True
+            case _:
+                return False
+
+    async def _effect(self, verdict: Verdict, pod: Pod, row: Runner | None, known: _Known) -> bool:
+        match verdict.action:
+            case Action.CONCLUDE:
+                await self._conclusion.reap(pod)
+                return True
+            case Action.ADOPT:
+                return await self._adopt(verdict, pod, row, known)
+            case _:
+                return True
+
+    async def _adopt(self, verdict: Verdict, pod: Pod, row: Runner | None, known: _Known) -> bool:
+        if row is not None:
+            return await self._let_go(pod, row, known)
+        adopted = await self._store.adopt_pod(
+            pod,
+            runner=RunnerId(self._ids.uuid()),
+            delivery=self._ids.uuid(),
+            record=known.found,
+            why=f"{verdict.rule}: {verdict.why}",
+        )
+        if adopted is None and pod.phase.terminal:
+            # Its pool was never ours to know: there is nowhere to write how it ended but here.
+            _log.warning("a Pod of no known pool has ended", pod=pod.name, pool=pod.pool)
+        return adopted is not None
+
+    async def _let_go(self, pod: Pod, row: Runner, known: _Known) -> bool:
+        """Its row is gone, and final: there is none to retire it by. The same steps, then, without a
+        row: deregistered, then twice without a job, then deleted."""
+        if pod.phase.terminal:
+            await self._conclusion.reap(pod)
+            return True
+        if known.found is not None:
+            return await self._deregister(known, known.found)
+        now = self._clock.now()
+        if known.proved_at is None:
+            known.proved_at = now
+            return True
+        if now - known.proved_at < SECOND_PROOF:
+            return True
+        _log.warning("a Pod outlived its row", pod=pod.name, runner=str(row.id))
+        await self._conclusion.reap(pod)
+        return True
+
+    async def _deregister(self, known: _Known, found: FoundRecord) -> bool:
+        places = await self._store.key_places([found.key])
+        place = places.get(found.key)
+        if place is None:
+            return False
+        try:
+            removal = await self._github.delete_runner(place.who, place.scope, found.github_id)
+        except GitHubError:
+            return False
+        if removal is not Removal.BUSY:
+            known.found = None
+        return removal is not Removal.BUSY
+
+
+def _is_known(runner: Runner | None, pod: Pod) -> bool:
+    """By a row that lives, and that has seen this very Pod or none yet."""
+    if runner is None or runner.state is RunnerState.GONE:
+        return False
+    return runner.pod_uid in (None, pod.uid)
+
+
+def _age(then: datetime | None, now: datetime) -> float:
+    return 0.0 if then is None else max(0.0, (now - then).total_seconds())
+
+
+def _just_concluded(runner: Runner | None, pod: Pod, now: datetime) -> bool:
+    """Its deletion was asked for a moment ago."""
+    if runner is None or not pod.phase.terminal or runner.pod_uid != pod.uid:
+        return False
+    return (now - runner.since).total_seconds() < _GOING

@@ -1,0 +1,294 @@
+"""Evidence: what the rows, the fleet and (for suspects) GitHub and the runner itself say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from paddock.domain.evidence import (
+    Evidence,
+    JobWord,
+    LogWord,
+    On,
+    PodSeen,
+    RecordWord,
+    job_on,
+    job_word,
+    pod_absent,
+    pod_seen,
+)
+from paddock.domain.github import Absent, JobRecord
+from paddock.domain.ids import KeyId, PoolId, RunnerId
+from paddock.domain.names import PodName
+from paddock.domain.pods import Pod
+from paddock.domain.pools import PoolSummary
+from paddock.domain.recovery import Balance, JobWords, KeyPlace, PlacedJob
+from paddock.domain.rules import Question
+from paddock.domain.runners import Runner
+from paddock.domain.states import RunnerState
+from paddock.ports import Clock, Fleet, Store
+from paddock.recovery.asking import Asker, Unreadable
+from paddock.recovery.observe import PodView, by_name
+from paddock.recovery.words import OwnWords
+
+#: Whose runners were acknowledged within this are a scope's recent ones.
+RECENT: Final = timedelta(minutes=10)
+#: Pods are answered if some Pod was heard within this: a request is held for 50 s at most.
+HEARD: Final = timedelta(seconds=60)
+#: And they have been answered for this long without a pause. A poller that was refused tries again
+#: within half a minute, so nobody's silence is older than our own (I29).
+ANSWERING: Final = 120.0
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What was asked about one runner, and when it was answered."""
+
+    record: RecordWord = RecordWord.NOT_ASKED
+    record_at: datetime | None = None
+    log: LogWord = LogWord.NOT_READ
+    log_at: datetime | None = None
+    hinted: JobWord = JobWord.NOT_ASKED
+    hinted_on: On = On.NOBODY
+    hinted_at: datetime | None = None
+    job: tuple[PlacedJob, JobRecord] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One round's look at everything that costs no question."""
+
+    now: datetime
+    runners: list[Runner]
+    pods: Mapping[PodName, Pod]
+    #: Whether a Pod that is not among them is missing.
+    complete: bool
+    read_at: datetime | None
+    pools: Mapping[PoolId, PoolSummary] = field(default_factory=dict)
+    balances: Mapping[KeyId, Balance] = field(default_factory=dict)
+    words: Mapping[RunnerId, JobWords] = field(default_factory=dict)
+    places: Mapping[KeyId, KeyPlace] = field(default_factory=dict)
+    surplus: frozenset[RunnerId] = frozenset()
+    last_heard: tuple[datetime | None, datetime | None] = (None, None)
+    answering: bool = False
+    #: Those that became suspect since: a round that suspects many must notice it in time (I74).
+    suspected: dict[KeyId, int] = field(default_factory=dict)
+
+    def suspects(self, key: KeyId | None) -> tuple[int, int]:
+        """Of a key's recent runners, those that are suspect now, and all."""
+        balance = self.balances.get(key) if key is not None else None
+        if key is None or balance is None:
+            return 0, 0
+        return balance.suspects + self.suspected.get(key, 0), balance.recent
+
+    def pod_of(self, runner: Runner) -> Pod | None:
+        """Its own, and no other of its name (I36)."""
+        pod = self.pods.get(runner.pod_name)
+        return pod if pod is not None and runner.pod_uid in (None, pod.uid) else None
+
+
+class Gatherer:
+    def __init__(
+        self, *, store: Store, fleet: Fleet, clock: Clock, view: PodView, asker: Asker
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._view = view
+        self._asker = asker
+        self._own_words = OwnWords(fleet)
+        self._answers: dict[RunnerId, _Answers] = {}
+        self._answering_since: float | None = None
+
+    async def glance(self) -> Look:
+        """Rows and Pods alone: enough to see who has ended."""
+        runners = await self._store.live_runners()
+        shown = self._view.snapshot()
+        return Look(
+            now=self._clock.now(),
+            runners=runners,
+            pods=by_name(shown),
+            complete=shown.complete,
+            read_at=self._view.read_at,
+        )
+
+    async def look(self) -> Look:
+        runners = await self._store.live_runners()
+        shown = self._view.snapshot()
+        now = self._clock.now()
+        keys = sorted({runner.key for runner in runners if runner.key is not None})
+        balances = await self._store.balances(recent=now - RECENT)
+        heard = sorted((r.heard_at for r in runners if r.heard_at is not None), reverse=True)
+        living = {runner.id for runner in runners}
+        self._answers = {id_: known for id_, known in self._answers.items() if id_ in living}
+        return Look(
+            now=now,
+            runners=runners,
+            pods=by_name(shown),
+            complete=shown.complete,
+            read_at=self._view.read_at,
+            pools={pool.id: pool for pool in await self._store.list_pools()},
+            balances=balances,
+            words=await self._store.job_words(),
+            places=await self._store.key_places(keys) if keys else {},
+            surplus=_surplus(runners, balances),
+            last_heard=((heard[0] if heard else None), (heard[1] if len(heard) > 1 else None)),
+            answering=self._answering(heard[0] if heard else None, now),
+        )
+
+    def _answering(self, last_heard: datetime | None, now: datetime) -> bool:
+        if last_heard is None or now - last_heard > HEARD:
+            self._answering_since = None
+            return False
+        if self._answering_since is None:
+            self._answering_since = self._clock.monotonic()
+        return self._clock.monotonic() - self._answering_since >= ANSWERING
+
+    def evidence(self, runner: Runner, look: Look) -> Evidence:
+        known = self._answers.get(runner.id) or _Answers()
+        words = look.words.get(runner.id)
+        suspects, recent = look.suspects(runner.key)
+        now = look.now
+        return Evidence(
+            state=runner.state,
+            since=_age(runner.since, now),
+            shape=runner.shape,
+            pod_seen=runner.pod_uid is not None,
+            named=runner.name is not None,
+            heard=_ago(runner.heard_at, now),
+            others_answered=look.answering and _others(runner, look),
+            acknowledged=_ago(runner.acknowledged_at, now),
+            job_marked=runner.job_marked_at is not None,
+            job=words.job if words else None,
+            mint_overdue=runner.mint_deadline is not None and runner.mint_deadline < now,
+            suspect=_ago(runner.suspect_at, now),
+            deregistered=_ago(runner.deregistered_at, now),
+            proved=_ago(runner.proved_at, now),
+            surplus=runner.id in look.surplus,
+            suspects=suspects,
+            recent=recent,
+            pod=self._pod(runner, look),
+            record=known.record,
+            record_age=_ago(known.record_at, now) or 0.0,
+            log=known.log,
+            log_age=_ago(known.log_at, now) or 0.0,
+            hint=words.hint if words else None,
+            hinted=known.hinted,
+            hinted_on=known.hinted_on,
+            hinted_age=_ago(known.hinted_at, now) or 0.0,
+        )
+
+    def _pod(self, runner: Runner, look: Look) -> PodSeen:
+        pod = look.pod_of(runner)
+        if pod is not None:
+            return pod_seen(pod, now=look.now, unchanged=self._view.unchanged(pod))
+        return pod_absent(runner.absent_reads) if look.complete else PodSeen()
+
+    def last_asked(self, runner: Runner) -> datetime:
+        """When somebody was last asked about it; before all time if nobody was."""
+        known = self._answers.get(runner.id)
+        asked = (known.record_at, known.log_at, known.hinted_at) if known else ()
+        return max((at for at in asked if at is not None), default=_NEVER)
+
+    async def ask(self, question: Question, runner: Runner, look: Look) -> bool:
+        """Whether there is an answer now, or at least that there is none to be had."""
+        known = self._answers.setdefault(runner.id, _Answers())
+        match question:
+            case Question.RECORD:
+                return await self._ask_record(runner, look, known)
+            case Question.LOG:
+                pod = look.pod_of(runner)
+                known.log = LogWord.UNREADABLE if pod is None else await self._own_words.of(pod)
+                known.log_at = self._clock.now()
+                return True
+            case Question.JOB:
+                return await self._ask_job(runner, look, known)
+
+    async def _ask_record(self, runner: Runner, look: Look, known: _Answers) -> bool:
+        place = look.places.get(runner.key) if runner.key is not None else None
+        word: RecordWord | None
+        if runner.name is None:
+            # No name was ever chosen, as far as its row knows: there is nothing to ask for. Retiring
+            # looks for names it does not know of (I70).
+            word = RecordWord.ABSENT
+        elif place is None:
+            word = RecordWord.UNREADABLE
+        else:
+            word = await self._asker.record(place, runner.github_id, runner.name)
+        if word is None:
+            return False
+        known.record, known.record_at = word, self._clock.now()
+        if runner.suspect_at is not None and word in (RecordWord.IDLE, RecordWord.BUSY):
+            await self._store.trust_runner(runner.id, generation=runner.generation)
+        return True
+
+    async def _ask_job(self, runner: Runner, look: Look, known: _Answers) -> bool:
+        words = look.words.get(runner.id)
+        known.hinted, known.hinted_on, known.job = JobWord.UNREADABLE, On.NOBODY, None
+        known.hinted_at = self._clock.now()
+        if words is None or runner.hint is None:
+            return True
+        placed = await self._store.placed_jobs(words.host, [runner.hint], apps=self._asker.apps)
+        if runner.hint not in placed:
+            return True
+        found = await self._asker.job(placed[runner.hint])
+        if found is None:
+            known.hinted, known.hinted_at = JobWord.NOT_ASKED, None
+            return False
+        if isinstance(found, Unreadable):
+            return True
+        known.hinted = job_word(found)
+        known.hinted_on = job_on(found, github_id=runner.github_id, name=runner.name)
+        if not isinstance(found, Absent):
+            known.job = (placed[runner.hint], found)
+        return True
+
+    def told(self, runner: Runner) -> tuple[PlacedJob, JobRecord] | None:
+        """The job it was claimed for, as GitHub told of it."""
+        known = self._answers.get(runner.id)
+        return known.job if known else None
+
+    def idle_beside(self, look: Look) -> Mapping[KeyId, float]:
+        """For how long some runner of each key has been online without a job."""
+        found: dict[KeyId, float] = {}
+        for runner in look.runners:
+            known = self._answers.get(runner.id)
+            if runner.key is None or known is None or known.record is not RecordWord.IDLE:
+                continue
+            if runner.state is RunnerState.RUNNING and runner.acknowledged_at is not None:
+                age = _age(runner.acknowledged_at, look.now)
+                found[runner.key] = max(age, found.get(runner.key, 0.0))
+        return found
+
+
+def _surplus(runners: list[Runner], balances: Mapping[KeyId, Balance]) -> frozenset[RunnerId]:
+    """Of every key with more supply than demand so many as are too many: those longest online."""
+    running: dict[KeyId, list[Runner]] = {}
+    for runner in runners:
+        if runner.state is RunnerState.RUNNING and runner.key and runner.suspect_at is None:
+            running.setdefault(runner.key, []).append(runner)
+    chosen: list[RunnerId] = []
+    for key in sorted(running):
+        balance = balances.get(key)
+        if balance is None or balance.supply <= balance.queued:
+            continue
+        oldest = sorted(running[key], key=lambda runner: (runner.since, runner.id))
+        chosen += [runner.id for runner in oldest[: balance.supply - balance.queued]]
+    return frozenset(chosen)
+
+
+def _others(runner: Runner, look: Look) -> bool:
+    """Whether another Pod was heard since this one was."""
+    first, second = look.last_heard
+    latest = second if runner.heard_at is not None and runner.heard_at == first else first
+    return latest is not None and (runner.heard_at is None or latest > runner.heard_at)
+
+
+def _age(then: datetime, now: datetime) -> float:
+    return max(0.0, (now - then).total_seconds())
+
+
+def _ago(then: datetime | None, now: datetime) -> float | None:
+    return None if then is None else _age(then, now)

@@ -1,0 +1,304 @@
+"""Jobs whose state here may not be GitHub's, and runners that ended while nobody named their job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+import structlog
+
+from paddock.dispatch.learning import Learner
+from paddock.domain.endings import EndingEvidence, classify, says_it_had_a_job
+from paddock.domain.evidence import (
+    EndedEvidence,
+    JobEvidence,
+    JobWord,
+    RecordWord,
+    job_on,
+    job_word,
+)
+from paddock.domain.fingerprints import Answer
+from paddock.domain.github import Absent, JobRecord
+from paddock.domain.ids import HostId, JobId, KeyId, RunnerId
+from paddock.domain.recovery import DoubtTerms, Echo, JobInDoubt, OpenVerdict, PlacedJob
+from paddock.domain.rules import Action, Question, Verdict, diagnose
+from paddock.ports import Clock, Store
+from paddock.recovery.act import Acting
+from paddock.recovery.asking import Asker, Unreadable
+from paddock.recovery.gather import Gatherer, Look
+from paddock.recovery.terms import RecoveryTerms
+
+_log = structlog.get_logger()
+
+#: Looked at in one round, those least recently asked about first.
+MOST: Final = 100
+#: A runner's end is seen within seconds of its job's; its webhook is rarely later than this.
+_RUNNER_GONE: Final = timedelta(seconds=30)
+_UNASSIGNED: Final = (
+    "GitHub has a runner for it, online and idle, and does not give it the job: see whether the "
+    "runner group of its pool lets this repository use it"
+)
+#: What the debt loop writes when the record was still there.
+_REMOVED: Final = "removed"
+
+_Job = tuple[HostId, JobId]
+
+
+class JobRecovery:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Clock,
+        gatherer: Gatherer,
+        asker: Asker,
+        acting: Acting,
+        terms: RecoveryTerms,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._gatherer = gatherer
+        self._asker = asker
+        self._acting = acting
+        self._terms = terms
+        self._learner = Learner(store)
+
+    async def round(self, look: Look) -> None:
+        await self._store.end_old_echoes()
+        echoes = await self._targets(await self._store.echoes())
+        jobs = await self._store.jobs_in_doubt(self._doubts(), also=sorted(echoes), limit=MOST)
+        idle_beside = self._gatherer.idle_beside(look)
+        placed = await self._placed(jobs)
+        for job in jobs:
+            await self._examine(job, echoes.get((job.host, job.id)), placed, idle_beside)
+        for ended in await self._store.open_verdicts(
+            after=look.now - timedelta(seconds=self._terms.thresholds.verdict),
+            until=look.now - timedelta(seconds=self._terms.thresholds.echo),
+            limit=MOST,
+        ):
+            await self._examine_ended(ended)
+
+    async def _targets(self, echoes: Sequence[Echo]) -> dict[_Job, list[RunnerId]]:
+        """Which job each ended runner is taken for: the one it was claimed for, or the one that has
+        waited longest if that is out of the question. Nobody waits: nobody has to be asked about."""
+        if not echoes:
+            return {}
+        per_key: dict[KeyId, list[Echo]] = {}
+        for echo in echoes:
+            per_key.setdefault(echo.key, []).append(echo)
+        queued = await self._store.oldest_queued(sorted(per_key), limit=len(echoes))
+        targets: dict[_Job, list[RunnerId]] = {}
+        for key in sorted(per_key):
+            waiting = list(queued.get(key, ()))
+            for echo in per_key[key]:
+                hint = None if echo.hint is None else (echo.host, echo.hint)
+                job = hint if hint in waiting else next(iter(waiting), None)
+                if job is not None:
+                    targets.setdefault(job, []).append(echo.runner)
+                    if len(waiting) > 1:
+                        waiting.remove(job)
+        return targets
+
+    def _doubts(self) -> DoubtTerms:
+        now, terms = self._clock.now(), self._terms.thresholds
+        return DoubtTerms(
+            gone_before=now - _RUNNER_GONE,
+            asked_before=now - timedelta(seconds=terms.recheck),
+            waiting_before=now - timedelta(seconds=terms.unassigned),
+            expired_before=now - timedelta(seconds=terms.job_expired),
+            running_before=now - timedelta(seconds=terms.in_progress),
+        )
+
+    async def _placed(self, jobs: Sequence[JobInDoubt]) -> Mapping[_Job, PlacedJob]:
+        hosts: dict[HostId, list[JobId]] = {}
+        for job in jobs:
+            hosts.setdefault(job.host, []).append(job.id)
+        return {
+            (host, job): placed
+            for host in sorted(hosts)
+            for job, placed in (
+                await self._store.placed_jobs(host, hosts[host], apps=self._asker.apps)
+            ).items()
+        }
+
+    async def _examine(
+        self,
+        job: JobInDoubt,
+        echoes: Sequence[RunnerId] | None,
+        placed: Mapping[_Job, PlacedJob],
+        idle_beside: Mapping[KeyId, float],
+    ) -> None:
+        found: JobRecord | None = None
+        evidence = self._evidence(job, bool(echoes), idle_beside)
+        verdict = diagnose(evidence, self._terms.thresholds)
+        if verdict.action is Action.ASK:
+            place = placed.get((job.host, job.id))
+            answer = Unreadable() if place is None else await self._asker.job(place)
+            if answer is None:
+                return
+            found = answer if isinstance(answer, JobRecord) else None
+            word = JobWord.UNREADABLE if isinstance(answer, Unreadable) else job_word(answer)
+            times = await self._store.note_job_check(
+                job.host, job.id, answer=word, waits_because=job.waits_because
+            )
+            evidence = replace(evidence, word=word, word_age=0.0, times=times)
+            verdict = diagnose(evidence, self._terms.thresholds)
+        if verdict.rule is None or verdict.action in (Action.ASK, Action.LEAVE):
+            return
+        place = placed.get((job.host, job.id))
+        await self._acting.act(
+            verdict,
+            evidence,
+            lambda: self._effect(verdict, job, found, place, echoes or ()),
+            job=(job.host, job.id),
+        )
+
+    def _evidence(
+        self, job: JobInDoubt, echo: bool, idle_beside: Mapping[KeyId, float]
+    ) -> JobEvidence:
+        now = self._clock.now()
+        return JobEvidence(
+            state=job.state,
+            since=(now - job.since).total_seconds(),
+            queued=(now - job.queued_at).total_seconds(),
+            executor=job.executor,
+            supply=job.supply > 0,
+            idle_beside=None if job.key is None else idle_beside.get(job.key),
+            echo=echo,
+            explained=job.waits_because is not None,
+            word=job.answer,
+            word_age=0.0 if job.checked_at is None else (now - job.checked_at).total_seconds(),
+            times=job.times,
+        )
+
+    async def _effect(
+        self,
+        verdict: Verdict,
+        job: JobInDoubt,
+        found: JobRecord | None,
+        place: PlacedJob | None,
+        echoes: Sequence[RunnerId],
+    ) -> bool:
+        match verdict.action:
+            case Action.APPLY:
+                if found is None or place is None:
+                    return False
+                written = await self._learner.learn(
+                    place.repository, [found], [job.id], why=f"{verdict.rule}: GitHub was asked"
+                )
+                await self._end(echoes)
+                return bool(written)
+            case Action.SERVE:
+                await self._end(echoes)
+                return True
+            case Action.DEMOTE:
+                return await self._store.demote_job(
+                    job.host, job.id, why=f"{verdict.rule}: {verdict.why}"
+                )
+            case Action.STALE:
+                return await self._store.expire_job(
+                    job.host, job.id, why=f"{verdict.rule}: {verdict.why}"
+                )
+            case Action.EXPLAIN:
+                await self._store.explain_job(job.host, job.id, waits_because=_UNASSIGNED)
+                return True
+            case _:
+                _log.error("a rule asks for what cannot be done to a job", rule=verdict.rule)
+                return False
+
+    async def _end(self, echoes: Sequence[RunnerId]) -> None:
+        for runner in echoes:
+            await self._store.end_echo(runner)
+
+    async def _examine_ended(self, ended: OpenVerdict) -> None:
+        written = msgspec.json.decode(ended.evidence, type=EndingEvidence)
+        evidence = EndedEvidence(
+            since=(self._clock.now() - ended.ended_at).total_seconds(),
+            settled=classify(written).settled,
+            says_it_had_a_job=says_it_had_a_job(written.fingerprint),
+            record=_record_of(ended.outcome),
+            hint=ended.hint,
+        )
+        told: tuple[PlacedJob, JobRecord] | None = None
+        for _ in range(2):
+            verdict = diagnose(evidence, self._terms.thresholds)
+            if verdict.action is not Action.ASK:
+                break
+            if verdict.question is Question.RECORD:
+                answered = await self._ask_record(ended, evidence)
+            else:
+                answered, told = await self._ask_job(ended, evidence)
+            if answered is None:
+                return
+            evidence = answered
+        verdict = diagnose(evidence, self._terms.thresholds)
+        if verdict.action not in (Action.APPLY, Action.REFINE):
+            return
+        await self._acting.act(
+            verdict,
+            evidence,
+            lambda: self._effect_ended(verdict, ended, written, told),
+            runner=ended.runner,
+        )
+
+    async def _ask_record(
+        self, ended: OpenVerdict, evidence: EndedEvidence
+    ) -> EndedEvidence | None:
+        place = (await self._store.key_places([ended.key])).get(ended.key)
+        if place is None or ended.name is None:
+            return replace(evidence, record=RecordWord.UNREADABLE)
+        word = await self._asker.record(place, ended.github_id, ended.name)
+        return None if word is None else replace(evidence, record=word)
+
+    async def _ask_job(
+        self, ended: OpenVerdict, evidence: EndedEvidence
+    ) -> tuple[EndedEvidence | None, tuple[PlacedJob, JobRecord] | None]:
+        unreadable = replace(evidence, hinted=JobWord.UNREADABLE)
+        if ended.hint_job is None:
+            return unreadable, None
+        placed = await self._store.placed_jobs(ended.host, [ended.hint_job], apps=self._asker.apps)
+        place = placed.get(ended.hint_job)
+        answer = Unreadable() if place is None else await self._asker.job(place)
+        if answer is None:
+            return None, None
+        if place is None or isinstance(answer, Unreadable):
+            return unreadable, None
+        on = job_on(answer, github_id=ended.github_id, name=ended.name)
+        known = replace(evidence, hinted=job_word(answer), hinted_on=on)
+        return known, None if isinstance(answer, Absent) else (place, answer)
+
+    async def _effect_ended(
+        self,
+        verdict: Verdict,
+        ended: OpenVerdict,
+        written: EndingEvidence,
+        told: tuple[PlacedJob, JobRecord] | None,
+    ) -> bool:
+        if verdict.action is Action.APPLY:
+            if told is None:
+                return False
+            place, record = told
+            return bool(
+                await self._learner.learn(
+                    place.repository, [record], [place.job], why=f"{verdict.rule}: GitHub was asked"
+                )
+            )
+        known = replace(written, job=Answer.NO)
+        classified = classify(known)
+        await self._store.refine_verdict(
+            ended.runner,
+            ending=classified.ending,
+            why=classified.why,
+            evidence=msgspec.json.encode(known).decode(),
+        )
+        return True
+
+
+def _record_of(outcome: str | None) -> RecordWord:
+    """What became of its record: that we could remove it says that no job had."""
+    if outcome is None:
+        return RecordWord.NOT_ASKED
+    return RecordWord.OFFLINE if outcome == _REMOVED else RecordWord.ABSENT

@@ -1,0 +1,228 @@
+"""Recovery: one loop that looks at everything there is, again and again (I28).
+
+Two rhythms. Ends are concluded, and labels put on, as soon as the fleet tells of them: that asks nobody
+and frees capacity, so it never waits for GitHub. Everything else is examined in rounds, which may ask
+GitHub about suspects. Changes only make either look sooner; both are safe with two leaders at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from paddock.dispatch.installations import RegisteredApp
+from paddock.dispatch.stamping import Stamper
+from paddock.domain.pods import Pod
+from paddock.domain.runners import Runner
+from paddock.domain.states import RunnerState
+from paddock.forensics.concluding import Conclusion
+from paddock.ports import Clock, Fleet, GitHub, Ids, Store, Topic, Wakeups
+from paddock.recovery.act import Acting
+from paddock.recovery.adopt import Adoption
+from paddock.recovery.asking import Asker
+from paddock.recovery.gather import Gatherer, Look
+from paddock.recovery.jobs import JobRecovery
+from paddock.recovery.names import Names
+from paddock.recovery.observe import PodView
+from paddock.recovery.retire import Retirement
+from paddock.recovery.runners import RunnerRecovery
+from paddock.recovery.terms import RecoveryTerms
+from paddock.store.errors import StoreError
+
+_log = structlog.get_logger()
+
+#: Thresholds are tens of seconds and more; a round with nothing wrong costs five short reads.
+_LOOK_AGAIN: Final = 5.0
+#: Between two looks for ends, however often the fleet tells of changes: each reads every runner.
+_BREATH: Final = 0.5
+#: Between two rounds: each claim wakes them, and a round with a thousand runners takes a tenth of a
+#: second. Thresholds are ten times as long.
+_ROUND_BREATH: Final = 2.0
+#: Jobs, Pods without rows and verdicts are looked at this often; nothing tells of them.
+_SLOWLY: Final = 5.0
+#: Ends concluded side by side. One that waits five seconds for its last words holds up seven (I57).
+_AT_ONCE: Final = 8
+#: After a deregistration its Pod is looked at anew, but not for each one by itself.
+_REFRESH: Final = 2.0
+
+_CLAIMED: Final = frozenset(
+    {RunnerState.ARMED, RunnerState.RUNNING, RunnerState.BUSY, RunnerState.DONE}
+)
+
+
+class Recovery:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        fleet: Fleet,
+        github: GitHub,
+        clock: Clock,
+        ids: Ids,
+        wakeups: Wakeups,
+        view: PodView,
+        apps: Sequence[RegisteredApp],
+        terms: RecoveryTerms,
+        ended: Callable[[str], None] = lambda _uid: None,
+    ) -> None:
+        """`ended` is told the UID of every Pod whose end was recorded."""
+        self._store = store
+        self._clock = clock
+        self._view = view
+        self._told = ended
+        self._changed = view.changes()
+        self._woken = wakeups.subscribe(Topic.RUNNERS)
+        self._conclusion = Conclusion(
+            store=store, fleet=fleet, clock=clock, echo=terms.thresholds.echo
+        )
+        self._stamper = Stamper(fleet=fleet, clock=clock)
+        self._asker = Asker(github=github, clock=clock, apps=apps, most=terms.questions)
+        self._gatherer = Gatherer(
+            store=store, fleet=fleet, clock=clock, view=view, asker=self._asker
+        )
+        acting = Acting(store=store, clock=clock, terms=terms)
+        names = Names(store=store, github=github, clock=clock)
+        self._runners = RunnerRecovery(
+            store=store,
+            gatherer=self._gatherer,
+            acting=acting,
+            conclusion=self._conclusion,
+            retirement=Retirement(
+                store=store, fleet=fleet, github=github, clock=clock, ids=ids, names=names
+            ),
+            asker=self._asker,
+            terms=terms,
+        )
+        self._adoption = Adoption(
+            store=store,
+            fleet=fleet,
+            github=github,
+            clock=clock,
+            ids=ids,
+            view=view,
+            names=names,
+            acting=acting,
+            conclusion=self._conclusion,
+            terms=terms,
+        )
+        self._jobs = JobRecovery(
+            store=store,
+            clock=clock,
+            gatherer=self._gatherer,
+            asker=self._asker,
+            acting=acting,
+            terms=terms,
+        )
+        self._stamped: dict[str, None] = {}
+        self._slowly_at: float | None = None
+        self._refreshed_at: float | None = None
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._conclude_for_ever())
+            group.create_task(self._examine_for_ever())
+
+    async def _conclude_for_ever(self) -> None:
+        while True:
+            self._changed.clear()
+            await _tolerating(self.ends)
+            await self._clock.sleep(_BREATH)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_AGAIN):
+                    await self._changed.wait()
+
+    async def _examine_for_ever(self) -> None:
+        while True:
+            await _tolerating(self.round)
+            await self._clock.sleep(_ROUND_BREATH)
+            await self._woken.wait(_LOOK_AGAIN)
+
+    async def ends(self) -> None:
+        """Conclude what has ended, stamp what holds its JIT. Asks nobody."""
+        look = await self._gatherer.glance()
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def conclude(runner: Runner) -> None:
+            async with places:
+                pod = look.pod_of(runner)
+                if await self._runners.at_a_glance(runner, look) and pod is not None:
+                    self._told(pod.uid)
+                    self._stamped.pop(pod.uid, None)
+
+        async with asyncio.TaskGroup() as group:
+            for runner in look.runners:
+                if self._looks_ended(runner, look):
+                    group.create_task(conclude(runner))
+        for runner in look.runners:
+            await self._stamp(runner, look.pod_of(runner))
+
+    def _looks_ended(self, runner: Runner, look: Look) -> bool:
+        """Only a first sieve: the table decides."""
+        pod = look.pod_of(runner)
+        return pod.phase.terminal if pod is not None else runner.absent_reads > 0
+
+    async def _stamp(self, runner: Runner, pod: Pod | None) -> None:
+        """A claimed Pod whose poller has ended holds its JIT: now the label can cut off nothing
+        (I56). Where one container polls and runs, only a job says so."""
+        if pod is None or pod.phase.terminal or pod.owner is not None or runner.account is None:
+            return
+        if runner.shape == "single":
+            holds_it = runner.state in (RunnerState.BUSY, RunnerState.DONE)
+        else:
+            poller = pod.poller
+            holds_it = poller is not None and poller.state.terminated is not None
+        if holds_it and runner.state in _CLAIMED and pod.uid not in self._stamped:
+            self._stamped[pod.uid] = None
+            await self._stamper.stamp(pod, owner=str(runner.account))
+
+    async def round(self) -> None:
+        """Examine everything, within the budget for questions."""
+        self._asker.begin_round()
+        look = await self._gatherer.look()
+        if self._stale(look):
+            await self._view.refresh()
+            look = await self._gatherer.look()
+        # Those first that have waited longest for a question: the budget is not for the same ones
+        # round after round.
+        for runner in sorted(look.runners, key=self._gatherer.last_asked):
+            if not self._looks_ended(runner, look):
+                await self._runners.examine(runner, look)
+        now = self._clock.monotonic()
+        if self._slowly_at is None or now - self._slowly_at >= _SLOWLY:
+            self._slowly_at = now
+            await self._slow_round(look)
+
+    async def _slow_round(self, look: Look) -> None:
+        if look.read_at is not None:
+            await self._adoption.round(look)
+        await self._jobs.round(look)
+        await self._conclusion.refine()
+
+    def _stale(self, look: Look) -> bool:
+        """A retirement waits for a look at the fleet that is newer than its deregistration."""
+        now = self._clock.monotonic()
+        if self._refreshed_at is not None and now - self._refreshed_at < _REFRESH:
+            return False
+        read_at = look.read_at
+        stale = any(
+            runner.state is RunnerState.RETIRING
+            and runner.deletion_asked_at is None
+            and runner.deregistered_at is not None
+            and (read_at is None or read_at <= runner.deregistered_at)
+            for runner in look.runners
+        )
+        if stale:
+            self._refreshed_at = now
+        return stale
+
+
+async def _tolerating(work: Callable[[], Awaitable[None]]) -> None:
+    """A store that is away is no reason to start everything anew; the next look finds it back."""
+    try:
+        await work()
+    except StoreError as error:
+        _log.warning("recovery could not use the store", error=error.message)

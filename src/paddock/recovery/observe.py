@@ -1,0 +1,184 @@
+"""What the fleet shows: a watch that tells of changes, and complete reads that tell what is.
+
+Whoever asks the fleet for itself sooner or later takes an answer for more than it says. Here a read
+that failed, was cut short or came back empty proves nothing (I29): it adds to what is known and takes
+nothing away. Only a read that may prove absence is noted in the store, where absence is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import structlog
+from prometheus_client import Counter
+
+from paddock.domain.names import PodName
+from paddock.domain.pods import Phase, Pod, PodList
+from paddock.ports import Clock, Fleet, FleetUnavailable, Store
+from paddock.store.errors import StoreError
+
+_log = structlog.get_logger()
+
+#: Between complete reads. The watch tells of changes at once; this is for what the watch missed, and
+#: three of them prove an absence within half a minute.
+EVERY: Final = 10.0
+#: A fleet that had Pods and shows none has lost its index more often than its Pods: the third such
+#: answer in a row is the first that counts.
+EMPTY_READS: Final = 3
+#: After a watch that ended.
+_BREATH: Final = 1.0
+_DELETED: Final = "deleted"
+
+READS = Counter(
+    "paddock_fleet_reads_total", "Complete reads of the fleet, by outcome.", ["outcome"]
+)
+
+
+@dataclass(slots=True)
+class _Seen:
+    pod: Pod
+    #: When it first looked as it does now, by the monotonic clock.
+    since: float
+    #: Counts all changes: tells what is newer than a read that began before it.
+    change: int
+
+
+class PodView:
+    """All Pods as last seen. One for each leader; its loops look at the same thing."""
+
+    def __init__(self, *, store: Store, fleet: Fleet, clock: Clock) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._clock = clock
+        self._seen: dict[PodName, _Seen] = {}
+        self._deleted: dict[PodName, int] = {}
+        self._changes = 0
+        self._complete = False
+        self._empty = 0
+        self._read_at: datetime | None = None
+        self._listeners: list[asyncio.Event] = []
+        self._reading = asyncio.Lock()
+
+    async def run(self) -> None:
+        # Another may have led meanwhile: what was seen before is out of date.
+        self._seen.clear()
+        self._deleted.clear()
+        self._complete, self._read_at, self._empty = False, None, 0
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            group.create_task(self._read_for_ever())
+
+    def snapshot(self) -> PodList:
+        """`complete` only if the last read was, and may prove absence."""
+        pods = sorted(self._seen.items())
+        return PodList(pods=tuple(seen.pod for _, seen in pods), complete=self._complete)
+
+    @property
+    def read_at(self) -> datetime | None:
+        """When the last complete read began."""
+        return self._read_at
+
+    def unchanged(self, pod: Pod) -> float:
+        """For how many seconds it has looked as it does."""
+        seen = self._seen.get(pod.name)
+        if seen is None or seen.pod.uid != pod.uid:
+            return 0.0
+        return self._clock.monotonic() - seen.since
+
+    def changes(self) -> asyncio.Event:
+        """Set whenever a Pod changes, until its owner clears it."""
+        event = asyncio.Event()
+        self._listeners.append(event)
+        return event
+
+    async def refresh(self) -> bool:
+        """Read everything now; whether that was a read that may prove absence."""
+        async with self._reading:
+            began, change = self._clock.now(), self._changes
+            try:
+                found = await self._fleet.list()
+            except FleetUnavailable as error:
+                READS.labels("failed").inc()
+                self._complete = False
+                _log.warning("the fleet could not be read", error=str(error))
+                return False
+            trusted = found.complete and not await self._suspicious(found)
+            self._take(found.pods, change=change, whole=trusted)
+            self._complete = trusted
+            READS.labels("complete" if trusted else "in part").inc()
+            if trusted:
+                self._read_at = began
+                await self._store.note_pods(found.pods, read_at=began)
+            return trusted
+
+    async def _suspicious(self, found: PodList) -> bool:
+        """Nothing, although Pods are expected: it has to repeat."""
+        if found.pods or not await self._store.expected_pods():
+            self._empty = 0
+            return False
+        self._empty += 1
+        return self._empty < EMPTY_READS
+
+    def _take(self, pods: tuple[Pod, ...], *, change: int, whole: bool) -> None:
+        """What a read shows, but for what the watch has told since it began."""
+        listed = {pod.name for pod in pods}
+        for pod in pods:
+            seen = self._seen.get(pod.name)
+            newer = seen.change if seen else self._deleted.get(pod.name, -1)
+            if newer <= change:
+                self._put(pod)
+        if whole:
+            for name, seen in list(self._seen.items()):
+                if name not in listed and seen.change <= change:
+                    self._drop(name)
+            # Anything deleted before this read began is not in any later one.
+            self._deleted = {name: at for name, at in self._deleted.items() if at > change}
+
+    async def _read_for_ever(self) -> None:
+        while True:
+            try:
+                await self.refresh()
+            except StoreError as error:
+                _log.warning("what the fleet shows could not be noted", error=error.message)
+            await self._clock.sleep(EVERY)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                async for pod in self._fleet.watch():
+                    if pod.phase is Phase.UNKNOWN and pod.reason == _DELETED:
+                        seen = self._seen.get(pod.name)
+                        if seen is not None and seen.pod.uid == pod.uid:
+                            self._drop(pod.name)
+                    else:
+                        self._put(pod)
+            except FleetUnavailable as error:
+                _log.warning("the fleet could not be watched", error=str(error))
+            await self._clock.sleep(_BREATH)
+
+    def _put(self, pod: Pod) -> None:
+        seen = self._seen.get(pod.name)
+        self._changes += 1
+        if seen is not None and seen.pod == pod:
+            seen.change = self._changes
+            return
+        self._seen[pod.name] = _Seen(pod, self._clock.monotonic(), self._changes)
+        self._tell()
+
+    def _drop(self, name: PodName) -> None:
+        self._changes += 1
+        del self._seen[name]
+        self._deleted[name] = self._changes
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener.set()
+
+
+def by_name(pods: PodList) -> Mapping[PodName, Pod]:
+    return {pod.name: pod for pod in pods.pods}

@@ -1,0 +1,263 @@
+"""Retire: the only way a live Pod is ever deleted.
+
+    fence       somebody did: dispatch will never use it again
+    deregister  if it may have a record at GitHub, that is deleted first (I35)
+    prove       if its runner ever started, it must show no job either: after the deregistration, and
+                again 90 s later (I65)
+    delete      with its UID (I36)
+
+GitHub's word is strong evidence and no lock: it was seen to call a busy runner idle for a minute, and
+to delete its record. So GitHub, the runner's own log and our events must agree, twice, before a live
+Pod dies; whoever of them says "a job" makes the runner `busy`, and whoever says nothing stops this
+here until the next round. Every step is noted in the row before the next begins: a crash between any
+two is resumed where it happened, by whoever leads then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, assert_never
+
+import structlog
+from prometheus_client import Counter
+
+from paddock.domain.endings import Retired
+from paddock.domain.evidence import Container, LogWord, container_seen
+from paddock.domain.fingerprints import Answer, ever_started
+from paddock.domain.github import Absent, Removal
+from paddock.domain.github_errors import GitHubError
+from paddock.domain.ids import KeyId
+from paddock.domain.pods import Pod
+from paddock.domain.recovery import KeyPlace
+from paddock.domain.runners import Conflict, Runner
+from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids, Store
+from paddock.recovery.names import Names
+from paddock.recovery.words import OwnWords
+
+_log = structlog.get_logger()
+
+#: GitHub's `busy` was seen to lag by a minute, and a job's first line is in the log within seconds.
+SECOND_PROOF: Final = timedelta(seconds=90)
+#: A finished runner needs seconds to go; what still lives after this hangs, and its job is over.
+FINISHED: Final = timedelta(minutes=10)
+#: A mint is given up after 30 s. Before this has passed GitHub may still be making the record.
+MINT_SETTLED: Final = timedelta(seconds=60)
+#: A poller's request is held for 50 s at most: whoever was heard within this was polling.
+POLLS: Final = timedelta(minutes=2)
+#: A deletion that has no effect may have been lost on the way: it is asked for again.
+ASK_AGAIN: Final = timedelta(seconds=30)
+
+RETIREMENTS = Counter(
+    "paddock_retirement_steps_total", "Steps of retirements, by what came of them.", ["step"]
+)
+
+
+class Step(StrEnum):
+    """How far a retirement came in one round."""
+
+    STOPPED = "stopped"  # somebody did not answer: the next round
+    WAITS = "waits"  # for time, or for a newer look at its Pod
+    OVERTAKEN = "overtaken"  # the row is no longer as it was
+    BUSY = "busy"  # it executes a job, and lives
+    IDENTIFIED = "identified"  # GitHub knows it under a name that its row did not have
+    DEREGISTERED = "deregistered"
+    PROVED = "proved"
+    DELETED = "deletion asked for"
+
+    @property
+    def progress(self) -> bool:
+        return self not in (Step.STOPPED, Step.WAITS, Step.OVERTAKEN)
+
+
+class Retirement:
+    def __init__(
+        self, *, store: Store, fleet: Fleet, github: GitHub, clock: Clock, ids: Ids, names: Names
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._github = github
+        self._clock = clock
+        self._ids = ids
+        self._names = names
+        self._words = OwnWords(fleet)
+
+    async def go_on(
+        self,
+        runner: Runner,
+        pod: Pod,
+        *,
+        seen_at: datetime,
+        places: Mapping[KeyId, KeyPlace],
+    ) -> Step:
+        """One step further with a retiring runner whose Pod is alive. `seen_at`: since when the
+        Pod's looks are known to be no older."""
+        step = await self._step(runner, pod, seen_at, places)
+        RETIREMENTS.labels(step).inc()
+        return step
+
+    async def _step(
+        self, runner: Runner, pod: Pod, seen_at: datetime, places: Mapping[KeyId, KeyPlace]
+    ) -> Step:
+        now = self._clock.now()
+        if runner.deletion_asked_at is not None:
+            if now - runner.deletion_asked_at < ASK_AGAIN:
+                return Step.WAITS
+            return await self._ask_fleet(pod)
+        if runner.done_at is not None and now - runner.done_at < FINISHED:
+            return Step.WAITS
+        if not self._may_have_a_record(runner, pod):
+            return await self._delete(runner, pod)
+        if runner.deregistered_at is None and runner.name is None:
+            return await self._look_for_it(runner, pod)
+        if runner.deregistered_at is None:
+            return await self._deregister(runner, places)
+        return await self._prove(runner, pod, seen_at, now)
+
+    def _may_have_a_record(self, runner: Runner, pod: Pod) -> bool:
+        """A Pod for which no name was ever chosen cannot execute anything. But a row of a restored
+        backup may not know of the name (I70): a runner that started all the same is believed."""
+        if runner.name is not None:
+            return True
+        if ever_started(pod.containers) is Answer.NO:
+            return False
+        return runner.shape == "gated" or not _polled_until_the_fence(runner)
+
+    async def _look_for_it(self, runner: Runner, pod: Pod) -> Step:
+        """Its row knows of no name, and yet its runner started: GitHub is asked for every name it may
+        have. Until all of that is answered it is protected."""
+        # The fence has counted one generation that never was a name.
+        found = await self._names.look_for(pod, after=max(0, runner.generation - 1))
+        if found is None:
+            return Step.STOPPED
+        if found:
+            noted = await self._store.identify_runner(
+                runner.id,
+                generation=runner.generation,
+                record=found[-1][0],
+                delivery=self._ids.uuid(),
+            )
+            return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.IDENTIFIED
+        noted = await self._store.note_deregistered(
+            runner.id, generation=runner.generation, settled=None
+        )
+        return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.DEREGISTERED
+
+    async def _deregister(self, runner: Runner, places: Mapping[KeyId, KeyPlace]) -> Step:
+        place = None if runner.key is None else places.get(runner.key)
+        if place is None or runner.name is None:
+            # Nobody can be asked: its installation is gone or suspended.
+            _log.info("a retirement waits: GitHub cannot be asked", pod=runner.pod_name)
+            return Step.STOPPED
+        try:
+            removal = await self._remove(runner, runner.name, place)
+        except GitHubError as error:
+            _log.info(
+                "a retirement waits for GitHub", pod=runner.pod_name, error=error.failure.sentence
+            )
+            return Step.STOPPED
+        match removal:
+            case Removal.BUSY:
+                return await self._busy(runner, "GitHub refused to delete it: it executes a job")
+            case Removal.REMOVED | Removal.ABSENT:
+                outcome = "removed" if removal is Removal.REMOVED else "it was gone"
+                noted = await self._store.note_deregistered(
+                    runner.id,
+                    generation=runner.generation,
+                    settled=outcome if self._settles(runner) else None,
+                )
+                return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.DEREGISTERED
+            case _:
+                assert_never(removal)
+
+    async def _remove(self, runner: Runner, name: str, place: KeyPlace) -> Removal:
+        github_id = runner.github_id
+        if github_id is None:
+            found = await self._github.find_runner(place.who, place.scope, name=name)
+            if isinstance(found, Absent):
+                return Removal.ABSENT
+            github_id = found.id
+        return await self._github.delete_runner(place.who, place.scope, github_id)
+
+    def _settles(self, runner: Runner) -> bool:
+        """A mint that is still under way may make its record a moment from now."""
+        if runner.github_id is not None or runner.claimed_at is None:
+            return True
+        return self._clock.now() - runner.claimed_at > MINT_SETTLED
+
+    async def _prove(self, runner: Runner, pod: Pod, seen_at: datetime, now: datetime) -> Step:
+        assert runner.deregistered_at is not None
+        if seen_at <= runner.deregistered_at:
+            # It may have started since anybody looked.
+            return Step.WAITS
+        if not self._needs_proof(runner, pod):
+            return await self._delete(runner, pod)
+        if runner.proved_at is not None and now - runner.proved_at < SECOND_PROOF:
+            return Step.WAITS
+        if runner.job is not None or runner.job_marked_at is not None:
+            return await self._busy(runner, "it was seen to execute a job")
+        match await self._words.of(pod):
+            case LogWord.JOB:
+                return await self._busy(runner, "its own log says that it executes a job")
+            case LogWord.NO_JOB:
+                pass
+            case _:
+                _log.info("a retirement waits: the log cannot be read", pod=runner.pod_name)
+                return Step.STOPPED
+        if runner.proved_at is not None:
+            return await self._delete(runner, pod)
+        noted = await self._store.note_proved(runner.id, generation=runner.generation)
+        return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.PROVED
+
+    def _needs_proof(self, runner: Runner, pod: Pod) -> bool:
+        ended = container_seen(pod.containers) is Container.TERMINATED
+        if runner.done_at is not None:
+            return False  # GitHub said that its one job was over, ten minutes ago
+        if runner.retired is Retired.FINISHED and ended:
+            return False  # its process is over, and something beside it keeps the Pod
+        if runner.shape == "single":
+            # The acknowledgement may have been lost: whoever may have been handed a JIT may run it.
+            return runner.delivery is not None or runner.name is None
+        return ever_started(pod.containers) is not Answer.NO
+
+    async def _busy(self, runner: Runner, why: str) -> Step:
+        if runner.github_id is None or runner.done_at is not None:
+            # Its record is a stranger's, or lags behind its own end: it lives on, and is asked again.
+            return Step.STOPPED
+        moved = await self._store.occupy_runner(
+            runner.id, generation=runner.generation, job=runner.job, why=why
+        )
+        if isinstance(moved, Conflict):
+            return Step.OVERTAKEN
+        _log.info("a runner that was to be retired is busy", pod=runner.pod_name, why=why)
+        return Step.BUSY
+
+    async def _delete(self, runner: Runner, pod: Pod) -> Step:
+        if runner.pod_uid is not None and runner.pod_uid != pod.uid:
+            return Step.OVERTAKEN  # another Pod of its name (I36)
+        started = ever_started(pod.containers)
+        noted = await self._store.note_deletion(
+            runner.id,
+            generation=runner.generation,
+            started=None if started is Answer.UNKNOWN else started is Answer.YES,
+        )
+        if isinstance(noted, Conflict):
+            return Step.OVERTAKEN
+        return await self._ask_fleet(pod)
+
+    async def _ask_fleet(self, pod: Pod) -> Step:
+        try:
+            await self._fleet.delete(pod.name, uid=pod.uid)
+        except FleetUnavailable as error:
+            _log.warning("a Pod could not be deleted", pod=pod.name, error=str(error))
+            return Step.STOPPED
+        return Step.DELETED
+
+
+def _polled_until_the_fence(runner: Runner) -> bool:
+    """Where one container polls and runs, one that polls does not run; and since the fence it was
+    given nothing."""
+    if runner.heard_at is None or runner.retiring_at is None:
+        return False
+    return runner.retiring_at - runner.heard_at < POLLS

@@ -1,0 +1,209 @@
+"""Runners whose rows live: each is looked at, judged, and dealt with as the table says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+import structlog
+
+from paddock.dispatch.learning import Learner
+from paddock.domain.endings import Retired
+from paddock.domain.evidence import Evidence, JobWord, On
+from paddock.domain.pods import Pod
+from paddock.domain.pool_terms import Terms
+from paddock.domain.recovery import ActionTaken, Outcome
+from paddock.domain.rules import Action, Verdict, diagnose
+from paddock.domain.runners import Conflict, Runner
+from paddock.domain.thresholds import Thresholds
+from paddock.forensics.concluding import Conclusion
+from paddock.ports import Store
+from paddock.recovery.act import Acting
+from paddock.recovery.asking import Asker
+from paddock.recovery.gather import Gatherer, Look
+from paddock.recovery.retire import Retirement
+from paddock.recovery.terms import RecoveryTerms
+
+_log = structlog.get_logger()
+
+#: GitHub's record, the log, the job; and once more for what an answer may raise.
+_QUESTIONS: Final = 4
+_NEVER_REGISTERED: Final = frozenset({"never-registered"})
+
+
+class RunnerRecovery:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        gatherer: Gatherer,
+        acting: Acting,
+        conclusion: Conclusion,
+        retirement: Retirement,
+        asker: Asker,
+        terms: RecoveryTerms,
+    ) -> None:
+        self._store = store
+        self._gatherer = gatherer
+        self._acting = acting
+        self._conclusion = conclusion
+        self._retirement = retirement
+        self._asker = asker
+        self._terms = terms
+        self._learner = Learner(store)
+
+    async def at_a_glance(self, runner: Runner, look: Look) -> bool:
+        """Deal with it if that takes no question and no GitHub: whether its end was concluded."""
+        evidence = self._gatherer.evidence(runner, look)
+        verdict = diagnose(evidence, self._thresholds(runner, look))
+        if verdict.action is not Action.CONCLUDE:
+            return False
+        await self._do(runner, look, verdict, evidence)
+        return True
+
+    async def examine(self, runner: Runner, look: Look) -> Verdict:
+        """Ask what has to be asked, and do what follows."""
+        thresholds = self._thresholds(runner, look)
+        evidence = self._gatherer.evidence(runner, look)
+        verdict = diagnose(evidence, thresholds)
+        for _ in range(_QUESTIONS):
+            if verdict.action is not Action.ASK or verdict.question is None:
+                break
+            if not await self._gatherer.ask(verdict.question, runner, look):
+                return verdict
+            evidence = self._gatherer.evidence(runner, look)
+            verdict = diagnose(evidence, thresholds)
+        if verdict.rule is not None and verdict.action not in (Action.ASK, Action.LEAVE):
+            await self._do(runner, look, verdict, evidence)
+        return verdict
+
+    def _thresholds(self, runner: Runner, look: Look) -> Thresholds:
+        pool = look.pools.get(runner.pool)
+        if pool is None:
+            return self._terms.thresholds
+        return with_pools_own(self._terms.thresholds, pool.spec)
+
+    async def _do(self, runner: Runner, look: Look, verdict: Verdict, evidence: Evidence) -> None:
+        await self._acting.act(
+            verdict,
+            evidence,
+            lambda: self._effect(runner, look, verdict, evidence),
+            runner=runner.id,
+            generation=runner.generation,
+            pod_name=runner.pod_name,
+        )
+
+    async def _effect(
+        self, runner: Runner, look: Look, verdict: Verdict, evidence: Evidence
+    ) -> bool:
+        pod = look.pod_of(runner)
+        match verdict.action:
+            case Action.CONCLUDE:
+                return await self._conclude(runner, pod)
+            case Action.RETIRE:
+                return await self._retire(runner, look, pod, evidence)
+            case Action.APPLY:
+                return await self._apply(runner)
+            case Action.PROTECT | Action.ALARM:
+                return True
+            case Action.SUSPECT:
+                return await self._suspect(runner, look)
+            case _:
+                return isinstance(await self._move(runner, verdict, evidence), Runner)
+
+    async def _suspect(self, runner: Runner, look: Look) -> bool:
+        suspect = await self._store.suspect_runner(runner.id, generation=runner.generation)
+        if isinstance(suspect, Conflict):
+            return False
+        if runner.key is not None:
+            look.suspected[runner.key] = look.suspected.get(runner.key, 0) + 1
+        return True
+
+    async def _move(
+        self, runner: Runner, verdict: Verdict, evidence: Evidence
+    ) -> Runner | Conflict | None:
+        written = msgspec.json.encode(evidence).decode()
+        match verdict.action:
+            case Action.FENCE:
+                return await self._store.fence_runner(
+                    runner.id,
+                    generation=runner.generation,
+                    state=runner.state,
+                    why=f"{verdict.rule}: {verdict.why}",
+                    evidence=written,
+                    retired=verdict.retired or Retired.GIVEN_UP,
+                    unregistered=verdict.rule in _NEVER_REGISTERED,
+                )
+            case Action.OCCUPY:
+                named = evidence.hinted is JobWord.IN_PROGRESS and evidence.hinted_on is On.THIS
+                return await self._store.occupy_runner(
+                    runner.id,
+                    generation=runner.generation,
+                    job=runner.hint if named else runner.job,
+                    why=f"{verdict.rule}: {verdict.why}",
+                    evidence=written,
+                )
+            case Action.RELEASE:
+                # Whether GitHub made a record nobody knows: the name stays a debt (I41).
+                return await self._store.release_runner(
+                    runner.id,
+                    generation=runner.generation,
+                    why=f"{verdict.rule}: {verdict.why}",
+                    no_record_because=None,
+                )
+            case _:
+                _log.error("a rule asks for what cannot be done to a runner", rule=verdict.rule)
+                return None
+
+    async def _conclude(self, runner: Runner, pod: Pod | None) -> bool:
+        if pod is not None and pod.phase.terminal:
+            return await self._conclusion.conclude(runner, pod) is not None
+        return await self._conclusion.conclude_vanished(runner) is not None
+
+    async def _retire(
+        self, runner: Runner, look: Look, pod: Pod | None, evidence: Evidence
+    ) -> bool:
+        if pod is None or look.read_at is None:
+            return True
+        place = look.places.get(runner.key) if runner.key is not None else None
+        asks = runner.deregistered_at is None and place is not None
+        if asks and place is not None and not self._asker.may_ask(place.who):
+            return True
+        step = await self._retirement.go_on(runner, pod, seen_at=look.read_at, places=look.places)
+        if step.progress:
+            await self._store.record_action(
+                ActionTaken(
+                    rule="retiring",
+                    action=step,
+                    outcome=Outcome.DONE,
+                    why=runner.retire_reason or "",
+                    evidence=msgspec.json.encode(evidence).decode(),
+                    runner=runner.id,
+                    pod_name=runner.pod_name,
+                )
+            )
+        return True
+
+    async def _apply(self, runner: Runner) -> bool:
+        told = self._gatherer.told(runner)
+        if told is None:
+            return False
+        placed, record = told
+        written = await self._learner.learn(
+            placed.repository, [record], [placed.job], why="GitHub was asked"
+        )
+        return bool(written)
+
+
+def with_pools_own(thresholds: Thresholds, spec: str) -> Thresholds:
+    """A pool says how long its own Pods may take to start, and to find a host."""
+    try:
+        terms = Terms.of(spec)
+    except ValueError:
+        return thresholds
+    return replace(
+        thresholds,
+        boot=terms.start_timeout.total_seconds(),
+        unschedulable=terms.scheduling_timeout.total_seconds(),
+    )

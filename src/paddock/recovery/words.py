@@ -1,0 +1,37 @@
+"""A runner's own words: does its log tell of a job?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from paddock.domain.evidence import LogWord, log_word
+from paddock.domain.pods import Pod
+from paddock.ports import Fleet, FleetUnavailable
+
+#: A runner that waits says a dozen lines. With its diagnostics switched on it says thousands, and the
+#: one that matters must not have scrolled away.
+LINES: Final = 20_000
+BYTES: Final = 4 * 1024 * 1024
+#: A node that does not answer must not hold up the rest (I57).
+TIMEOUT: Final = 5.0
+
+
+class OwnWords:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def of(self, pod: Pod) -> LogWord:
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                log = await self._fleet.log_tail(
+                    pod.name, uid=pod.uid, lines=LINES, most_bytes=BYTES
+                )
+        except (TimeoutError, FleetUnavailable):
+            return LogWord.UNREADABLE
+        return log_word(log, whole=log is not None and not _is_cut(log))
+
+
+def _is_cut(log: str) -> bool:
+    """Whether there may be more of it before its first line."""
+    return log.count("\n") >= LINES - 1 or len(log.encode()) >= BYTES - 1024

@@ -1,0 +1,159 @@
+"""What a replica is made of, put together from ports: everything but HTTP.
+
+`serve` puts it on a machine, the simulator into virtual time; both run exactly these services.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from paddock.dispatch.comparison import Comparison
+from paddock.dispatch.debts import DebtCollector
+from paddock.dispatch.deliveries import DeliveryApplier
+from paddock.dispatch.dispatcher import Dispatcher
+from paddock.dispatch.groups import RunnerGroups
+from paddock.dispatch.housekeeping import Housekeeping
+from paddock.dispatch.identity import Identities
+from paddock.dispatch.installations import Installations, NewAccount, RegisteredApp
+from paddock.dispatch.minting import Minter
+from paddock.dispatch.redelivery import Redelivery
+from paddock.dispatch.refusals import RefusalReview
+from paddock.dispatch.sealing import Sealer
+from paddock.dispatch.steps import Stopwatch
+from paddock.github.budget import Budget
+from paddock.pools.reconciler import Reconciler
+from paddock.ports import Clock, Fleet, GitHub, Ids, Reviewer, Store, Wakeups
+from paddock.recovery.loop import Recovery
+from paddock.recovery.observe import PodView
+from paddock.recovery.terms import RecoveryTerms
+from paddock.services import Service, running
+
+Run = Callable[[], Awaitable[None]]
+
+
+class Lead(Protocol):
+    """`run`, on whichever replica leads `name`."""
+
+    def __call__(self, name: str, run: Run) -> Run: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetParts:
+    """Where runners live, and who can tell them by their tokens."""
+
+    fleet: Fleet
+    reviewer: Reviewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """What services are made from."""
+
+    store: Store
+    wakeups: Wakeups
+    clock: Clock
+    ids: Ids
+    apps: Sequence[RegisteredApp]
+    github: GitHub
+    budget: Budget
+    new_account: NewAccount
+    lead: Lead
+    recovery: RecoveryTerms = field(default_factory=RecoveryTerms)
+
+    def single(self, name: str, *services: Service) -> Service:
+        """Services of which one replica's are enough."""
+
+        async def all_of_them() -> None:
+            async with running(services, self.clock):
+                await asyncio.Event().wait()
+
+        return Service(name, self.lead(name, all_of_them))
+
+
+def intake(replica: Replica) -> Sequence[Service]:
+    """From stored deliveries to rows, and whatever no webhook told."""
+    store, github, clock = replica.store, replica.github, replica.clock
+    installations = Installations(
+        store=store,
+        github=github,
+        clock=clock,
+        apps=list(replica.apps),
+        new_account=replica.new_account,
+    )
+    applier = DeliveryApplier(
+        store=store, installations=installations, clock=clock, wakeups=replica.wakeups
+    )
+    groups = RunnerGroups(store=store, github=github, apps=replica.apps, wakeups=replica.wakeups)
+    redelivery = Redelivery(
+        store=store, github=github, budget=replica.budget, clock=clock, apps=replica.apps
+    )
+    comparison = Comparison(
+        store=store, github=github, budget=replica.budget, clock=clock, apps=replica.apps
+    )
+    single = replica.single(
+        "intake",
+        Service("installations", installations.run),
+        Service("runner groups", groups.run),
+        Service("refusals", RefusalReview(store=store, wakeups=replica.wakeups).run),
+        Service("redelivery", redelivery.run),
+        Service("comparison", comparison.run),
+        Service("debts", DebtCollector(store=store, github=github, clock=clock).run),
+        Service("housekeeping", Housekeeping(store=store, clock=clock).run),
+        Service("stopwatch", Stopwatch(store=store, clock=clock).run),
+    )
+    return (Service("deliveries", applier.run), single)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatching:
+    """What Pods ask, and what answers them."""
+
+    dispatcher: Dispatcher
+    identities: Identities
+    services: Sequence[Service]
+
+
+def dispatching(replica: Replica, parts: FleetParts, sealer: Sealer) -> Dispatching:
+    store, clock = replica.store, replica.clock
+    minter = Minter(store=store, github=replica.github, sealer=sealer, clock=clock, ids=replica.ids)
+    dispatcher = Dispatcher(
+        store=store, minter=minter, sealer=sealer, clock=clock, wakeups=replica.wakeups
+    )
+    identities = Identities(parts.reviewer, clock)
+    view = PodView(store=store, fleet=parts.fleet, clock=clock)
+    recovery = Recovery(
+        store=store,
+        fleet=parts.fleet,
+        github=replica.github,
+        clock=clock,
+        ids=replica.ids,
+        wakeups=replica.wakeups,
+        view=view,
+        apps=replica.apps,
+        terms=replica.recovery,
+        ended=identities.forget,
+    )
+    pools = Reconciler(
+        store=store,
+        fleet=parts.fleet,
+        pods=view.snapshot,
+        clock=clock,
+        ids=replica.ids,
+        wakeups=replica.wakeups,
+    )
+    return Dispatching(
+        dispatcher,
+        identities,
+        (
+            Service("dispatch", dispatcher.run),
+            replica.single(
+                "pools",
+                Service("fleet", view.run),
+                Service("recovery", recovery.run),
+                Service("pools", pools.run),
+            ),
+        ),
+    )

@@ -1,0 +1,298 @@
+-- What recovery knows, notes and does.
+
+-- name: present
+-- Pods seen in a complete read: names $1, UIDs $2, nodes $3, whether their runner container ever started $4.
+-- Written only where something is new. What is seen is not absent; that it started once stays so.
+UPDATE runners r
+   SET absent_reads = 0, absent_since = NULL, pod_uid = coalesce(r.pod_uid, s.uid),
+       node = coalesce(s.node, r.node),
+       started = CASE WHEN r.started THEN true ELSE coalesce(s.started, r.started) END
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[]) AS s (name, uid, node, started)
+ WHERE r.pod_name = s.name AND r.gone_at IS NULL AND (r.pod_uid IS NULL OR r.pod_uid = s.uid)
+   AND (r.absent_reads > 0 OR r.pod_uid IS NULL OR r.node IS DISTINCT FROM coalesce(s.node, r.node)
+        OR (r.started IS NOT TRUE AND s.started IS NOT NULL AND r.started IS DISTINCT FROM s.started))
+
+-- name: absent
+-- Runners whose Pod was not among those ($1 names, $2 UIDs) of a complete read begun at $3: once more (I29).
+-- A row that is younger than the read proves nothing.
+UPDATE runners r
+   SET absent_reads = r.absent_reads + 1, absent_since = coalesce(r.absent_since, $4)
+ WHERE r.gone_at IS NULL AND r.created_at < $3
+   AND NOT EXISTS (SELECT FROM unnest($1::text[], $2::text[]) AS s (name, uid)
+                    WHERE s.name = r.pod_name AND (r.pod_uid IS NULL OR r.pod_uid = s.uid))
+
+-- name: expected
+-- How many live runners have had a Pod.
+SELECT count(*) FROM runners WHERE gone_at IS NULL AND pod_uid IS NOT NULL
+
+-- name: deregistered
+-- Retiring runner $1 of generation $2 has no record at GitHub any more, since $3; its name is settled so ($4),
+-- or stays a debt (NULL).
+WITH noted AS (
+    UPDATE runners SET deregistered_at = $3
+     WHERE id = $1 AND generation = $2 AND state = 'retiring' AND deregistered_at IS NULL
+    RETURNING *
+), settled AS (
+    UPDATE mints m SET state = 'settled', outcome = $4, settled_at = $3
+      FROM noted n WHERE m.name = n.name AND m.state <> 'settled' AND $4::text IS NOT NULL
+)
+SELECT * FROM noted
+
+-- name: proved
+-- Retiring runner $1 of generation $2 showed no job after its deregistration, first at $3.
+UPDATE runners SET proved_at = $3
+ WHERE id = $1 AND generation = $2 AND state = 'retiring' AND proved_at IS NULL AND deregistered_at IS NOT NULL
+RETURNING *
+
+-- name: deletion_asked
+-- The fleet is about to be asked to delete the Pod of retiring runner $1 of generation $2; what was seen of
+-- its runner container goes with it ($4).
+UPDATE runners SET deletion_asked_at = coalesce(deletion_asked_at, $3),
+       started = CASE WHEN started THEN true ELSE coalesce($4, started) END
+ WHERE id = $1 AND generation = $2 AND state = 'retiring'
+RETURNING *
+
+-- name: suspect
+-- Runner $1 of generation $2 no longer counts as supply, since $3: one replacement is given out.
+WITH noted AS (
+    UPDATE runners SET suspect_at = $3
+     WHERE id = $1 AND generation = $2 AND state IN ('armed', 'running') AND suspect_at IS NULL
+    RETURNING *
+), told AS MATERIALIZED (
+    SELECT pg_notify('paddock', 'demand') FROM noted
+)
+SELECT n.* FROM noted n LEFT JOIN told ON true
+
+-- name: unsuspect
+-- GitHub sees runner $1 of generation $2 online after all: it is supply again.
+UPDATE runners SET suspect_at = NULL WHERE id = $1 AND generation = $2 AND suspect_at IS NOT NULL
+RETURNING *
+
+-- name: balances[]
+-- Per key with runners that are still to get a job: how many, what is queued for it (counted no further than
+-- one more than that), and how many of its recent runners (acknowledged since $1) are suspect.
+SELECT s.key_id, s.supply, s.recent, s.suspects,
+       (SELECT count(*) FROM (SELECT FROM jobs j WHERE j.state = 'queued' AND j.key_id = s.key_id
+                               ORDER BY j.queued_at, j.id LIMIT s.supply + 1) q) AS queued
+  FROM (SELECT key_id,
+               count(*) FILTER (WHERE state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL) AS supply,
+               count(*) FILTER (WHERE acknowledged_at > $1) AS recent,
+               count(*) FILTER (WHERE acknowledged_at > $1 AND suspect_at IS NOT NULL AND state IN ('armed', 'running')) AS suspects
+          FROM runners WHERE gone_at IS NULL AND key_id IS NOT NULL GROUP BY key_id) s
+ ORDER BY s.key_id
+
+-- name: places[]
+-- Where and through which installation the runners of keys $1 are registered; none for a key nobody serves.
+SELECT k.id AS key_id, h.id AS host_id, h.name AS host, ap.github_id AS app, i.github_id AS installation, a.login,
+       rep.full_name AS repository, k.pool_id, k.account_id
+  FROM demand_keys k
+  JOIN accounts a ON a.id = k.account_id
+  JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i
+                 WHERE i.account_id = a.id AND i.state = 'active' ORDER BY i.app_id LIMIT 1) i ON true
+  JOIN apps ap ON ap.id = i.app_id
+  JOIN hosts h ON h.id = ap.host_id
+  LEFT JOIN repositories rep ON rep.id = k.repository_id
+ WHERE k.id = ANY ($1)
+ ORDER BY k.id
+
+-- name: keys_of_pool[]
+-- The keys of all pools that are or were named $1.
+SELECT k.id FROM demand_keys k JOIN pools p ON p.id = k.pool_id WHERE p.name = $1 ORDER BY k.id
+
+-- name: of_pods[]
+-- What is known of the Pods named $1, also of those that have ended.
+SELECT * FROM runners WHERE pod_name = ANY ($1) ORDER BY pod_name
+
+-- name: adopt
+-- A Pod without a row gets one ($1), in the pool named $2, retiring at once: nothing is dispatched to what is
+-- not understood. $3 name, $4 UID, $5 node, $6 created, $7 now, $8 actor, $9 why, $10 started, $11 generation;
+-- if GitHub has a record of it: $12 key, $13 runner name, $14 GitHub's id, $15 a delivery of its own.
+INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_name, pod_uid, node, created_at,
+                     state, since, actor, why, retiring_at, retire_reason, retired, started, generation,
+                     key_id, account_id, name, github_id, delivery_id, claimed_at, armed_at, acknowledged_at)
+SELECT $1, p.id, p.shape, p.vcpu_milli, p.memory_mib, 'adopted', $3, $4, $5, $6,
+       'retiring', $7, $8, $9, $7, $9, 'given-up', $10, $11,
+       k.id, k.account_id, CASE WHEN k.id IS NOT NULL THEN $13 END, CASE WHEN k.id IS NOT NULL THEN $14::bigint END,
+       CASE WHEN k.id IS NOT NULL THEN $15::uuid END, CASE WHEN k.id IS NOT NULL THEN $7::timestamptz END,
+       CASE WHEN k.id IS NOT NULL THEN $7::timestamptz END, CASE WHEN k.id IS NOT NULL THEN $7::timestamptz END
+  FROM (SELECT * FROM pools WHERE name = $2 ORDER BY (state = 'deleted'), id DESC LIMIT 1) p
+  LEFT JOIN demand_keys k ON k.id = $12
+ON CONFLICT (pod_name) DO NOTHING
+RETURNING *
+
+-- name: identify
+-- Retiring runner $1 of generation $2 has a record at GitHub that its row did not know (a restored backup): $4
+-- key, $5 runner name, $6 GitHub's id, $7 a delivery of its own; noted at $3.
+UPDATE runners r
+   SET key_id = k.id, account_id = k.account_id, name = $5, github_id = $6, delivery_id = $7,
+       claimed_at = $3, armed_at = $3, acknowledged_at = $3
+  FROM demand_keys k
+ WHERE k.id = $4 AND r.id = $1 AND r.generation = $2 AND r.state = 'retiring' AND r.name IS NULL
+RETURNING r.*
+
+-- name: adopted_mint
+-- The name under which GitHub knows an adopted runner $2, so that its events find it.
+INSERT INTO mints (name, runner_id, generation, key_id, app_id, chosen_at, state, github_id)
+SELECT $1, $2, $3, $4, i.app_id, $6, 'minted', $5
+  FROM demand_keys k
+  JOIN LATERAL (SELECT app_id FROM installations i WHERE i.account_id = k.account_id
+                 ORDER BY i.state, i.app_id LIMIT 1) i ON true
+ WHERE k.id = $4
+ON CONFLICT DO NOTHING
+
+-- name: echoes[]
+-- Runners that ended without a reported job and still count as supply at $1, with the job each was claimed for.
+SELECT e.runner_id, e.key_id, e.until, a.host_id, r.hint_job_id
+  FROM echoes e
+  JOIN runners r ON r.id = e.runner_id
+  JOIN demand_keys k ON k.id = e.key_id
+  JOIN accounts a ON a.id = k.account_id
+ WHERE e.until > $1
+ ORDER BY e.until, e.runner_id
+
+-- name: end_echo
+-- It is known what became of the job: runner $1 counts no longer.
+DELETE FROM echoes WHERE runner_id = $1
+
+-- name: end_old_echoes
+-- Nobody could say for too long: those that were over before $1.
+DELETE FROM echoes WHERE until <= $1
+
+-- name: repositories_of[]
+-- The repositories of jobs $2 of host $1, and whom of the Apps $3 to ask about each.
+SELECT j.id AS job_id, j.state AS job_state, r.id, r.host_id, r.github_id, r.full_name, r.account_id, i.app_id,
+       i.github_id AS installation_id, r.active_at
+  FROM jobs j
+  JOIN repositories r ON r.id = j.repository_id
+  JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i
+                 WHERE i.account_id = r.account_id AND i.state = 'active' AND i.app_id = ANY ($3)
+                 ORDER BY i.app_id LIMIT 1) i ON true
+ WHERE j.host_id = $1 AND j.id = ANY ($2)
+ ORDER BY j.id
+
+-- name: job_words[]
+-- Of live runners with a key: how far the job that each executes is here, and the one it was claimed
+-- for, unless that is known to be another's.
+SELECT r.id, a.host_id, j.state AS job, h.state AS hint
+  FROM runners r
+  JOIN accounts a ON a.id = r.account_id
+  LEFT JOIN jobs j ON j.host_id = a.host_id AND j.id = r.job_id
+  LEFT JOIN jobs h ON h.host_id = a.host_id AND h.id = r.hint_job_id
+                  AND (h.executor_id IS NULL OR h.runner_id IS NOT DISTINCT FROM r.id)
+ WHERE r.gone_at IS NULL
+ ORDER BY r.id
+
+-- name: oldest_queued[]
+-- The oldest $2 queued jobs of each of the keys $1.
+SELECT k.key_id, q.host_id, q.id
+  FROM unnest($1::int[]) AS k (key_id)
+ CROSS JOIN LATERAL (SELECT j.host_id, j.id, j.queued_at FROM jobs j
+                      WHERE j.state = 'queued' AND j.key_id = k.key_id ORDER BY j.queued_at, j.id LIMIT $2) q
+ ORDER BY k.key_id, q.queued_at, q.id
+
+-- name: jobs_in_doubt[]
+-- Jobs that GitHub should be asked about, $6 at most, least recently asked first: in progress on a runner of
+-- ours that has been gone since $1, or since before $5 at all; queued since before $3 beside runners that
+-- should have got them, or since before $4, whatever there is. Not those asked about after $2 (in progress
+-- alone: after $5). And those of host and number $7, $8 in any case.
+SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.gone_at AS runner_gone_at,
+       j.executor_id, coalesce(s.supply, 0) AS supply, c.checked_at, c.answer, c.times, c.waits_because
+  FROM (SELECT host_id, id FROM jobs WHERE state = 'in_progress'
+         UNION
+        SELECT q.host_id, q.id FROM (SELECT DISTINCT key_id FROM runners
+                                      WHERE gone_at IS NULL AND state = 'running' AND key_id IS NOT NULL) k
+         CROSS JOIN LATERAL (SELECT host_id, id FROM jobs WHERE state = 'queued' AND key_id = k.key_id AND since < $3
+                              ORDER BY queued_at, id LIMIT $6) q
+         UNION
+        SELECT o.host_id, o.id FROM (SELECT host_id, id FROM jobs WHERE state = 'queued' AND queued_at < $4
+                                      ORDER BY queued_at, id LIMIT 1000) o
+         UNION
+        SELECT t.host_id, t.id FROM unnest($7::smallint[], $8::bigint[]) AS t (host_id, id)) d
+  JOIN jobs j USING (host_id, id)
+  LEFT JOIN runners r ON r.id = j.runner_id
+  LEFT JOIN (SELECT key_id, count(*) AS supply FROM runners
+              WHERE gone_at IS NULL AND state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL
+              GROUP BY key_id) s ON s.key_id = j.key_id
+  LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
+ WHERE (j.host_id, j.id) IN (SELECT t.host_id, t.id FROM unnest($7::smallint[], $8::bigint[]) AS t (host_id, id))
+    OR (CASE WHEN j.state = 'queued' THEN true
+             WHEN r.gone_at < $1 THEN true
+             ELSE j.since < $5 AND (c.checked_at IS NULL OR c.checked_at < $5) END
+        AND (c.checked_at IS NULL OR c.checked_at < $2))
+ ORDER BY c.checked_at NULLS FIRST, j.queued_at, j.id
+ LIMIT $6
+
+-- name: open_verdicts[]
+-- Runners that ended between $1 and $2 with a JIT and without a reported job, and what became of their record
+-- at GitHub. $3 at most, the oldest first.
+SELECT r.id, r.key_id, r.github_id, r.name, a.host_id, r.hint_job_id, v.ended_at, v.evidence, m.state AS mint,
+       m.outcome, h.state AS hint
+  FROM verdicts v
+  JOIN runners r ON r.id = v.runner_id
+  JOIN accounts a ON a.id = r.account_id
+  LEFT JOIN mints m ON m.name = r.name
+  LEFT JOIN jobs h ON h.host_id = a.host_id AND h.id = r.hint_job_id
+                  AND (h.executor_id IS NULL OR h.runner_id IS NOT DISTINCT FROM r.id)
+ WHERE v.ended_at > $1 AND v.ended_at <= $2 AND r.delivery_id IS NOT NULL AND r.job_id IS NULL
+   AND v.evidence ->> 'job' = 'unknown'
+   AND NOT EXISTS (SELECT FROM jobs j WHERE j.runner_id = r.id)
+ ORDER BY v.ended_at, r.id
+ LIMIT $3
+
+-- name: checked
+-- GitHub said $3 of job $2 of host $1 at $4; why it waits, if it does and is known ($5). How often in a row.
+INSERT INTO job_checks AS c (host_id, job_id, checked_at, answer, times, waits_because)
+SELECT j.host_id, j.id, $4, $3, 1, $5 FROM jobs j WHERE j.host_id = $1 AND j.id = $2
+ON CONFLICT (host_id, job_id) DO UPDATE
+   SET times = CASE WHEN c.answer = excluded.answer THEN c.times + 1 ELSE 1 END,
+       answer = excluded.answer, checked_at = excluded.checked_at, waits_because = excluded.waits_because
+RETURNING times
+
+-- name: explain
+-- Why job $2 of host $1 waits, as far as is known.
+UPDATE job_checks SET waits_because = $3 WHERE host_id = $1 AND job_id = $2
+
+-- name: expire
+-- A job that was queued for longer than GitHub keeps one, and that GitHub does not have queued: over.
+UPDATE jobs SET state = 'completed', completed_at = $3, conclusion = 'stale', since = $3, actor = $4, why = $5
+ WHERE host_id = $1 AND id = $2 AND state IN ('waiting', 'queued')
+RETURNING id
+
+-- name: act
+-- What recovery did, or would have done, and by which evidence.
+INSERT INTO actions (at, actor, rule, action, outcome, runner_id, host_id, job_id, pod_name, why, evidence)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
+-- name: actions[]
+-- The last $1 actions, newest first.
+SELECT * FROM actions ORDER BY id DESC LIMIT $1
+
+-- name: late_news[]
+-- Verdicts of runners ended since $1 that a job speaks to by now: GitHub named the runner as its executor, and
+-- the verdict does not know, or it does not know that the job has completed. $2 at most.
+SELECT v.runner_id, v.ending, v.exit_code, v.signal, v.reason, v.ended_at, v.evidence, v.written_at, v.refined_at,
+       j.host_id, j.id AS job_id, j.state AS job_state, j.conclusion, j.completed_at, j.since AS job_since
+  FROM verdicts v
+  JOIN jobs j ON j.runner_id = v.runner_id
+ WHERE v.ended_at > $1 AND v.evidence ? 'job'
+   AND (v.evidence ->> 'job' <> 'yes' OR (j.state = 'completed' AND v.evidence ->> 'lost_communication' = 'unknown'))
+ ORDER BY v.ended_at, v.runner_id, j.id
+ LIMIT $2
+
+-- name: refine
+-- What became known of runner $1's end: class $2, abnormal $3, why $4, by evidence $5, at $6.
+UPDATE verdicts SET ending = $2, abnormal = $3, why = $4, evidence = $5, refined_at = $6 WHERE runner_id = $1
+
+-- name: list[]
+-- Live runners, of pool $1 or of all, for people.
+SELECT r.pod_name, p.name AS pool, r.state, r.since, r.why, a.login, r.name, r.job_id, r.node, r.suspect_at
+  FROM runners r
+  JOIN pools p ON p.id = r.pool_id
+  LEFT JOIN accounts a ON a.id = r.account_id
+ WHERE r.gone_at IS NULL AND ($1::text IS NULL OR p.name = $1)
+ ORDER BY p.name, r.created_at, r.id
+
+-- name: named
+-- The runner whose Pod is named $1, or that was ever registered under that name.
+SELECT r.* FROM runners r
+ WHERE r.pod_name = $1 OR r.id = (SELECT m.runner_id FROM mints m WHERE m.name = $1)

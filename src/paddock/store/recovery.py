@@ -1,0 +1,462 @@
+"""What recovery reads and writes: absence, the progress of retirements, adoption, echoes, actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+
+from paddock.domain.comparison import ActiveRepository
+from paddock.domain.endings import Ending
+from paddock.domain.evidence import Executor, JobWord
+from paddock.domain.fingerprints import Answer, ever_started
+from paddock.domain.github import (
+    GitHubAppId,
+    Host,
+    InstallationId,
+    InstallationKey,
+    Scope,
+    repository_scope,
+)
+from paddock.domain.ids import (
+    AccountId,
+    AppId,
+    GitHubRunnerId,
+    HostId,
+    JobId,
+    KeyId,
+    PoolId,
+    RepositoryId,
+    RunnerId,
+)
+from paddock.domain.names import PodName
+from paddock.domain.pods import Pod
+from paddock.domain.recovery import (
+    ActionTaken,
+    Balance,
+    DoubtTerms,
+    Echo,
+    FoundRecord,
+    JobInDoubt,
+    JobWords,
+    KeyPlace,
+    LateNews,
+    OpenVerdict,
+    PlacedJob,
+)
+from paddock.domain.runners import Conflict, Runner, RunnerSummary
+from paddock.domain.states import JobState, RunnerState
+from paddock.store.database import Connection, retrying
+from paddock.store.runners import Runners, runner_of
+from paddock.store.sql import queries
+
+_SQL = queries("recovery")
+_RUNNERS = queries("runners")
+
+_STARTED: Final = {Answer.YES: True, Answer.NO: False, Answer.UNKNOWN: None}
+
+
+class Recovering(Runners):
+    @retrying
+    async def note_pods(self, pods: Sequence[Pod], *, read_at: datetime) -> None:
+        names, uids = [pod.name for pod in pods], [pod.uid for pod in pods]
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["present"],
+                names,
+                uids,
+                [pod.node for pod in pods],
+                [_STARTED[ever_started(pod.containers)] for pod in pods],
+            )
+            await connection.execute(_SQL["absent"], names, uids, read_at, self._clock.now())
+
+    async def expected_pods(self) -> int:
+        async with self._database.transaction() as connection:
+            count: int = await connection.fetchval(_SQL["expected"])
+        return count
+
+    async def note_deregistered(
+        self, runner: RunnerId, *, generation: int, settled: str | None
+    ) -> Runner | Conflict:
+        return await self._note_progress(
+            "deregistered", runner, generation, self._clock.now(), settled
+        )
+
+    async def note_proved(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
+        return await self._note_progress("proved", runner, generation, self._clock.now())
+
+    async def note_deletion(
+        self, runner: RunnerId, *, generation: int, started: bool | None
+    ) -> Runner | Conflict:
+        return await self._note_progress(
+            "deletion_asked", runner, generation, self._clock.now(), started
+        )
+
+    async def suspect_runner(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
+        return await self._note_progress("suspect", runner, generation, self._clock.now())
+
+    async def trust_runner(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
+        return await self._note_progress("unsuspect", runner, generation)
+
+    @retrying
+    async def _note_progress(
+        self, query: str, runner: RunnerId, generation: int, *own: object
+    ) -> Runner | Conflict:
+        """Something that is no step: it has no event, and the row keeps its version."""
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(_SQL[query], runner, generation, *own)
+            if row is not None:
+                return runner_of(row)
+            found = await connection.fetchrow(_RUNNERS["read"], runner)
+        if found is None:
+            return Conflict(None, None)
+        return Conflict(RunnerState(found["state"]), found["generation"])
+
+    async def balances(self, *, recent: datetime) -> Mapping[KeyId, Balance]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["balances"], recent)
+        return {
+            KeyId(row["key_id"]): Balance(
+                supply=row["supply"],
+                queued=row["queued"],
+                recent=row["recent"],
+                suspects=row["suspects"],
+            )
+            for row in rows
+        }
+
+    async def key_places(self, keys: Sequence[KeyId]) -> Mapping[KeyId, KeyPlace]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["places"], sorted(keys))
+        return {KeyId(row["key_id"]): _place_of(row) for row in rows}
+
+    async def list_runners(self, *, pool: str | None = None) -> list[RunnerSummary]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["list"], pool)
+        return [
+            RunnerSummary(
+                pod=PodName(row["pod_name"]),
+                pool=row["pool"],
+                state=RunnerState(row["state"]),
+                since=row["since"],
+                why=row["why"],
+                account=row["login"],
+                name=row["name"],
+                job=None if row["job_id"] is None else JobId(row["job_id"]),
+                node=row["node"],
+                suspect_since=row["suspect_at"],
+            )
+            for row in rows
+        ]
+
+    async def find_runner(self, name: str) -> Runner | None:
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(_SQL["named"], name)
+        return None if row is None else runner_of(row)
+
+    async def keys_of_pool(self, pool: str) -> list[KeyId]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["keys_of_pool"], pool)
+        return [KeyId(row["id"]) for row in rows]
+
+    async def runners_of_pods(self, names: Sequence[PodName]) -> Mapping[PodName, Runner]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["of_pods"], sorted(names))
+        return {PodName(row["pod_name"]): runner_of(row) for row in rows}
+
+    @retrying
+    async def adopt_pod(
+        self,
+        pod: Pod,
+        *,
+        runner: RunnerId,
+        delivery: UUID,
+        record: FoundRecord | None,
+        why: str,
+    ) -> Runner | None:
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(
+                _SQL["adopt"],
+                runner,
+                pod.pool,
+                pod.name,
+                pod.uid,
+                pod.node,
+                pod.created_at,
+                self._clock.now(),
+                self.actor,
+                why,
+                _STARTED[ever_started(pod.containers)],
+                0 if record is None else record.generation,
+                record and record.key,
+                record and record.name,
+                record and record.github_id,
+                delivery,
+            )
+            if row is None:
+                return None
+            if record is not None:
+                await self._adopt_mint(connection, record, runner)
+        return runner_of(row)
+
+    @retrying
+    async def identify_runner(
+        self, runner: RunnerId, *, generation: int, record: FoundRecord, delivery: UUID
+    ) -> Runner | Conflict:
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(
+                _SQL["identify"],
+                runner,
+                generation,
+                self._clock.now(),
+                record.key,
+                record.name,
+                record.github_id,
+                delivery,
+            )
+            if row is not None:
+                await self._adopt_mint(connection, record, runner)
+                return runner_of(row)
+            found = await connection.fetchrow(_RUNNERS["read"], runner)
+        if found is None:
+            return Conflict(None, None)
+        return Conflict(RunnerState(found["state"]), found["generation"])
+
+    async def _adopt_mint(
+        self, connection: Connection, record: FoundRecord, runner: RunnerId
+    ) -> None:
+        await connection.execute(
+            _SQL["adopted_mint"],
+            record.name,
+            runner,
+            record.generation,
+            record.key,
+            record.github_id,
+            self._clock.now(),
+        )
+
+    async def echoes(self) -> list[Echo]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["echoes"], self._clock.now())
+        return [
+            Echo(
+                runner=RunnerId(row["runner_id"]),
+                key=KeyId(row["key_id"]),
+                host=HostId(row["host_id"]),
+                hint=None if row["hint_job_id"] is None else JobId(row["hint_job_id"]),
+                until=row["until"],
+            )
+            for row in rows
+        ]
+
+    async def end_echo(self, runner: RunnerId) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(_SQL["end_echo"], runner)
+
+    async def end_old_echoes(self) -> int:
+        async with self._database.transaction() as connection:
+            tag = await connection.execute(_SQL["end_old_echoes"], self._clock.now())
+        return int(tag.split()[-1])
+
+    async def placed_jobs(
+        self, host: HostId, jobs: Sequence[JobId], *, apps: Sequence[AppId]
+    ) -> Mapping[JobId, PlacedJob]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["repositories_of"], host, sorted(jobs), sorted(apps))
+        return {JobId(row["job_id"]): _placed_of(row) for row in rows}
+
+    async def job_words(self) -> Mapping[RunnerId, JobWords]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["job_words"])
+        return {
+            RunnerId(row["id"]): JobWords(
+                host=HostId(row["host_id"]), job=_state(row["job"]), hint=_state(row["hint"])
+            )
+            for row in rows
+        }
+
+    async def oldest_queued(
+        self, keys: Sequence[KeyId], *, limit: int
+    ) -> Mapping[KeyId, Sequence[tuple[HostId, JobId]]]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["oldest_queued"], sorted(keys), limit)
+        found: dict[KeyId, list[tuple[HostId, JobId]]] = {}
+        for row in rows:
+            job = (HostId(row["host_id"]), JobId(row["id"]))
+            found.setdefault(KeyId(row["key_id"]), []).append(job)
+        return found
+
+    async def jobs_in_doubt(
+        self, since: DoubtTerms, *, also: Sequence[tuple[HostId, JobId]] = (), limit: int
+    ) -> list[JobInDoubt]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(
+                _SQL["jobs_in_doubt"],
+                since.gone_before,
+                since.asked_before,
+                since.waiting_before,
+                since.expired_before,
+                since.running_before,
+                limit,
+                [host for host, _ in also],
+                [job for _, job in also],
+            )
+        return [_doubt_of(row) for row in rows]
+
+    async def open_verdicts(
+        self, *, after: datetime, until: datetime, limit: int
+    ) -> list[OpenVerdict]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["open_verdicts"], after, until, limit)
+        return [_open_of(row) for row in rows]
+
+    async def note_job_check(
+        self, host: HostId, job: JobId, *, answer: JobWord, waits_because: str | None = None
+    ) -> int:
+        async with self._database.transaction() as connection:
+            times: int | None = await connection.fetchval(
+                _SQL["checked"], host, job, answer, self._clock.now(), waits_because
+            )
+        return times or 0
+
+    async def explain_job(self, host: HostId, job: JobId, *, waits_because: str) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(_SQL["explain"], host, job, waits_because)
+
+    async def expire_job(self, host: HostId, job: JobId, *, why: str) -> bool:
+        async with self._database.transaction() as connection:
+            found = await connection.fetchval(
+                _SQL["expire"], host, job, self._clock.now(), self.actor, why
+            )
+        return found is not None
+
+    async def record_action(self, taken: ActionTaken) -> None:
+        host, job = taken.job or (None, None)
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["act"],
+                self._clock.now(),
+                self.actor,
+                taken.rule,
+                taken.action,
+                taken.outcome,
+                taken.runner,
+                host,
+                job,
+                taken.pod_name,
+                taken.why,
+                taken.evidence,
+            )
+
+    async def late_news(self, *, since: datetime, limit: int) -> list[LateNews]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["late_news"], since, limit)
+        return [
+            LateNews(
+                runner=RunnerId(row["runner_id"]),
+                ending=Ending(row["ending"]),
+                ended_at=row["ended_at"],
+                evidence=row["evidence"],
+                job=JobId(row["job_id"]),
+                job_state=JobState(row["job_state"]),
+                conclusion=row["conclusion"],
+                completed_at=row["completed_at"],
+            )
+            for row in rows
+        ]
+
+    async def refine_verdict(
+        self, runner: RunnerId, *, ending: Ending, why: str, evidence: str
+    ) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["refine"],
+                runner,
+                ending,
+                ending.abnormal,
+                why,
+                evidence,
+                self._clock.now(),
+            )
+
+
+def _place_of(row: asyncpg.Record) -> KeyPlace:
+    host = Host(row["host"])
+    return KeyPlace(
+        key=KeyId(row["key_id"]),
+        host=HostId(row["host_id"]),
+        account=AccountId(row["account_id"]),
+        pool=PoolId(row["pool_id"]),
+        who=InstallationKey(
+            host=host,
+            app=GitHubAppId(row["app"]),
+            installation=InstallationId(row["installation"]),
+        ),
+        scope=repository_scope(host, row["repository"])
+        if row["repository"]
+        else Scope(host=host, owner=row["login"]),
+    )
+
+
+def _placed_of(row: asyncpg.Record) -> PlacedJob:
+    return PlacedJob(
+        job=JobId(row["job_id"]),
+        state=JobState(row["job_state"]),
+        repository=ActiveRepository(
+            id=RepositoryId(row["id"]),
+            host=HostId(row["host_id"]),
+            github_id=row["github_id"],
+            full_name=row["full_name"],
+            account=AccountId(row["account_id"]),
+            app=AppId(row["app_id"]),
+            installation=row["installation_id"],
+            active_at=row["active_at"],
+            compared_at=None,
+            has_open_jobs=True,
+        ),
+    )
+
+
+def _doubt_of(row: asyncpg.Record) -> JobInDoubt:
+    return JobInDoubt(
+        host=HostId(row["host_id"]),
+        id=JobId(row["id"]),
+        state=JobState(row["state"]),
+        queued_at=row["queued_at"],
+        since=row["since"],
+        key=None if row["key_id"] is None else KeyId(row["key_id"]),
+        executor=_executor(row),
+        supply=row["supply"],
+        checked_at=row["checked_at"],
+        answer=JobWord.NOT_ASKED if row["answer"] is None else JobWord(row["answer"]),
+        times=row["times"] or 0,
+        waits_because=row["waits_because"],
+    )
+
+
+def _executor(row: asyncpg.Record) -> Executor:
+    if row["runner_id"] is None:
+        return Executor.NONE if row["executor_id"] is None else Executor.FOREIGN
+    return Executor.ALIVE if row["runner_gone_at"] is None else Executor.GONE
+
+
+def _open_of(row: asyncpg.Record) -> OpenVerdict:
+    return OpenVerdict(
+        runner=RunnerId(row["id"]),
+        key=KeyId(row["key_id"]),
+        github_id=None if row["github_id"] is None else GitHubRunnerId(row["github_id"]),
+        name=row["name"],
+        host=HostId(row["host_id"]),
+        hint_job=None if row["hint_job_id"] is None else JobId(row["hint_job_id"]),
+        hint=_state(row["hint"]),
+        ended_at=row["ended_at"],
+        evidence=row["evidence"],
+        outcome=row["outcome"],
+    )
+
+
+def _state(text: str | None) -> JobState | None:
+    return None if text is None else JobState(text)

@@ -1,0 +1,344 @@
+"""Ends: recorded before the reap, with the last words of those that ended abnormally (S3, S4)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from paddock.domain.endings import Retired
+from paddock.domain.ids import JobId
+from paddock.domain.jobs import Executor
+from paddock.domain.runners import Runner
+from paddock.domain.states import JobState, RunnerState
+from paddock.forensics.masking import mask
+from tests.support.recovery import Yard, waiting
+from tests.support.world import executor
+
+
+async def test_the_end_is_recorded_before_the_pod_is_deleted(scene: Yard) -> None:
+    """I30, I58"""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.end_runner(runner.pod_name, exit_code=137, reason="OOMKilled")
+    scene.fleet.fail("delete")
+    await scene.rounds(recovery)
+
+    verdict = await scene.verdict(runner)
+    assert (verdict["ending"], verdict["exit_code"], verdict["reason"]) == (
+        "host-oom",
+        137,
+        "OOMKilled",
+    )
+    assert (await scene.row(runner)).state is RunnerState.GONE
+    assert runner.pod_name in scene.fleet.pods
+
+    scene.fleet.fail("delete", times=0)
+    scene.world.clock.advance(30)
+    await scene.rounds(scene.recovery())
+    assert runner.pod_name not in scene.fleet.pods
+
+
+async def test_an_end_is_one_line_in_the_log(scene: Yard) -> None:
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    with capture_logs() as lines:
+        await scene.rounds(recovery)
+
+    [line] = [each for each in lines if each["event"] == "runner ended"]
+    assert (line["pod"], line["pool"], line["exitCode"], line["class"]) == (
+        runner.pod_name,
+        "linux",
+        139,
+        "crash",
+    )
+    assert {"signal", "reason"} <= line.keys()
+
+
+async def test_the_last_words_of_an_abnormal_end_are_kept_and_told(scene: Yard) -> None:
+    """S4: captured, tagged with pod, pool and end."""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.says(runner, "Segmentation fault")
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    with capture_logs() as lines:
+        await scene.rounds(recovery)
+
+    assert "Segmentation fault" in (await scene.verdict(runner))["log_tail"]
+    [line] = [each for each in lines if "log" in each]
+    assert (line["pod"], line["pool"]) == (runner.pod_name, "linux")
+    assert line["endedAt"] == scene.world.clock.now().isoformat()
+    assert "Segmentation fault" in line["log"]
+
+
+async def test_a_clean_exit_leaves_no_last_words(scene: Yard) -> None:
+    """S4: not on a clean exit, so a failing test suite does not count."""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.says(runner, "Job build completed with result: Failed")
+    scene.fleet.end_runner(runner.pod_name, exit_code=102)
+    with capture_logs() as lines:
+        await scene.rounds(recovery)
+
+    assert (await scene.verdict(runner))["log_tail"] is None
+    assert not [each for each in lines if "log" in each]
+    assert scene.fleet.calls["log_tail"] == 0
+
+
+async def test_last_words_are_captured_once_for_each_pod(scene: Yard) -> None:
+    """S4: also by two leaders at once, and when the Pod lingers."""
+    runner = await scene.running()
+    first, second = scene.recovery(), scene.recovery()
+    scene.says(runner, "Segmentation fault")
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    scene.fleet.fail("delete")
+    with capture_logs() as lines:
+        for recovery in (first, second, scene.recovery()):
+            await scene.rounds(recovery, 30)
+
+    assert len([each for each in lines if "log" in each]) == 1
+    assert len([each for each in lines if each["event"] == "runner ended"]) == 1
+
+
+async def test_a_log_that_cannot_be_read_delays_nothing(scene: Yard) -> None:
+    """S4, I57: best effort"""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.fail("log_tail")
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    await scene.rounds(recovery)
+    assert (await scene.verdict(runner))["ending"] == "crash"
+    assert runner.pod_name not in scene.fleet.pods
+
+
+async def test_last_words_are_bounded_and_masked(scene: Yard) -> None:
+    runner, recovery = await scene.running(), scene.recovery()
+    for number in range(500):
+        scene.says(runner, f"{number} " + "words " * 100)
+    scene.says(runner, "token ghs_0123456789abcdefghijABCDEFGHIJ0123456789 and \0 more")
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    await scene.rounds(recovery)
+
+    tail = (await scene.verdict(runner))["log_tail"]
+    assert len(tail.splitlines()) <= 200
+    assert len(tail.encode()) <= 64 * 1024
+    assert "ghs_" not in tail
+    assert "499 words" in tail
+
+
+async def test_capacity_is_free_as_soon_as_the_end_is_recorded(scene: Yard) -> None:
+    """I46, I57: although its Pod cannot be deleted."""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.fail("delete")
+    scene.fleet.end_runner(runner.pod_name)
+    await scene.rounds(recovery)
+    [account] = await scene.world.store.list_accounts()
+    assert account.used.runners == 0
+
+
+async def test_a_pod_that_vanished_is_hard_deleted_after_three_reads(scene: Yard) -> None:
+    """I29, S3"""
+    runner, recovery = await scene.running(), scene.recovery()
+    await scene.running()
+    await scene.rounds(recovery)
+    scene.fleet.vanish(runner.pod_name)
+    scene.world.clock.advance(10)
+    await scene.rounds(recovery, 10)
+    assert (await scene.row(runner)).state is RunnerState.RUNNING
+
+    await scene.rounds(recovery, 10)
+    assert (await scene.verdict(runner))["ending"] == "hard-deleted"
+
+
+async def test_an_empty_list_is_not_the_end_of_everybody(scene: Yard) -> None:
+    """I29"""
+    runners = [await scene.running() for _ in range(3)]
+    recovery = scene.recovery()
+    await scene.rounds(recovery)
+    scene.fleet.view = "empty"
+    scene.world.clock.advance(10)
+    await scene.rounds(recovery, 20)
+    assert {(await scene.row(each)).state for each in runners} == {RunnerState.RUNNING}
+
+
+async def test_the_ends_that_nobody_saw_are_limited(scene: Yard) -> None:
+    """I29: whatever is wrong goes wrong slowly."""
+    runners = [await scene.running() for _ in range(5)]
+    stays = await scene.running()
+    recovery = scene.recovery(per_rule=2)
+    for each in runners:
+        scene.fleet.vanish(each.pod_name)
+    for _ in range(3):
+        scene.world.clock.advance(1)
+        await scene.rounds(recovery)
+    states = [(await scene.row(each)).state for each in runners]
+    assert states.count(RunnerState.GONE) == 2
+    assert ("pod-gone", "limited") in await scene.actions()
+    assert (await scene.row(stays)).state is RunnerState.RUNNING
+
+
+async def test_what_we_sent_away_left(scene: Yard) -> None:
+    runner, recovery = await scene.idle(), scene.recovery()
+    await scene.fenced(runner, retired=Retired.UNWANTED)
+    await scene.rounds(recovery, 20)
+    assert (await scene.verdict(runner))["ending"] == "left"
+    assert runner.pod_name not in scene.fleet.pods
+
+
+async def test_a_poller_that_was_told_to_leave_left(scene: Yard) -> None:
+    """Its Pod ends before anybody deletes it."""
+    runner, recovery = await scene.idle(), scene.recovery()
+    await scene.fenced(runner, retired=Retired.UNWANTED)
+    scene.fleet.end_poller(runner.pod_name, exit_code=1)
+    await scene.rounds(recovery)
+    assert (await scene.verdict(runner))["ending"] == "left"
+
+
+async def test_a_fenced_runner_that_ends_by_itself_ended_by_itself(scene: Yard) -> None:
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.github.down = True
+    await scene.fenced(runner, retired=Retired.SURPLUS)
+    await scene.rounds(recovery)
+    scene.fleet.end_runner(runner.pod_name, exit_code=100)
+    await scene.rounds(recovery)
+    assert (await scene.verdict(runner))["ending"] == "completed"
+
+
+async def test_a_runner_that_never_started_is_told_apart(scene: Yard) -> None:
+    runner, recovery = await scene.running(started=False), scene.recovery()
+    scene.fleet.keep_runner_waiting(runner.pod_name, "CreateContainerError")
+    await scene.rounds(recovery, 300)
+    assert (await scene.verdict(runner))["ending"] == "never-started"
+
+
+async def test_a_late_webhook_makes_a_silent_end_a_completed_one(scene: Yard) -> None:
+    """I68"""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.end_runner(runner.pod_name, exit_code=0)
+    scene.github.down = True
+    await scene.rounds(recovery)
+    scene.world.clock.advance(200)
+    # By now GitHub was asked, and said that its record was still there.
+    scene.github.down = False
+    await scene.rounds(recovery)
+    assert (await scene.verdict(runner))["ending"] == "never-ran"
+
+    await report(scene, runner, ended_for=timedelta(seconds=1))
+    scene.world.clock.advance(10)
+    await scene.rounds(recovery)
+    verdict = await scene.verdict(runner)
+    assert verdict["ending"] == "completed"
+    assert verdict["refined_at"] is not None
+
+
+async def test_a_job_reported_as_lost_after_a_clean_exit_is_a_failed_handshake(
+    scene: Yard,
+) -> None:
+    """S3: a clean exit, and GitHub waits for the lease to run out."""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.end_runner(runner.pod_name, exit_code=0)
+    await scene.rounds(recovery)
+    scene.world.clock.advance(600)
+    await report(scene, runner, ended_for=timedelta(seconds=600), conclusion="failure")
+    scene.world.clock.advance(10)
+    await scene.rounds(recovery)
+    assert (await scene.verdict(runner))["ending"] == "handshake-failed"
+
+
+async def test_exit_0_without_a_reported_job_is_never_ran_when_github_has_its_record(
+    scene: Yard,
+) -> None:
+    """I39"""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.end_runner(runner.pod_name, exit_code=0)
+    await scene.rounds(recovery)
+    assert (await scene.verdict(runner))["ending"] == "completed"
+    await scene.rounds(recovery, 180)
+    assert (await scene.verdict(runner))["ending"] == "never-ran"
+
+
+async def test_a_job_whose_runner_ended_unreported_is_not_served_twice(scene: Yard) -> None:
+    """I68: it was done, and its webhooks are late."""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.github.down = True
+    scene.fleet.end_runner(runner.pod_name, exit_code=100)
+    await scene.rounds(recovery)
+
+    pod = waiting(await scene.idle())
+    assert (await scene.world.store.match([pod])).claims == ()
+    scene.world.clock.advance(121)
+    assert len((await scene.world.store.match([pod])).claims) == 1
+
+
+async def test_a_job_whose_runner_ended_is_served_again_once_github_was_asked(
+    scene: Yard,
+) -> None:
+    """I31"""
+    runner, recovery = await scene.running(), scene.recovery()
+    assert runner.hint is not None
+    scene.github.job(runner.hint, "queued", scene.world.clock.now())
+    scene.fleet.end_runner(runner.pod_name, exit_code=1)
+    await scene.rounds(recovery)
+
+    assert ("stale-queued", "done") in await scene.actions()
+    assert len((await scene.world.store.match([waiting(await scene.idle())])).claims) == 1
+
+
+async def test_a_job_that_github_has_completed_is_not_served_again(scene: Yard) -> None:
+    """I68"""
+    runner, recovery = await scene.running(), scene.recovery()
+    assert runner.hint is not None
+    scene.github.job(
+        runner.hint,
+        "completed",
+        scene.world.clock.now(),
+        runner_id=runner.github_id,
+        runner_name=runner.name,
+    )
+    scene.fleet.end_runner(runner.pod_name, exit_code=100)
+    await scene.rounds(recovery)
+
+    [job] = await scene.world.rows("SELECT state FROM jobs")
+    assert job["state"] == "completed"
+    assert (await scene.world.store.match([waiting(await scene.idle())])).claims == ()
+
+
+async def report(
+    scene: Yard, runner: Runner, *, ended_for: timedelta, conclusion: str = "success"
+) -> None:
+    assert runner.hint is not None
+    ran: Executor = executor(runner)
+    facts = scene.world.facts(
+        JobId(runner.hint),
+        JobState.COMPLETED,
+        executor=ran,
+        queued_at=scene.world.clock.now() - timedelta(hours=1),
+        completed_at=scene.world.clock.now()
+        if ended_for > timedelta(seconds=60)
+        else (await scene.verdict(runner))["ended_at"],
+        conclusion=conclusion,
+    )
+    await scene.world.report(scene.account, scene.key, facts)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+        "github_pat_11ABCDEFG0123456789_abcdefghijklmnopqrstuvwxyz",
+        "Authorization: Bearer abcdefghijklmnopqrstuvwxyz012345",
+        "eyJ" + "QWxsIHlvdXIgYmFzZTY0" * 20,
+        "AABF3JGZDX3P5PMEXLND6TS6FCWO6",
+        "https://x-access-token:abcdefghijklmnop0123@github.com/acme/site",
+    ],
+)
+def test_secrets_are_masked(secret: str) -> None:
+    masked = mask(f"before {secret} after")
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    assert "***" in masked
+    assert secret[-12:] not in masked or "github.com" in secret
+
+
+def test_ordinary_words_are_left_as_they_are() -> None:
+    line = (
+        "2026-01-05 09:00:00Z: Running job: build (ubuntu-24.04, 3.12) in /home/runner/_work/site"
+    )
+    assert mask(line) == line

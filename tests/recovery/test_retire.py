@@ -1,0 +1,328 @@
+"""Retire: three parties must agree before a live Pod dies, and a crash anywhere is made up for."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.domain.endings import Retired
+from paddock.domain.github import RunnerRecord
+from paddock.domain.ids import GitHubRunnerId
+from paddock.domain.names import runner_name
+from paddock.domain.runners import Runner
+from paddock.domain.states import RunnerState
+from paddock.recovery.names import Names
+from paddock.recovery.retire import Retirement, Step
+from tests.support.recovery import HOST, Yard, waiting
+
+
+def retirement(scene: Yard) -> Retirement:
+    """A new one each time: nothing may be remembered but in the row."""
+    world = scene.world
+    return Retirement(
+        store=world.store,
+        fleet=scene.fleet,
+        github=scene.github,
+        clock=world.clock,
+        ids=world.ids,
+        names=Names(
+            store=world.store,
+            github=scene.github,
+            clock=world.clock,
+        ),
+    )
+
+
+async def step(scene: Yard, runner: Runner, *, looked: bool = True) -> Step:
+    """One round, with a look at the fleet that is newer than anything before, or not."""
+    row = await scene.row(runner)
+    assert row.state is RunnerState.RETIRING
+    seen_at = scene.world.clock.now()
+    if looked:
+        scene.world.clock.advance(1)
+        seen_at = scene.world.clock.now()
+    places = await scene.world.store.key_places([] if row.key is None else [row.key])
+    return await retirement(scene).go_on(
+        row, scene.fleet.pods[row.pod_name], seen_at=seen_at, places=places
+    )
+
+
+async def steps(scene: Yard, runner: Runner, count: int, *, pause: float = 0) -> list[Step]:
+    taken = []
+    for _ in range(count):
+        taken.append(await step(scene, runner))
+        scene.world.clock.advance(pause)
+    return taken
+
+
+async def test_a_pod_for_which_no_name_was_chosen_is_deleted_at_once(scene: Yard) -> None:
+    runner = await scene.fenced(await scene.idle(), retired=Retired.UNWANTED)
+
+    assert await step(scene, runner) is Step.DELETED
+    assert scene.deleted == [runner.pod_name]
+    assert not scene.github.calls
+
+
+async def test_github_is_asked_before_the_fleet(scene: Yard) -> None:
+    """I35"""
+    runner = await scene.fenced(await scene.armed())
+
+    assert await step(scene, runner) is Step.DEREGISTERED
+    assert scene.deleted == []
+    assert await step(scene, runner) is Step.DELETED
+    assert scene.github.records == {}
+
+
+async def test_a_runner_github_calls_busy_lives(scene: Yard) -> None:
+    """I35: 422"""
+    runner = await scene.running()
+    scene.github.say(runner, busy=True)
+    runner = await scene.fenced(runner)
+
+    assert await step(scene, runner) is Step.BUSY
+    row = await scene.row(runner)
+    assert (row.state, row.job) == (RunnerState.BUSY, None)
+    assert scene.deleted == []
+
+
+async def test_a_runner_that_started_is_proved_idle_twice(scene: Yard) -> None:
+    """I65"""
+    runner = await scene.fenced(await scene.running())
+
+    assert await steps(scene, runner, 4, pause=40) == [
+        Step.DEREGISTERED,
+        Step.PROVED,
+        Step.WAITS,
+        Step.WAITS,
+    ]
+    assert scene.deleted == []
+    assert await step(scene, runner) is Step.DELETED
+
+
+async def test_a_job_that_github_denied_is_seen_in_the_log(scene: Yard) -> None:
+    """I65: GitHub calls a busy runner idle, and deletes its record."""
+    runner = await scene.running()
+    scene.github.say(runner, busy=True)
+    scene.github.lies = True
+    scene.says(runner, "Running job: build")
+    runner = await scene.fenced(runner)
+
+    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.BUSY]
+    assert scene.deleted == []
+
+
+async def test_a_job_that_begins_between_the_two_proofs_is_seen(scene: Yard) -> None:
+    """I65"""
+    runner = await scene.fenced(await scene.running())
+    await steps(scene, runner, 2)
+    scene.says(runner, "Running job: build")
+    scene.world.clock.advance(90)
+
+    assert await step(scene, runner) is Step.BUSY
+    assert scene.deleted == []
+
+
+async def test_a_job_that_the_sidecar_marked_is_believed(scene: Yard) -> None:
+    runner = await scene.running()
+    await scene.world.store.add_vitals(
+        runner.pod_name,
+        pod_uid=runner.pod_uid or "",
+        samples=[],
+        job_started_at=scene.world.clock.now(),
+    )
+    runner = await scene.fenced(runner)
+
+    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.BUSY]
+    assert scene.deleted == []
+
+
+@pytest.mark.parametrize("why", ["the fleet is away", "there is no log"])
+async def test_a_log_that_cannot_be_read_stops_it(scene: Yard, why: str) -> None:
+    """I29"""
+    runner = await scene.fenced(await scene.running())
+    if why == "there is no log":
+        del scene.fleet.logs[runner.pod_name]
+    else:
+        scene.fleet.fail("log_tail")
+
+    assert await steps(scene, runner, 3, pause=90) == [
+        Step.DEREGISTERED,
+        Step.STOPPED,
+        Step.STOPPED,
+    ]
+    assert scene.deleted == []
+
+
+async def test_no_answer_from_github_stops_it(scene: Yard) -> None:
+    """I29"""
+    runner = await scene.fenced(await scene.armed())
+    scene.github.down = True
+
+    assert await steps(scene, runner, 2) == [Step.STOPPED, Step.STOPPED]
+    scene.github.down = False
+    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.DELETED]
+
+
+async def test_a_look_from_before_the_deregistration_proves_nothing(scene: Yard) -> None:
+    """Its container may have started since."""
+    runner = await scene.fenced(await scene.armed())
+    await step(scene, runner)
+
+    assert await step(scene, runner, looked=False) is Step.WAITS
+    assert scene.deleted == []
+
+
+async def test_a_runner_that_finished_is_left_ten_minutes(scene: Yard) -> None:
+    runner = await scene.running()
+    scene.says(runner, "Running job: build")
+    [job] = await scene.world.rows("SELECT id FROM jobs")
+    done = await scene.world.store.finish_runner(
+        runner.id, generation=runner.generation, job=job["id"], why="completed"
+    )
+    assert isinstance(done, Runner)
+    runner = await scene.fenced(done, retired=Retired.FINISHED)
+
+    assert await step(scene, runner) is Step.WAITS
+    scene.world.clock.advance(600)
+    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.DELETED]
+
+
+async def test_another_pod_of_the_same_name_is_left_alone(scene: Yard) -> None:
+    """I36"""
+    runner = await scene.fenced(await scene.idle())
+    old = scene.fleet.pods[runner.pod_name]
+    del scene.fleet.pods[runner.pod_name]
+    scene.fleet.pods[runner.pod_name] = type(old)(
+        name=old.name, uid="another", pool=old.pool, phase=old.phase, created_at=old.created_at
+    )
+
+    assert await step(scene, runner) is Step.OVERTAKEN
+    assert scene.deleted == []
+
+
+async def test_a_row_from_a_restored_backup_kills_nothing(scene: Yard) -> None:
+    """I70: the row says idle; the Pod has been claimed, and executes, since the backup was made."""
+    runner = await scene.idle()
+    scene.fleet.end_poller(runner.pod_name)
+    scene.says(runner, "Running job: build")
+    runner = await scene.fenced(runner)
+
+    taken = await steps(scene, runner, 6, pause=90)
+
+    assert Step.DELETED not in taken
+    assert scene.deleted == []
+
+
+async def test_a_row_from_a_restored_backup_learns_its_name_from_github(scene: Yard) -> None:
+    """I70: GitHub knows a busy runner of the name that the Pod's next claim had."""
+    runner = await scene.idle()
+    scene.fleet.end_poller(runner.pod_name)
+    scene.github.records[GitHubRunnerId(9)] = RunnerRecord(
+        host=HOST,
+        id=GitHubRunnerId(9),
+        name=runner_name(runner.pod_name, runner.generation + 1),
+        status="online",
+        busy=True,
+        labels=(),
+    )
+    runner = await scene.fenced(runner)
+
+    assert await steps(scene, runner, 2) == [Step.IDENTIFIED, Step.BUSY]
+    row = await scene.row(runner)
+    assert (row.state, row.github_id, row.account) == (RunnerState.BUSY, 9, scene.account)
+    assert scene.deleted == []
+
+
+async def test_a_pod_of_one_container_is_proved_when_it_may_have_a_jit(scene: Yard) -> None:
+    """Its container is up from its first second: that says nothing about jobs."""
+    await scene.world.rows("UPDATE pools SET shape = 'single' RETURNING 1")
+    runner = await scene.armed()
+    scene.fleet.logs[runner.pod_name] = "Listening for Jobs\n"
+    runner = await scene.fenced(runner)
+
+    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.PROVED]
+    assert scene.deleted == []
+
+
+async def test_a_pod_of_one_container_that_polled_until_the_fence_goes_at_once(
+    scene: Yard,
+) -> None:
+    await scene.world.rows("UPDATE pools SET shape = 'single' RETURNING 1")
+    runner = await scene.idle()
+    scene.fleet.end_poller(runner.pod_name)  # looks like a container that runs
+    runner = await scene.fenced(runner)
+
+    assert await step(scene, runner) is Step.DELETED
+
+
+async def test_what_a_deregistration_settled_is_no_debt(scene: Yard) -> None:
+    """I41"""
+    runner = await scene.fenced(await scene.armed())
+    await step(scene, runner)
+
+    [mint] = await scene.world.rows("SELECT state, outcome FROM mints")
+    assert (mint["state"], mint["outcome"]) == ("settled", "removed")
+
+
+async def test_the_name_of_a_mint_under_way_stays_a_debt(scene: Yard) -> None:
+    """I41: GitHub may be making the record at this moment."""
+    idle = await scene.idle()
+    await scene.world.queue(scene.account, scene.key, 1)
+    [claim] = (await scene.world.store.match([waiting(idle)])).claims
+    claimed = await scene.world.store.runner(claim.runner)
+    assert claimed is not None
+    runner = await scene.fenced(claimed)
+
+    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.DELETED]
+    [mint] = await scene.world.rows("SELECT state FROM mints")
+    assert mint["state"] == "chosen"
+
+
+CRASHES = ("delete_runner", "note_deregistered", "note_proved", "note_deletion", "delete")
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("call", CRASHES)
+async def test_a_crash_between_any_two_steps_is_resumed(
+    scene: Yard, call: str, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leads next has only the row."""
+    runner = await scene.fenced(await scene.running())
+    owner = {"delete_runner": scene.github, "delete": scene.fleet}.get(call, scene.world.store)
+    real = getattr(owner, call)
+
+    class Crash(Exception): ...
+
+    async def crash(*args: object, **kwargs: object) -> object:
+        if not before:
+            await real(*args, **kwargs)
+        raise Crash
+
+    monkeypatch.setattr(owner, call, crash, raising=False)
+    for _ in range(10):
+        try:
+            await step(scene, runner)
+        except Crash:
+            break
+        scene.world.clock.advance(90)
+    else:
+        raise AssertionError(f"{call} was never called")
+    monkeypatch.undo()
+
+    for _ in range(6):
+        if scene.fleet.pods[runner.pod_name].phase.terminal:
+            break
+        await step(scene, runner)
+        scene.world.clock.advance(90)
+    row = await scene.row(runner)
+    assert scene.fleet.pods[runner.pod_name].phase.terminal
+    assert row.deregistered_at is not None
+    assert row.proved_at is not None
+
+
+async def test_a_fleet_that_is_away_is_asked_again(scene: Yard) -> None:
+    runner = await scene.fenced(await scene.idle())
+    scene.fleet.fail("delete", times=1)
+
+    assert await step(scene, runner) is Step.STOPPED
+    scene.world.clock.advance(30)
+    assert await step(scene, runner) is Step.DELETED

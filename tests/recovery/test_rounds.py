@@ -1,0 +1,385 @@
+"""Rounds: what is stuck is found, asked about, and dealt with a little at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from paddock.domain.pods import Phase
+from paddock.domain.runners import Runner
+from paddock.domain.states import JobState, RunnerState
+from tests.support.recovery import Yard, waiting
+from tests.support.world import executor
+
+S = RunnerState
+
+
+async def never_registered(scene: Yard) -> Runner:
+    """Its container is up; GitHub calls it offline."""
+    runner = await scene.running()
+    scene.github.say(runner, status="offline")
+    scene.fleet.logs[runner.pod_name] = ""
+    return runner
+
+
+async def states(scene: Yard, *runners: Runner) -> list[RunnerState]:
+    return [(await scene.row(each)).state for each in runners]
+
+
+async def serve(scene: Yard) -> int:
+    return len((await scene.world.store.match([waiting(await scene.idle())])).claims)
+
+
+async def test_without_suspects_nobody_is_asked(scene: Yard) -> None:
+    """S2: no candidates, no calls."""
+    await scene.idle()
+    await scene.running()
+    await scene.rounds(scene.recovery(), 30)
+    assert not scene.github.calls
+    assert scene.fleet.calls["log_tail"] == 0
+
+
+async def test_a_job_whose_runner_never_registered_is_served_again_within_a_minute(
+    scene: Yard,
+) -> None:
+    """S2: `queued`. It stops being supply; nothing is killed yet."""
+    runner = await never_registered(scene)
+    assert runner.hint is not None
+    scene.github.job(runner.hint, "queued", scene.world.clock.now())
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 70)
+    assert await states(scene, runner) == [S.RUNNING]
+    assert (await scene.row(runner)).suspect_at is not None
+    assert await serve(scene) == 1
+
+    await scene.rounds(recovery, 600)
+    assert (await scene.verdict(runner))["ending"] == "never-registered"
+    assert runner.pod_name not in scene.fleet.pods
+
+
+async def test_a_container_that_never_starts_costs_its_job_less_than_a_minute(scene: Yard) -> None:
+    """S2: no events from the kubelet at all, and no registration."""
+    runner = await scene.running(started=False)
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 50)
+    assert (await scene.row(runner)).suspect_at is not None
+    assert await serve(scene) == 1
+
+
+async def test_a_job_in_progress_on_it_makes_it_busy(scene: Yard) -> None:
+    """S2: `in_progress` is left alone."""
+    runner = await never_registered(scene)
+    assert runner.hint is not None
+    scene.github.job(
+        runner.hint,
+        "in_progress",
+        scene.world.clock.now(),
+        runner_id=runner.github_id,
+        runner_name=runner.name,
+    )
+    await scene.rounds(scene.recovery(), 900)
+    assert await states(scene, runner) == [S.BUSY]
+    assert (await scene.row(runner)).job == runner.hint
+    assert scene.deleted == []
+
+
+async def test_a_job_completed_elsewhere_is_completed_here(scene: Yard) -> None:
+    """S2: `completed` goes the way of a webhook."""
+    runner = await never_registered(scene)
+    assert runner.hint is not None
+    scene.github.job(runner.hint, "completed", scene.world.clock.now(), runner_id=999_999)
+    await scene.rounds(scene.recovery(), 400)
+    [job] = await scene.world.rows("SELECT state FROM jobs")
+    assert job["state"] == "completed"
+
+
+async def test_a_failed_look_up_touches_nothing(scene: Yard) -> None:
+    """S2: 502"""
+    runner = await never_registered(scene)
+    scene.github.down = True
+    await scene.rounds(scene.recovery(), 900)
+    assert await states(scene, runner) == [S.RUNNING]
+    assert scene.deleted == []
+    assert await scene.actions() == []
+
+
+async def test_questions_are_few_while_github_does_not_answer(scene: Yard) -> None:
+    runners = [await never_registered(scene) for _ in range(10)]
+    scene.github.down = True
+    scene.world.clock.advance(400)
+    recovery = scene.recovery()
+    await scene.rounds(recovery)
+    assert sum(scene.github.calls.values()) <= 2
+    assert len(runners) == 10
+
+
+async def test_a_round_asks_no_more_than_it_may(scene: Yard) -> None:
+    for _ in range(10):
+        await never_registered(scene)
+    scene.world.clock.advance(400)
+    await scene.rounds(scene.recovery(questions=3))
+    assert sum(scene.github.calls.values()) == 3
+
+
+async def test_a_storm_of_suspects_is_not_replaced(scene: Yard) -> None:
+    """I74: GitHub is slow; half of what a scope was given is late."""
+    for _ in range(6):
+        await never_registered(scene)
+    await scene.rounds(scene.recovery(), 120)
+    [suspects] = await scene.world.rows(
+        "SELECT count(*) AS n FROM runners WHERE suspect_at IS NOT NULL"
+    )
+    assert suspects["n"] == 3
+    assert ("too-many-suspects", "done") in await scene.actions()
+
+
+async def test_a_suspect_that_registers_after_all_is_supply_again(scene: Yard) -> None:
+    runner = await never_registered(scene)
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 70)
+    scene.github.say(runner)
+    await scene.rounds(recovery, 300)
+    assert (await scene.row(runner)).suspect_at is None
+
+
+async def test_busy_at_github_is_busy_here(scene: Yard) -> None:
+    """I22: its in_progress was lost."""
+    runner = await scene.running()
+    scene.github.say(runner, busy=True)
+    await scene.rounds(scene.recovery(), 70)
+    assert await states(scene, runner) == [S.BUSY]
+
+
+async def test_a_runner_whose_record_vanished_is_retired(scene: Yard) -> None:
+    """I38"""
+    runner = await scene.running()
+    assert runner.github_id is not None
+    assert runner.hint is not None
+    del scene.github.records[runner.github_id]
+    scene.github.job(runner.hint, "queued", scene.world.clock.now())
+    await scene.rounds(scene.recovery(), 400)
+    assert await states(scene, runner) == [S.GONE]
+
+
+async def test_a_long_job_is_never_ended_by_age(scene: Yard) -> None:
+    """I27"""
+    runner = await scene.running()
+    scene.github.say(runner, busy=True)
+    scene.says(runner, "Running job: build")
+    await scene.rounds(scene.recovery(), 6 * 3600, every=600)
+    assert await states(scene, runner) == [S.BUSY]
+    assert scene.deleted == []
+
+
+async def test_surplus_goes_and_what_is_needed_stays(scene: Yard) -> None:
+    """I24"""
+    first, second = await scene.running(), await scene.running()
+    for each in (first, second):
+        assert each.hint is not None
+        scene.github.job(each.hint, "queued", scene.world.clock.now())
+    assert first.hint is not None
+    await scene.world.report(
+        scene.account, scene.key, scene.world.facts(first.hint, JobState.COMPLETED)
+    )
+    await scene.rounds(scene.recovery(), 600)
+    found = await states(scene, first, second)
+    assert sorted(found) == [S.GONE, S.RUNNING]
+    gone = first if found[0] is S.GONE else second
+    assert (await scene.verdict(gone))["ending"] == "surplus"
+
+
+async def test_a_stale_claim_is_released_and_its_name_stays_a_debt(scene: Yard) -> None:
+    """I41: the replica that minted is dead, and its Pod does not ask again."""
+    idle = await scene.idle()
+    await scene.world.queue(scene.account, scene.key, 1)
+    [claim] = (await scene.world.store.match([waiting(idle)])).claims
+    await scene.rounds(scene.recovery(), 310)
+    row = await scene.world.store.runner(claim.runner)
+    assert row is not None
+    assert row.state is S.IDLE
+    [mint] = await scene.world.rows("SELECT state FROM mints")
+    assert mint["state"] == "chosen"
+
+
+async def test_silence_counts_only_while_others_are_answered(scene: Yard) -> None:
+    """I29: when nobody is heard it is we who are deaf."""
+    silent, other = await scene.idle(), await scene.idle()
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 400)
+    assert await states(scene, silent, other) == [S.IDLE, S.IDLE]
+
+    for _ in range(20):
+        await scene.world.store.hear_pod(other.pod_name, pod_uid=other.pod_uid or "")
+        await scene.rounds(recovery, 10)
+    assert await states(scene, other) == [S.IDLE]
+    assert (await states(scene, silent))[0] in (S.RETIRING, S.GONE)
+
+
+async def test_after_an_outage_nobody_is_silent_before_everybody_could_ask(scene: Yard) -> None:
+    """The first Pod to ask again condemns no other."""
+    silent, other = await scene.idle(), await scene.idle()
+    recovery = scene.recovery()
+    scene.world.clock.advance(600)
+    await scene.world.store.hear_pod(other.pod_name, pod_uid=other.pod_uid or "")
+    await scene.rounds(recovery, 60)
+    assert await states(scene, silent, other) == [S.IDLE, S.IDLE]
+
+
+async def test_an_armed_runner_whose_pod_does_not_ask_is_retired(scene: Yard) -> None:
+    runner, other = await scene.armed(), await scene.idle()
+    recovery = scene.recovery()
+    for _ in range(30):
+        await scene.world.store.hear_pod(other.pod_name, pod_uid=other.pod_uid or "")
+        await scene.rounds(recovery, 10)
+    assert await states(scene, runner) == [S.GONE]
+
+
+async def test_a_dry_run_writes_down_what_it_would_do_once(scene: Yard) -> None:
+    runner = await never_registered(scene)
+    assert runner.hint is not None
+    scene.github.job(runner.hint, "queued", scene.world.clock.now())
+    recovery = scene.recovery(dry_run=True)
+    await scene.rounds(recovery, 200)
+    assert await states(scene, runner) == [S.RUNNING]
+    assert (await scene.row(runner)).suspect_at is None
+    assert await scene.actions() == [("suspect", "dry-run")]
+
+
+async def test_one_rule_can_be_tried_out_by_itself(scene: Yard) -> None:
+    runner = await never_registered(scene)
+    assert runner.hint is not None
+    scene.github.job(runner.hint, "queued", scene.world.clock.now())
+    recovery = scene.recovery(dry_run_rules=frozenset({"never-registered"}))
+    await scene.rounds(recovery, 600)
+    assert await states(scene, runner) == [S.RUNNING]
+    assert (await scene.row(runner)).suspect_at is not None
+    assert ("never-registered", "dry-run") in await scene.actions()
+
+
+async def test_every_action_is_stored_with_its_evidence(scene: Yard) -> None:
+    runner = await never_registered(scene)
+    await scene.rounds(scene.recovery(), 70)
+    [row] = await scene.world.rows(
+        "SELECT runner_id, why, evidence ->> 'record' AS record FROM actions WHERE rule = 'suspect'"
+    )
+    assert (row["runner_id"], row["record"]) == (runner.id, "offline")
+    assert "GitHub" in row["why"]
+
+
+async def test_what_a_rule_may_do_at_once_is_limited(scene: Yard) -> None:
+    """I29"""
+    runners = [await scene.running(started=False) for _ in range(5)]
+    scene.world.clock.advance(40)
+    recovery = scene.recovery(per_rule=2)
+    await scene.rounds(recovery)
+    suspects = [(await scene.row(each)).suspect_at for each in runners]
+    assert len(suspects) - suspects.count(None) == 2
+
+
+async def test_a_job_whose_runner_is_gone_is_queued_again_when_github_says_so(
+    scene: Yard,
+) -> None:
+    runner = await scene.running()
+    assert runner.hint is not None
+    await scene.world.report(
+        scene.account,
+        scene.key,
+        scene.world.facts(runner.hint, JobState.IN_PROGRESS, executor=executor(runner)),
+    )
+    scene.github.job(runner.hint, "in_progress", scene.world.clock.now())
+    scene.fleet.end_runner(runner.pod_name, exit_code=137)
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 120)
+    [job] = await scene.world.rows("SELECT state FROM jobs")
+    assert job["state"] == "in_progress"
+
+    scene.github.job(runner.hint, "queued", scene.world.clock.now())
+    await scene.rounds(recovery, 120)
+    [job] = await scene.world.rows("SELECT state, demotions FROM jobs")
+    assert (job["state"], job["demotions"]) == ("queued", 1)
+
+
+async def test_a_queued_job_has_a_hard_end(scene: Yard) -> None:
+    """I37"""
+    [job] = await scene.world.queue(scene.account, scene.key, 1)
+    recovery = scene.recovery()
+    scene.world.clock.advance(timedelta(hours=23).total_seconds())
+    await scene.rounds(recovery)
+    assert scene.github.calls["get_job"] == 0
+    scene.world.clock.advance(timedelta(hours=2).total_seconds())
+    await scene.rounds(recovery)
+    [row] = await scene.world.rows("SELECT state, conclusion FROM jobs WHERE id = $1", job)
+    assert (row["state"], row["conclusion"]) == ("completed", "stale")
+
+
+async def test_a_job_that_github_does_not_assign_is_explained(scene: Yard) -> None:
+    runner = await scene.running()
+    assert runner.hint is not None
+    scene.github.job(runner.hint, "queued", scene.world.clock.now())
+    await scene.rounds(scene.recovery(), 300)
+    [check] = await scene.world.rows("SELECT waits_because FROM job_checks")
+    assert "runner group" in check["waits_because"]
+
+
+async def test_the_stamp_comes_when_the_poller_has_ended(scene: Yard) -> None:
+    """I56: not while the JIT is on its way."""
+    runner, recovery = await scene.armed(), scene.recovery()
+    await scene.rounds(recovery)
+    assert scene.fleet.pods[runner.pod_name].owner is None
+    scene.fleet.end_poller(runner.pod_name)
+    await scene.rounds(recovery)
+    assert scene.fleet.pods[runner.pod_name].owner == str(scene.account)
+
+
+async def test_a_stamp_that_fails_changes_nothing_else(scene: Yard) -> None:
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.fail("stamp")
+    await scene.rounds(recovery)
+    assert await states(scene, runner) == [S.RUNNING]
+    assert scene.fleet.calls["stamp"] == 3
+
+
+async def test_two_leaders_at_once_do_no_harm(scene: Yard) -> None:
+    runner = await never_registered(scene)
+    assert runner.hint is not None
+    scene.github.job(runner.hint, "queued", scene.world.clock.now())
+    first = scene.recovery()
+    view = scene.viewed
+    second = scene.recovery()
+    for _ in range(60):
+        await view.refresh()
+        await first.ends()
+        await first.round()
+        await scene.rounds(second, 5)
+        scene.world.clock.advance(5)
+    assert await states(scene, runner) == [S.GONE]
+    [verdicts] = await scene.world.rows("SELECT count(*) AS n FROM verdicts")
+    assert verdicts["n"] == 1
+
+
+@pytest.mark.parametrize("call", ["list", "delete", "log_tail", "stamp"])
+async def test_a_fleet_that_fails_stops_no_round(scene: Yard, call: str) -> None:
+    """I57"""
+    await scene.running()
+    await scene.fenced(await scene.idle())
+    ended = await scene.running()
+    scene.fleet.end_runner(ended.pod_name, exit_code=1)
+    recovery = scene.recovery()
+    await scene.viewed.refresh()
+    scene.fleet.fail(call)  # type: ignore[arg-type]
+    await scene.rounds(recovery, 30)
+    assert await states(scene, ended) == [S.GONE]
+
+
+async def test_a_pod_that_something_beside_its_ended_runner_keeps_is_let_go(scene: Yard) -> None:
+    """Its log tells of a job, and its process is over: nothing is left to protect."""
+    runner = await scene.running()
+    scene.says(runner, "Running job: build")
+    ended = scene.fleet.end_runner(runner.pod_name, exit_code=100)
+    scene.fleet.pods[runner.pod_name] = replace(ended, phase=Phase.RUNNING)
+    assert runner.github_id is not None
+    del scene.github.records[runner.github_id]
+    await scene.rounds(scene.recovery(), 900)
+    assert await states(scene, runner) == [S.GONE]
