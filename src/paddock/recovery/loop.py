@@ -48,6 +48,8 @@ _SLOWLY: Final = 5.0
 _AT_ONCE: Final = 8
 #: After a deregistration its Pod is looked at anew, but not for each one by itself.
 _REFRESH: Final = 2.0
+#: Runners examined in one go, some 2 ms: whoever waits for a JIT has its turn in between.
+_TURN: Final = 32
 
 _CLAIMED: Final = frozenset(
     {RunnerState.ARMED, RunnerState.RUNNING, RunnerState.BUSY, RunnerState.DONE}
@@ -188,9 +190,11 @@ class Recovery:
             look = await self._gatherer.look()
         # Those first that have waited longest for a question: the budget is not for the same ones
         # round after round.
-        for runner in sorted(look.runners, key=self._gatherer.last_asked):
+        for number, runner in enumerate(sorted(look.runners, key=self._gatherer.last_asked), 1):
             if not self._looks_ended(runner, look):
                 await self._runners.examine(runner, look)
+            if number % _TURN == 0:
+                await asyncio.sleep(0)
         now = self._clock.monotonic()
         if self._slowly_at is None or now - self._slowly_at >= _SLOWLY:
             self._slowly_at = now

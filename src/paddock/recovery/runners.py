@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Final
 
@@ -196,6 +197,7 @@ class RunnerRecovery:
         return bool(written)
 
 
+@functools.lru_cache(maxsize=256)
 def with_pools_own(thresholds: Thresholds, spec: str) -> Thresholds:
     """A pool says how long its own Pods may take to start, and to find a host."""
     try:

@@ -8,6 +8,7 @@ from typing import Final
 from paddock.domain.evidence import LogWord, log_word
 from paddock.domain.pods import Pod
 from paddock.ports import Fleet, FleetUnavailable
+from paddock.ports.fleet import LOG_IS_CUT
 
 #: A runner that waits says a dozen lines. With its diagnostics switched on it says thousands, and the
 #: one that matters must not have scrolled away.
@@ -34,4 +35,5 @@ class OwnWords:
 
 def _is_cut(log: str) -> bool:
     """Whether there may be more of it before its first line."""
-    return log.count("\n") >= LINES - 1 or len(log.encode()) >= BYTES - 1024
+    too_long = log.count("\n") >= LINES - 1 or len(log.encode()) >= BYTES - 1024
+    return too_long or log.startswith(LOG_IS_CUT)
