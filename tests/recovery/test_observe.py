@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -110,3 +111,19 @@ async def test_what_the_watch_told_since_a_read_began_is_newer(
 
 def _order(name: PodName) -> PodOrder:
     return PodOrder(runner=RunnerId(UUID(int=1)), name=name, pool="linux", spec="{}")
+
+
+async def test_a_pod_that_no_host_takes_looks_the_same_whatever_the_scheduler_says(
+    scene: Yard,
+) -> None:
+    """I50: its words name other hosts each time; the wait is one wait."""
+    runner, view = await scene.idle(), scene.view()
+    for words in ("0/3 nodes are available", "0/4 nodes are available"):
+        pod = replace(scene.fleet.pods[runner.pod_name], unschedulable=words)
+        scene.fleet.pods[runner.pod_name] = pod
+        await view.refresh()
+        scene.world.clock.advance(60)
+    assert view.unchanged(pod) == pytest.approx(120)
+    scene.fleet.pods[runner.pod_name] = pod = replace(pod, unschedulable=None)
+    await view.refresh()
+    assert view.unchanged(pod) == 0

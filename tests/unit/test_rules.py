@@ -103,6 +103,18 @@ def test_what_is_in_order_is_left_alone_and_nobody_is_asked(healthy: Evidence, s
     assert (found.action, found.question) == (Action.LEAVE, None)
 
 
+@pytest.mark.parametrize("healthy", HEALTHY, ids=lambda each: each.state)
+def test_a_container_that_polls_and_runs_is_up_from_its_boot_and_that_proves_nothing(
+    healthy: Evidence,
+) -> None:
+    """I22. The guard that saves gated Pods would protect all of these for ever, and its clock would
+    have them late the moment they get their JIT."""
+    found = verdict(
+        replace(healthy, shape="single", pod=pod(unchanged=10, poller=Container.STARTED))
+    )
+    assert (found.action, found.question) == (Action.LEAVE, None)
+
+
 def test_no_candidates_means_no_calls() -> None:
     """S2. A runner that is young, a job that waits for its runner, a Pod that is new."""
     young: list[AnyEvidence] = [
@@ -181,7 +193,7 @@ def test_s1_of_a_mixed_batch_only_the_wedged_pod_is_condemned() -> None:
 def test_s1_in_a_pod_that_polls_and_runs_a_started_container_proves_nothing(
     runner: Container,
 ) -> None:
-    """I22. Whether its log shows a job decides, as for any Pod whose runner may have run."""
+    """Whether its log shows a job decides, as for any Pod whose runner may have run."""
     single = {"shape": "single", "log": LogWord.JOB}
     assert orphan(runner, record=RecordWord.BUSY, **single).action is Action.PROTECT
     if runner is Container.STARTED:
@@ -826,7 +838,7 @@ def _agreed(values: Values) -> bool:
 
 
 def test_only_what_ended_or_is_proven_absent_is_concluded() -> None:
-    """The whole product. I29, I33"""
+    """The whole product. I29"""
     for rule in (rule for rule in RUNNER_RULES if rule.action is Action.CONCLUDE):
         concluded = [v for v, yes in explore(runner, RUNNER_VALUES, acts(rule)) if yes]
         assert concluded

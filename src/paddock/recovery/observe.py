@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
+from paddock.domain.evidence import pod_seen
 from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod, PodList
 from paddock.ports import Clock, Fleet, FleetUnavailable, Store
@@ -41,6 +42,7 @@ READS = Counter(
 @dataclass(slots=True)
 class _Seen:
     pod: Pod
+    looks: tuple[object, ...]
     #: When it first looked as it does now, by the monotonic clock.
     since: float
     #: Counts all changes: tells what is newer than a read that began before it.
@@ -166,7 +168,11 @@ class PodView:
         if seen is not None and seen.pod == pod:
             seen.change = self._changes
             return
-        self._seen[pod.name] = _Seen(pod, self._clock.monotonic(), self._changes)
+        # The scheduler's words change all the time; a Pod that no host takes looks the same.
+        looks = pod_seen(pod, now=self._clock.now(), unchanged=0.0).looks
+        same = seen is not None and seen.pod.uid == pod.uid and seen.looks == looks
+        since = seen.since if seen is not None and same else self._clock.monotonic()
+        self._seen[pod.name] = _Seen(pod, looks, since, self._changes)
         self._tell()
 
     def _drop(self, name: PodName) -> None:
