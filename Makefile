@@ -8,10 +8,10 @@ READY  := $(VENV)/.ready-$(shell cat requirements/dev.lock pyproject.toml | cksu
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all lint fmt docs contract bench lock clean
+.PHONY: help setup up test test-all sim lint fmt docs contract cluster test-cluster cluster-down bench lock clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv with all that running, testing and measuring need
 
@@ -33,6 +33,9 @@ test: setup ## Run the tests (ARGS="-k name" to choose)
 test-all: export PADDOCK_TEST_EVERY_POSTGRES = 1
 test-all: test ## The same, with the store on every PostgreSQL of this machine
 
+sim: setup ## Prove the promises on many seeds of the simulator (ARGS="--seeds 0..19")
+	@$(BIN)/paddock sim run $(or $(ARGS),--seeds 0..199)
+
 lint: setup ## Check style, types and layers
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -46,6 +49,16 @@ docs: setup ## Write the parts of docs/ that come from the code
 
 contract: ## Fetch GitHub's own description and webhook examples (npm); the tests use them where they are
 	@npm ci --prefix tests/contract --no-audit --no-fund --loglevel=error
+
+cluster: setup ## Start a real Kubernetes on this machine (the first time it is built, some 20 minutes)
+	@$(BIN)/python -m tools.cluster up $(ARGS)
+
+test-cluster: export PADDOCK_REQUIRE_CLUSTER = 1
+test-cluster: setup ## Run the tests that need it
+	@$(BIN)/python -m pytest tests/cluster $(ARGS)
+
+cluster-down: setup ## Stop it
+	@$(BIN)/python -m tools.cluster down $(ARGS)
 
 bench: setup ## Measure beside peers (ARGS="claims --quick")
 	@$(BIN)/python -m bench $(ARGS)

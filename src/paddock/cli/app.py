@@ -9,7 +9,7 @@ import sys
 import typer
 
 import paddock
-from paddock.cli import accounts, deliveries, migrate, pools, rules, runners, serve, up
+from paddock.cli import accounts, deliveries, migrate, pools, rules, runners, serve, sim, up
 from paddock.cli.operating import NotFound
 from paddock.cli.output import complain
 from paddock.pools.spec import PoolFileError
@@ -45,6 +45,7 @@ app.add_typer(accounts.app, name="accounts")
 app.add_typer(pools.app, name="pools")
 app.add_typer(runners.app, name="runners")
 app.add_typer(deliveries.app, name="deliveries")
+app.add_typer(sim.app, name="sim")
 
 
 @app.command()

@@ -108,6 +108,11 @@ class Installations:
         registered = self._apps[app]
         found = await self._github.get_installation(registered.key, InstallationId(installation))
         if isinstance(found, Absent):
+            # Believed only if the App's own list agrees: a single wrong 404 would leave the account's
+            # jobs waiting until all installations are read again (I29).
+            listed = await self._github.list_installations(registered.key)
+            found = next((record for record in listed if record.id == installation), found)
+        if isinstance(found, Absent):
             await self._store.remove_installation(registered.host, installation)
             return False
         await self._write(registered, found)

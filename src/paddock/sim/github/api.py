@@ -264,7 +264,9 @@ class Api:
 
     def _answer(self, call: Call) -> Reply:
         world = self._parts.world
-        if call.take(FaultKind.REQUEST_LOST) or world.chance(world.faults.request_lost):
+        if call.take(FaultKind.REQUEST_LOST) or world.chance(
+            world.faults.request_lost, "request_lost"
+        ):
             return Reply(0, lost=True)
         try:
             self._maybe_fail(call)
@@ -273,7 +275,9 @@ class Api:
             reply = call.route.handler(call)
         except Refusal as refusal:
             reply = refusal.reply()
-        reply.lost = call.take(FaultKind.REPLY_LOST) or world.chance(world.faults.reply_lost)
+        reply.lost = call.take(FaultKind.REPLY_LOST) or world.chance(
+            world.faults.reply_lost, "reply_lost"
+        )
         return reply
 
     def _spend(self, call: Call) -> None:
@@ -300,7 +304,7 @@ class Api:
         )
         if kind is not None:
             raise self._refusal(kind, call, owner or "octo-org")
-        if world.chance(world.faults.server_error):
+        if world.chance(world.faults.server_error, "server_error"):
             raise answers.server_error(world.dice.choice((500, 502, 503)))
 
     def _refusal(self, kind: FaultKind, call: Call, owner: str) -> Refusal:

@@ -61,7 +61,9 @@ def _runner(call: Call, scope: Account | Repository) -> Runner:
 def _delete_runner(call: Call, runner: Runner) -> Reply:
     """GitHub refuses while *it* thinks the runner busy, which is not the same as being so."""
     world = call.world
-    granted = call.take(FaultKind.BUSY_DELETED) or world.chance(world.faults.busy_deleted)
+    granted = call.take(FaultKind.BUSY_DELETED) or world.chance(
+        world.faults.busy_deleted, "busy_deleted"
+    )
     if world.says_busy(runner) and not granted:
         raise answers.runner_busy(runner.name)
     call.parts.runners.delete(runner)

@@ -112,7 +112,7 @@ class Hooks:
     ) -> None:
         world, faults = self._world, self._world.faults
         guid = world.ids.guid()
-        if world.chance(faults.hook_lost):
+        if world.chance(faults.hook_lost, "hook_lost"):
             world.truth.unsent.append((event, payload.get("action"), job_id))
             return
         delivery = Delivery(
@@ -128,7 +128,7 @@ class Hooks:
             created_at=world.time,
         )
         self._dispatch(delivery)
-        if world.chance(faults.hook_doubled):
+        if world.chance(faults.hook_doubled, "hook_doubled"):
             self._dispatch(delivery)
 
     def _dispatch(self, delivery: Delivery) -> None:
@@ -137,7 +137,7 @@ class Hooks:
         while len(world.deliveries) > _KEPT_DELIVERIES:
             del world.deliveries[next(iter(world.deliveries))]
         delay = world.draw(faults.hook_delay)
-        if world.chance(faults.hook_held_back):
+        if world.chance(faults.hook_held_back, "hook_held_back"):
             delay += world.draw(faults.hook_held_back_for)
         world.after(delay, lambda: self._send(delivery))
 
@@ -146,7 +146,7 @@ class Hooks:
         outgoing = self._request(delivery)
         delivery.url = outgoing.url or ""
         delivery.request_headers = outgoing.headers
-        if world.chance(world.faults.hook_failed):
+        if world.chance(world.faults.hook_failed, "hook_failed"):
             self.finished(delivery.id, 502)
             return
         status = self.sink(outgoing)

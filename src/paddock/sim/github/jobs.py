@@ -186,7 +186,7 @@ class Jobs:
         self._leave_queue(job)
         del self._idle[runner.owner.id][runner.id]
         runner.offered = job
-        unseen = world.chance(world.faults.busy_unseen)
+        unseen = world.chance(world.faults.busy_unseen, "busy_unseen")
         runner.busy_from = world.later(world.draw(world.faults.busy_unseen_for) if unseen else 0)
         if runner.foreign:
             self.begin(runner)

@@ -6,7 +6,7 @@ checked against it and never against paddock's rows.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -73,6 +73,8 @@ class Truth:
     deletions: deque[Deletion] = field(default_factory=lambda: deque(maxlen=_KEPT))
     #: Events whose webhook was never sent: (event, action, job id or 0).
     unsent: deque[tuple[str, str | None, int]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    #: Faults that came to pass by chance, by name.
+    happened: Counter[str] = field(default_factory=Counter)
     answers: deque[Answer] = field(default_factory=lambda: deque(maxlen=_KEPT_ANSWERS))
     _open_by_runner: dict[int, Execution] = field(default_factory=dict)
 

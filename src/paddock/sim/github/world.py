@@ -125,8 +125,11 @@ class World:
     def later(self, seconds: float) -> datetime:
         return self.time + timedelta(seconds=seconds)
 
-    def chance(self, probability: float) -> bool:
-        return probability > 0 and self.dice.random() < probability
+    def chance(self, probability: float, fault: str) -> bool:
+        strikes = probability > 0 and self.dice.random() < probability
+        if strikes:
+            self.truth.happened[fault] += 1
+        return strikes
 
     def draw(self, span: Range) -> float:
         low, high = span

@@ -51,7 +51,8 @@ DELETE FROM backoffs b USING unnest($1::backoff_scope[], $2::int[]) AS s (scope,
 
 -- name: debts[]
 -- Names at GitHub that are no runner's any more: chosen before $1, unsettled, their claim given up or their
--- runner gone. At most $2, the oldest first.
+-- runner gone. At most $2, the oldest first. The record of a runner that exited cleanly without a reported job
+-- is the only witness that it never had one (I39): recovery reads it first, for which it has ten minutes.
 SELECT m.name, m.github_id, m.chosen_at, r.state AS runner_state, h.name AS host, ap.github_id AS app,
        i.github_id AS installation, a.login, rep.full_name AS repository
   FROM mints m
@@ -64,6 +65,8 @@ SELECT m.name, m.github_id, m.chosen_at, r.state AS runner_state, h.name AS host
   JOIN installations i ON i.account_id = a.id AND i.app_id = m.app_id AND i.state = 'active'
  WHERE m.state <> 'settled' AND m.chosen_at < $1 AND (r.state = 'gone' OR r.name IS DISTINCT FROM m.name)
    AND m.not_before <= $3
+   AND NOT EXISTS (SELECT FROM verdicts v WHERE v.runner_id = r.id AND r.name = m.name AND v.exit_code = 0
+                      AND v.evidence ->> 'job' = 'unknown' AND r.gone_at > $3 - interval '10 minutes')
  ORDER BY m.chosen_at, m.name
  LIMIT $2
 

@@ -1,0 +1,185 @@
+"""`paddock sim`"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from paddock.cli.options import Json
+from paddock.cli.output import complain, say, show, show_json, table
+from paddock.domain.states import RUNNER_TRANSITIONS
+from paddock.sim.engine.faults import ALL, Fault, parse_faults
+from paddock.sim.engine.laboratory import differing, laboratory
+from paddock.sim.engine.simulation import Plan, simulate
+from paddock.sim.engine.trace import Line
+
+app = typer.Typer(
+    help="""Prove the promises: paddock's own services in a simulated world, where anything can go
+    wrong at any moment.
+
+    Every seed is another story of jobs, crashes, lost messages and dying nodes, and the same story
+    each time. What is promised is checked after every step against what really happened.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Jobs in each seed.")]
+FaultNames = Annotated[
+    str,
+    typer.Option(
+        "--faults",
+        metavar="all|none|NAME,…",
+        help="What may go wrong. With a minus before each name: all but these.",
+    ),
+]
+
+
+@app.command("run")
+def run_(
+    seeds: Annotated[str, typer.Option("--seeds", metavar="A..B")] = "0..19",
+    jobs: Jobs = 40,
+    faults: FaultNames = "all",
+    once: Annotated[
+        bool, typer.Option("--once", help="Run each seed once; do not compare two runs of it.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes; as many as cores if not given.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run seeds, and tell which promises were broken.
+
+    Example: the faults of one kind alone, on many seeds
+
+    \b
+        paddock sim run --seeds 0..199 --faults replica-crash,store-outcome-unknown
+    """
+    allowed = _faults(faults)
+    plans = [Plan(seed=seed, jobs=jobs, faults=allowed) for seed in _seeds(seeds)]
+    began, steps = time.monotonic(), 0
+    violations: list[dict[str, Any]] = []
+    exercised: Counter[str] = Counter()
+    with laboratory() as lab:
+        for number, (plan, results) in enumerate(
+            lab.run(plans, times=1 if once else 2, workers=workers), 1
+        ):
+            steps += sum(result.steps for result in results)
+            exercised.update(results[0].exercised)
+            found = [*results[0].violations, *filter(None, [differing(results)])]
+            violations += [
+                {
+                    "seed": plan.seed,
+                    "promise": each.promise,
+                    "what": each.what,
+                    "step": each.step,
+                    "at": round(each.at, 3),
+                }
+                for each in found
+            ]
+            for each in found[:3]:
+                say(f"seed {plan.seed}: {each}")
+            spent = time.monotonic() - began
+            say(
+                f"{number} of {len(plans)} seeds, {steps} steps, {steps / spent:.0f} steps/s,"
+                f" {len(violations)} violations"
+            )
+    seconds = time.monotonic() - began
+    never = _never(exercised, allowed)
+    if as_json:
+        show_json(
+            {
+                "seeds": len(plans),
+                "jobs": jobs * len(plans),
+                "steps": steps,
+                "violations": violations,
+                "exercised": dict(sorted(exercised.items())),
+                "never_exercised": never,
+                "seconds": round(seconds, 1),
+                "steps_per_second": round(steps / seconds),
+            }
+        )
+    else:
+        table(("exercised", "times"), sorted(exercised.items()), empty="nothing happened")
+        for name in never:
+            show(f"never exercised: {name}")
+        show(
+            f"{len(plans)} seeds of {jobs} jobs, {steps} steps in {seconds:.0f} s"
+            f" ({steps / seconds:.0f} steps/s), {len(violations)} violations"
+        )
+    if violations:
+        broken = sorted({each["seed"] for each in violations})
+        complain(
+            f"promises were broken in {len(broken)} seeds ({_some(broken)}); "
+            f"`paddock sim replay {broken[0]} --jobs {jobs} --faults {faults}` tells the story."
+        )
+        raise typer.Exit(1)
+
+
+@app.command()
+def replay(
+    seed: Annotated[int, typer.Argument(metavar="SEED")],
+    jobs: Jobs = 40,
+    faults: FaultNames = "all",
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only", metavar="TEXT", help="Only lines with this: a Pod, a job, a replica."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell the story of one seed, step by step."""
+
+    def tell(line: Line) -> None:
+        if only is None or only in str(line):
+            show(str(line))
+
+    plan = Plan(seed=seed, jobs=jobs, faults=_faults(faults))
+    with laboratory() as lab, lab.session() as (session, key):
+        result = simulate(
+            plan, session=session, key=key, keep=as_json, tell=None if as_json else tell
+        )
+    if as_json:
+        show_json(
+            [
+                {"step": line.step, "at": line.at, "who": line.who, "what": line.what}
+                for line in result.lines
+                if only is None or only in str(line)
+            ]
+        )
+    for violation in result.violations:
+        complain(str(violation))
+    if result.violations:
+        raise typer.Exit(1)
+
+
+def _faults(text: str) -> frozenset[Fault]:
+    try:
+        return parse_faults(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.", param_hint="--faults") from None
+
+
+def _seeds(text: str) -> range:
+    first, dots, last = text.partition("..")
+    if not first.isdigit() or (dots and not last.isdigit()):
+        raise typer.BadParameter(
+            "write a seed, or the first and the last: 0..199", param_hint="--seeds"
+        )
+    return range(int(first), int(last or first) + 1)
+
+
+def _never(exercised: Counter[str], allowed: frozenset[Fault]) -> list[str]:
+    """What could have happened, and did not: a promise that was never tried."""
+    wanted = [f"fault {fault}" for fault in sorted(allowed)]
+    if allowed == ALL:
+        wanted += [f"step {before} → {after}" for before, after in RUNNER_TRANSITIONS]
+    return [name for name in wanted if not exercised[name]]
+
+
+def _some(seeds: list[int]) -> str:
+    return ", ".join(map(str, seeds[:8])) + (", …" if len(seeds) > 8 else "")

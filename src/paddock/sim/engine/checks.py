@@ -1,0 +1,297 @@
+"""The promises, held against what is true.
+
+The judge is always the fakes' ground truth: which Pod executes which job, whose hands hold a JIT, how a
+process really died. Our rows are read only at the end, as the accused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from paddock.domain.endings import Ending
+from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
+from paddock.sim.engine.database import Session
+from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
+from paddock.sim.engine.ledger import Ledger
+from paddock.sim.engine.pods import OURS
+from paddock.sim.github import FakeGitHub
+from paddock.sim.github.records import Job, JobStatus
+
+
+class Promise(StrEnum):
+    LIVE_JOB = "a live job's Pod is never deleted"
+    LIMIT = "no limit is exceeded by a new claim"
+    ONE_HAND = "a JIT is in one Pod's hands only"
+    CUT_OFF = "no Pod is cut off before its JIT has arrived"
+    LEGAL = "every transition is legal"
+    SERVED = "every job is completed, or waits for a true reason"
+    VERDICT = "every end has a verdict that matches it"
+    NO_LEAK = "no record, Pod or capacity is leaked"
+    KNOWN = "what is known of a job is what became of it"
+    REPLAYS = "a seed replays exactly"
+    #: Not a promise of the product's, but a mutant that only breaks this was not caught.
+    SOUND = "no service fails in a way nobody foresaw"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    promise: Promise
+    what: str
+    step: int
+    at: float
+
+    def __str__(self) -> str:
+        return f"{self.promise}: {self.what} (step {self.step}, {self.at:.1f} s)"
+
+
+#: From a claim to its JIT in a Pod's hands: the limit that held then is the one that counts.
+_CLAIM_TO_HAND: Final = 600.0
+
+
+class Checks:
+    def __init__(
+        self,
+        *,
+        fleet: SimFleet,
+        github: FakeGitHub,
+        ledger: Ledger,
+        session: Session,
+        step: Callable[[], int],
+        now: Callable[[], float],
+        on_violation: Callable[[Violation], None],
+    ) -> None:
+        self._fleet = fleet
+        self._github = github
+        self._ledger = ledger
+        self._session = session
+        self._step = step
+        self._now = now
+        self._on_violation = on_violation
+        self.violations: list[Violation] = []
+        self._hands: dict[str, SimPod] = {}
+
+    def violate(self, promise: Promise, what: str) -> None:
+        violation = Violation(promise, what, self._step(), self._now())
+        self.violations.append(violation)
+        self._on_violation(violation)
+
+    # After every step: these are told of every act that could break a promise.
+
+    def deleting(self, pod: SimPod, by: str) -> None:
+        job = self._executing(pod)
+        if job is not None:
+            self.violate(Promise.LIVE_JOB, f"{by} deletes {pod.name} while it executes job {job}")
+
+    def stamping(self, pod: SimPod) -> None:
+        if pod.alive and pod.jit is None:
+            self.violate(
+                Promise.CUT_OFF, f"{pod.name} is stamped while its poller still waits for work"
+            )
+
+    def handed(self, pod: SimPod, jit: Jit) -> None:
+        holder = self._hands.setdefault(jit.text, pod)
+        if holder is not pod:
+            self.violate(
+                Promise.ONE_HAND, f"{pod.name} got the JIT of {jit.runner_name}, {holder.name}'s"
+            )
+        self._check_limit(jit)
+
+    def _check_limit(self, jit: Jit) -> None:
+        login = self._owner(jit)
+        limit = self._ledger.highest_limit(login, since=self._now() - _CLAIM_TO_HAND)
+        if limit is None:
+            return
+        holding = [
+            pod.name
+            for pod in self._fleet.there()
+            if pod.alive and pod.jit is not None and self._owner(pod.jit) == login
+        ]
+        if len(holding) > limit:
+            self.violate(
+                Promise.LIMIT,
+                f"{login} may have {limit} runners and has {len(holding)}: {', '.join(holding)}",
+            )
+
+    def _owner(self, jit: Jit) -> str:
+        return self._github.world.by_client_id[jit.client_id].owner.login
+
+    def refused(self, method: str, error: Exception) -> None:
+        """The store raised what it never should."""
+        name = type(error).__name__
+        illegal = name in (
+            "CheckViolationError",
+            "UniqueViolationError",
+            "ForeignKeyViolationError",
+        )
+        self.violate(
+            Promise.LEGAL if illegal else Promise.SOUND, f"{method} raised {name}: {error}"
+        )
+
+    def broke(self, what: str) -> None:
+        self.violate(Promise.SOUND, what)
+
+    def _executing(self, pod: SimPod) -> int | None:
+        if pod.jit is None or not pod.process:
+            return None
+        return self._github.truth.executing(pod.jit.runner_id)
+
+    # After faults have stopped.
+
+    async def shortcomings(self) -> list[tuple[Promise, str]]:
+        """What is not yet as it should be in the end."""
+        rows = await self._rows()
+        return [
+            *self._jobs(rows),
+            *self._pods(rows),
+            *self._records(),
+            *self._capacity(rows),
+            *self._verdicts(rows),
+        ]
+
+    async def history(self) -> list[tuple[Promise, str]]:
+        """Every step that was ever written."""
+        steps = await self._session.fetch(
+            "SELECT DISTINCT before, after FROM events"
+            " WHERE runner_id IS NOT NULL AND before IS NOT NULL ORDER BY before, after"
+        )
+        found = [
+            (Promise.LEGAL, f"a runner went from {row['before']} to {row['after']}")
+            for row in steps
+            if (RunnerState(row["before"]), RunnerState(row["after"])) not in RUNNER_TRANSITIONS
+        ]
+        for row in await self._session.fetch(
+            "SELECT before, after, job_id FROM events WHERE job_id IS NOT NULL AND before IS NOT NULL"
+            " ORDER BY id"
+        ):
+            before, after = JobState(row["before"]), JobState(row["after"])
+            demoted = (before, after) == (JobState.IN_PROGRESS, JobState.QUEUED)
+            if after.rank < before.rank and not demoted:
+                found.append((Promise.LEGAL, f"job {row['job_id']} fell from {before} to {after}"))
+        return found
+
+    async def _rows(self) -> _Rows:
+        return _Rows(
+            runners=[
+                dict(row)
+                for row in await self._session.fetch(
+                    "SELECT r.id, r.pod_name, r.pod_uid, r.state, r.account_id, v.ending"
+                    "  FROM runners r LEFT JOIN verdicts v ON v.runner_id = r.id"
+                    " ORDER BY r.created_at, r.id"
+                )
+            ],
+            jobs={
+                row["id"]: row["state"]
+                for row in await self._session.fetch("SELECT id, state FROM jobs ORDER BY id")
+            },
+        )
+
+    def _jobs(self, rows: _Rows) -> list[tuple[Promise, str]]:
+        found = []
+        for job in self._github.world.jobs.values():
+            if job.status is not JobStatus.COMPLETED:
+                if not self._ledger.waits_rightly(job):
+                    found.append((Promise.SERVED, f"job {job.id} is {job.status}{_where(job)}"))
+            elif rows.jobs.get(job.id, "completed") != "completed":
+                found.append(
+                    (Promise.KNOWN, f"job {job.id} is completed, here it is {rows.jobs[job.id]}")
+                )
+        return found
+
+    def _pods(self, rows: _Rows) -> list[tuple[Promise, str]]:
+        found = []
+        known = {row["pod_name"] for row in rows.runners if row["state"] != "gone"}
+        count: dict[str, int] = {}
+        for pod in self._fleet.there():
+            if pod.ended or pod.silent:
+                found.append((Promise.NO_LEAK, f"{pod.name} ended ({pod.fate}) and is still there"))
+            elif pod.name not in known:
+                found.append((Promise.NO_LEAK, f"{pod.name} lives and no row knows it"))
+            else:
+                count[pod.pool] = count.get(pod.pool, 0) + 1
+                if pod.jit is not None and self._executing(pod) is None:
+                    found.append((Promise.NO_LEAK, f"{pod.name} holds a JIT and executes nothing"))
+        for pool, number in count.items():
+            most = self._ledger.most_pods(pool)
+            if number > most:
+                found.append(
+                    (Promise.NO_LEAK, f"pool {pool} has {number} Pods and needs {most} at most")
+                )
+        for pool, least in self._ledger.least_pods().items():
+            if count.get(pool, 0) < least:
+                found.append(
+                    (Promise.SERVED, f"pool {pool} has {count.get(pool, 0)} Pods, not {least}")
+                )
+        return found
+
+    def _records(self) -> list[tuple[Promise, str]]:
+        held = {pod.jit.runner_id for pod in self._fleet.there() if pod.alive and pod.jit}
+        return [
+            (Promise.NO_LEAK, f"GitHub still has runner {runner.name}, which no Pod is")
+            for runner in self._github.world.runners.values()
+            if not runner.foreign and runner.id not in held
+        ]
+
+    def _capacity(self, rows: _Rows) -> list[tuple[Promise, str]]:
+        there = {pod.name for pod in self._fleet.there() if pod.alive}
+        return [
+            (Promise.NO_LEAK, f"{row['pod_name']} is {row['state']} here and has no living Pod")
+            for row in rows.runners
+            if row["state"] != "gone" and row["pod_name"] not in there
+        ]
+
+    def _verdicts(self, rows: _Rows) -> list[tuple[Promise, str]]:
+        by_name = {row["pod_name"]: row for row in rows.runners}
+        last = {pod.name: pod for pod in self._fleet.pods}
+        found = []
+        for pod in last.values():
+            row = by_name.get(pod.name)
+            if not pod.removed or row is None or row["state"] != "gone":
+                continue
+            accepted = _accepted(pod)
+            if Ending.HANDSHAKE_FAILED in accepted and self._was_cancelled(pod):
+                # GitHub gives up a cancelled job in the same words, whether its runner answered or not.
+                accepted.add(Ending.COMPLETED)
+            if row["ending"] not in accepted:
+                wanted = " or ".join(sorted(accepted))
+                found.append(
+                    (
+                        Promise.VERDICT,
+                        f"{pod.name} really was {pod.fate!r} ({wanted}), judged {row['ending']}",
+                    )
+                )
+        return found
+
+    def _was_cancelled(self, pod: SimPod) -> bool:
+        return any(
+            job.cancel_requested
+            for job in self._github.world.jobs.values()
+            if pod.jit is not None and job.runner is not None and job.runner.id == pod.jit.runner_id
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    runners: list[Mapping[str, Any]]
+    jobs: Mapping[int, str]
+
+
+def _accepted(pod: SimPod) -> set[str]:
+    """How it may be judged: as it really ended, or as what nobody could tell that from."""
+    accepted = {str(ending) for ending in pod.endings}
+    if pod.deleted_by is not None:
+        accepted |= OURS
+    if pod.deletion_requested_at is not None:
+        accepted.add(Ending.TERMINATED)
+    if pod.jit is None and accepted & {Ending.HARD_DELETED, Ending.TERMINATED}:
+        # Idle, and perhaps on our list to go when another hand was quicker.
+        accepted.add(Ending.LEFT)
+    if Ending.HARD_DELETED in accepted and not pod.started:
+        accepted.add(Ending.NEVER_STARTED)
+    return accepted
+
+
+def _where(job: Job) -> str:
+    return f" on {job.runner.name}" if job.runner else ""

@@ -1,0 +1,141 @@
+"""The real PostgreSQL, asked while virtual time stands still.
+
+One session serves all replicas of a run, and each statement is sent and answered before anything else
+happens. So a store method, which is one transaction, is one step: it neither takes time nor lets
+anybody in between. Notifications arrive with the commit that caused them, in its order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import asyncpg
+
+from paddock.store.database import Database
+from paddock.store.errors import DatabaseUnavailable, StoreError
+from paddock.store.pool import _SESSION, Pool
+from paddock.store.wakeups import CHANNEL
+
+R = TypeVar("R")
+
+#: Far more than the product has statements.
+_STATEMENTS = 2000
+_CHUNK = 1 << 18
+#: Time-outs for replicas that stall in a transaction are of real time, and it is this process that a
+#: busy machine stalls. Statements are sent without them.
+_IDLE_TIMEOUT = re.compile(r"SET (LOCAL )?idle_in_transaction_session_timeout = '[^']*';")
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]
+    """Keeps notifications for whoever asks, instead of telling a loop that does not run."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.heard: list[str] = []
+
+    def _process_notification(self, _pid: int, _channel: str, payload: str) -> None:
+        self.heard.append(payload)
+
+
+class Session:
+    """A connection whose statements end before they return."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+        transport = connection._transport  # noqa: SLF001 - asyncpg has no blocking mode
+        transport.pause_reading()
+        self._socket = transport._sock  # noqa: SLF001
+        self._socket.setblocking(True)
+        self._received = connection._protocol.data_received  # noqa: SLF001
+
+    @classmethod
+    def open(cls, url: str) -> Session:
+        """Outside of any loop."""
+        loop = asyncio.SelectorEventLoop()
+        connection = loop.run_until_complete(
+            asyncpg.connect(
+                url,
+                connection_class=_Connection,
+                statement_cache_size=_STATEMENTS,
+                max_cached_statement_lifetime=0,
+            )
+        )
+        loop.run_until_complete(connection.execute(_IDLE_TIMEOUT.sub("", _SESSION)))
+        loop.run_until_complete(connection.execute(f"LISTEN {CHANNEL}"))
+        return cls(connection)
+
+    def close(self) -> None:
+        self._connection.terminate()
+        self._socket.close()
+
+    def run(self, statement: Coroutine[Any, Any, R]) -> R:
+        """To its end, without giving anything else a chance to run."""
+        try:
+            while True:
+                awaited = statement.send(None)
+                while not awaited.done():
+                    data = self._socket.recv(_CHUNK)
+                    if not data:
+                        raise DatabaseUnavailable("The simulator's PostgreSQL has gone away.")
+                    self._received(data)
+        except StopIteration as end:
+            value: R = end.value
+            return value
+
+    def take_heard(self) -> list[str]:
+        """Topics notified since the last call, each once, in order."""
+        heard, self._connection.heard = self._connection.heard, []
+        return list(dict.fromkeys(heard))
+
+    # As the store uses a connection.
+
+    async def execute(self, query: str, *args: object) -> str:
+        query = _IDLE_TIMEOUT.sub("", query)
+        tag: str = self.run(self._connection.execute(query, *args))
+        return tag
+
+    async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
+        rows: list[asyncpg.Record] = self.run(self._connection.fetch(query, *args))
+        return rows
+
+    async def fetchrow(self, query: str, *args: object) -> asyncpg.Record | None:
+        return self.run(self._connection.fetchrow(query, *args))
+
+    async def fetchval(self, query: str, *args: object) -> Any:
+        return self.run(self._connection.fetchval(query, *args))
+
+    async def executemany(self, query: str, args: object) -> None:
+        self.run(self._connection.executemany(query, args))
+
+    def is_closed(self) -> bool:
+        return False
+
+    def terminate(self) -> None:
+        raise AssertionError("the simulator's session is everybody's, and nobody may end it")
+
+
+class _OneSession(Pool):
+    """The pool of a replica: the one session there is."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(None, "postgresql://simulated")
+        self._session = session
+
+    async def take(self) -> Session:
+        return self._session
+
+    async def give_back(self, connection: Session) -> None: ...
+
+    async def give_back_clean(self, connection: Session) -> None: ...
+
+    async def distrust(self) -> None: ...
+
+    def sentence_for(self, error: BaseException, connection: Session) -> StoreError | None:
+        return None
+
+
+def database_over(session: Session) -> Database:
+    return Database(_OneSession(session))

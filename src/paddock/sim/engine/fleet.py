@@ -1,0 +1,369 @@
+"""Nodes and Pods: what is true of them, and what their API shows.
+
+The API may lag, fail, and show a part or nothing; `pods` is the truth, and holds every Pod there ever
+was. Deletion is a request: a living Pod is told to stop, an ended one stays to be seen until it is
+deleted once more (its finalizer), and only a foreign hand makes one vanish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+
+from paddock.domain.endings import Ending
+from paddock.domain.fingerprints import (
+    RUNNER_CONTAINER,
+    ContainerState,
+    ContainerStatus,
+    Terminated,
+    Waiting,
+)
+from paddock.domain.names import PodName
+from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
+from paddock.sim.engine.faults import Fault, Faults
+from paddock.sim.engine.time import VirtualClock
+from paddock.sim.engine.trace import Trace
+
+POLLER: Final = "poller"
+Shape = Literal["gated", "single"]
+
+WAITS: Final = ContainerState(waiting=Waiting("PodInitializing"))
+_TOKEN_FOR: Final = timedelta(hours=1)
+#: A stale list is as old as this at most.
+_SNAPSHOT_EVERY: Final = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Jit:
+    """What a Pod holds in its hands."""
+
+    text: str
+    runner_id: int
+    runner_name: str
+    client_id: str
+    secret: str
+
+    @classmethod
+    def read(cls, text: str) -> Jit:
+        files: dict[str, Any] = msgspec.json.decode(base64.b64decode(text))
+        settings, credentials, key = (
+            msgspec.json.decode(base64.b64decode(files[name]))
+            for name in (".runner", ".credentials", ".credentials_rsaparams")
+        )
+        return cls(
+            text=text,
+            runner_id=settings["AgentId"],
+            runner_name=settings["AgentName"],
+            client_id=credentials["Data"]["ClientId"],
+            secret=key["d"],
+        )
+
+
+@dataclass(slots=True, eq=False)
+class SimPod:
+    name: PodName
+    uid: str
+    pool: str
+    shape: Shape
+    token: str
+    created_at: datetime
+    avoid: tuple[str, ...] = ()
+    node: str | None = None
+    phase: Phase = Phase.PENDING
+    reason: str | None = None
+    unschedulable: str | None = None
+    deletion_requested_at: datetime | None = None
+    owner: str | None = None
+    poller: ContainerState = WAITS
+    #: `None`: the kubelet has not reported any container yet.
+    runner: ContainerState | None = None
+    started: bool = False
+    log: list[str] = field(default_factory=list)
+
+    # What nobody but the checkers can see.
+    life: asyncio.Task[None] | None = None
+    #: Told to stop.
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    #: The runner's process lives.
+    process: bool = False
+    #: The kubelet no longer reports: what is shown is what it last said.
+    silent: bool = False
+    jit: Jit | None = None
+    removed: bool = False
+    deleted_by: str | None = None
+    #: How it may be judged, from how it really ended.
+    endings: set[Ending] = field(default_factory=set)
+    fate: str = ""
+    ended_at: float | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.phase.terminal
+
+    @property
+    def there(self) -> bool:
+        return not self.removed
+
+    @property
+    def alive(self) -> bool:
+        return not self.removed and not self.ended
+
+    def view(self) -> Pod:
+        poller = ContainerStatus(POLLER, self.poller)
+        containers: tuple[ContainerStatus, ...] = ()
+        if self.runner is not None:
+            runner = ContainerStatus(RUNNER_CONTAINER, self.runner, started=self.started)
+            containers = (runner,)
+            if self.shape == "single":
+                poller = runner
+        return Pod(
+            name=self.name,
+            uid=self.uid,
+            pool=self.pool,
+            phase=self.phase,
+            reason=self.reason,
+            node=self.node,
+            created_at=self.created_at,
+            deletion_requested_at=self.deletion_requested_at,
+            owner=self.owner,
+            poller=poller,
+            containers=containers,
+            unschedulable=self.unschedulable,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    name: str
+    cordoned: bool = False
+    lost: bool = False
+    #: It is Ready, and no container starts on it (I51).
+    bad: bool = False
+
+
+class Watch:
+    """Changes on their way to one watcher: late at times, never out of order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: asyncio.Queue[Pod | None] = asyncio.Queue()
+        self._until = 0.0
+
+    def put(self, pod: Pod | None, *, delay: float = 0.0) -> None:
+        """`None` breaks it."""
+        now = self._loop.time()
+        self._until = max(self._until + 1e-6, now + delay) if delay or self._until > now else now
+        if self._until <= now:
+            self._queue.put_nowait(pod)
+        else:
+            self._loop.call_at(self._until, self._queue.put_nowait, pod)
+
+    async def get(self) -> Pod | None:
+        return await self._queue.get()
+
+
+class SimFleet:
+    def __init__(
+        self,
+        *,
+        clock: VirtualClock,
+        rng: random.Random,
+        faults: Faults,
+        trace: Trace,
+        nodes: int = 4,
+    ) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._faults = faults
+        self._trace = trace
+        self.nodes = {f"node-{number}": Node(f"node-{number}") for number in range(nodes)}
+        #: Every Pod there ever was, in order of creation.
+        self.pods: list[SimPod] = []
+        self._there: dict[str, SimPod] = {}
+        self._tokens: dict[str, SimPod] = {}
+        self._watches: list[Watch] = []
+        self._snapshot: tuple[Pod, ...] = ()
+        self._snapshot_at = 0.0
+        #: Begins the life of a new Pod.
+        self.on_created: Callable[[SimPod], None] = lambda _pod: None
+        #: Told before a deletion, or a stamp, takes effect.
+        self.on_delete: Callable[[SimPod, str], None] = lambda _pod, _by: None
+        self.on_stamp: Callable[[SimPod], None] = lambda _pod: None
+
+    # The API, as `FleetGate` calls it.
+
+    def create(self, order: PodOrder) -> Pod:
+        found = self._there.get(order.name)
+        if found is None:
+            shape: Shape = msgspec.json.decode(order.spec).get("shape", "gated")
+            found = SimPod(
+                name=order.name,
+                uid=f"uid-{len(self.pods) + 1}",
+                pool=order.pool,
+                shape=shape,
+                token=f"token-{len(self.pods) + 1}",
+                created_at=self._clock.now(),
+                avoid=order.avoid,
+            )
+            self.pods.append(found)
+            self._there[order.name] = found
+            self._tokens[found.token] = found
+            self.tell(found, "created")
+            self.on_created(found)
+        return found.view()
+
+    def list_pods(self) -> PodList:
+        self._refresh_snapshot()
+        now = tuple(pod.view() for pod in self._there.values())
+        match self._faults.first(Fault.LIST_EMPTY, Fault.LIST_PARTIAL, Fault.LIST_STALE):
+            case Fault.LIST_EMPTY:
+                return PodList(pods=(), complete=True)
+            case Fault.LIST_PARTIAL:
+                kept = tuple(pod for pod in now if self._rng.random() < 0.6)
+                return PodList(pods=kept, complete=False)
+            case Fault.LIST_STALE:
+                return PodList(pods=self._snapshot, complete=True)
+            case _:
+                return PodList(pods=now, complete=True)
+
+    def hosts(self) -> list[Host]:
+        return [
+            Host(name=node.name, cordoned=node.cordoned)
+            for node in self.nodes.values()
+            if not node.lost
+        ]
+
+    def delete(self, name: PodName, *, uid: str, by: str) -> None:
+        pod = self._there.get(name)
+        if pod is None or pod.uid != uid:
+            return
+        self.on_delete(pod, by)
+        if pod.ended:
+            self.remove(pod, f"deleted by {by}")
+            return
+        pod.deleted_by = pod.deleted_by or by
+        self.ask_to_go(pod, f"is asked to go by {by}")
+
+    def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
+        pod = self._there.get(name)
+        if pod is not None and pod.uid == uid:
+            self.on_stamp(pod)
+            pod.owner = owner
+            self.tell(pod, f"stamped {owner}")
+
+    def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
+        pod = self._there.get(name)
+        if pod is None or pod.uid != uid or pod.silent or not pod.started:
+            return None
+        return "\n".join(pod.log[-lines:])[-most_bytes:]
+
+    def review(self, token: str) -> PodIdentity | None:
+        pod = self._tokens.get(token)
+        if pod is None or pod.removed:
+            return None
+        return PodIdentity(
+            pod_name=pod.name, pod_uid=pod.uid, expires_at=self._clock.now() + _TOKEN_FOR
+        )
+
+    def open_watch(self) -> Watch:
+        watch = Watch(asyncio.get_running_loop())
+        for pod in self._there.values():
+            watch.put(pod.view())
+        self._watches.append(watch)
+        return watch
+
+    def close_watch(self, watch: Watch) -> None:
+        if watch in self._watches:
+            self._watches.remove(watch)
+
+    # The world's hand.
+
+    def ask_to_go(self, pod: SimPod, what: str) -> None:
+        if pod.deletion_requested_at is None:
+            pod.deletion_requested_at = self._clock.now()
+            self.tell(pod, what)
+            pod.told.set()
+
+    def remove(self, pod: SimPod, why: str) -> None:
+        """The object goes."""
+        if not pod.removed:
+            pod.removed = True
+            del self._there[pod.name]
+            self._tokens.pop(pod.token, None)
+            self._trace.note(pod.name, f"is gone: {why}")
+            self._show(replace(pod.view(), phase=Phase.UNKNOWN, reason="deleted"))
+
+    def place(self, pod: SimPod) -> str | None:
+        free = [node.name for node in self.nodes.values() if not (node.cordoned or node.lost)]
+        liked = [name for name in free if name not in pod.avoid] or free
+        return self._rng.choice(liked) if liked else None
+
+    def named(self, name: str) -> SimPod | None:
+        return self._there.get(name)
+
+    def there(self) -> list[SimPod]:
+        return list(self._there.values())
+
+    def finish(
+        self,
+        pod: SimPod,
+        fate: str,
+        endings: set[Ending],
+        *,
+        code: int,
+        reason: str = "Error",
+        pod_reason: str | None = None,
+        container: Literal["runner", "poller", "none"] = "runner",
+    ) -> None:
+        """Its processes are gone, and the kubelet says so."""
+        if pod.ended or pod.removed:
+            return
+        self.fated(pod, fate, endings)
+        over = ContainerState(
+            terminated=Terminated(
+                exit_code=code,
+                reason="Completed" if code == 0 and reason == "Error" else reason,
+                finished_at=self._clock.now(),
+            )
+        )
+        if container == "runner":
+            pod.runner = over
+        elif container == "poller":
+            pod.poller = over
+        pod.phase = Phase.SUCCEEDED if code == 0 and container == "runner" else Phase.FAILED
+        pod.reason = pod_reason
+        self.tell(pod, f"ended: {fate}, code {code} {reason} {pod_reason or ''}".rstrip())
+
+    def fated(self, pod: SimPod, fate: str, endings: set[Ending]) -> None:
+        """How it really ended; the first end counts."""
+        pod.process = False
+        if not pod.fate:
+            pod.fate, pod.ended_at = fate, self._clock.monotonic()
+            pod.endings |= endings
+            self._trace.count(f"fate {fate}")
+
+    def tell(self, pod: SimPod, what: str) -> None:
+        self._trace.note(pod.name, what)
+        if not pod.silent and not pod.removed:
+            self._show(pod.view())
+
+    def break_watches(self) -> None:
+        for watch in self._watches:
+            watch.put(None)
+
+    def _show(self, pod: Pod) -> None:
+        for watch in self._watches:
+            late = self._faults.strike(Fault.WATCH_LATE)
+            watch.put(pod, delay=self._faults.between(0.5, 20.0) if late else 0.0)
+
+    def _refresh_snapshot(self) -> None:
+        if self._clock.monotonic() - self._snapshot_at > _SNAPSHOT_EVERY:
+            self._snapshot_at = self._clock.monotonic()
+            self._snapshot = tuple(pod.view() for pod in self._there.values())

@@ -1,0 +1,305 @@
+"""paddock's replicas in the simulated world, and how Pods and webhooks reach them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+from uuid import UUID
+
+from paddock.dispatch.dispatcher import Dispatcher
+from paddock.dispatch.identity import Identities
+from paddock.dispatch.inbox import Inbox, NotStored
+from paddock.dispatch.installations import NewAccount, register_apps
+from paddock.dispatch.sealing import Sealer
+from paddock.domain.accounts import MintBudget
+from paddock.domain.github import AppKey
+from paddock.domain.handover import Answer, Leave
+from paddock.domain.ids import AppId, HostId
+from paddock.domain.limits import Limits
+from paddock.github.apps import Apps
+from paddock.github.budget import Budget
+from paddock.github.client import GitHubClient
+from paddock.github.webhooks import APPLIED_EVENTS, Signatures, read_webhook
+from paddock.ports import FleetUnavailable, Store
+from paddock.replica import FleetParts, Replica, dispatching, intake
+from paddock.services import running
+from paddock.sim.engine.database import Session, database_over
+from paddock.sim.engine.faults import Fault, Faults
+from paddock.sim.engine.fleet import SimFleet, SimPod
+from paddock.sim.engine.gates import (
+    Airwaves,
+    FleetGate,
+    LeaseDatabase,
+    Leases,
+    MachineWakeups,
+    StoreGate,
+)
+from paddock.sim.engine.github import Wire
+from paddock.sim.engine.machine import Machine, Processes
+from paddock.sim.engine.pods import Lost, Unavailable, Unreachable
+from paddock.sim.engine.time import SeededIds, VirtualClock
+from paddock.sim.engine.trace import Trace
+from paddock.sim.github import FakeGitHub, Outgoing
+from paddock.store.database import Database
+from paddock.store.errors import StoreError
+from paddock.store.leadership import led
+from paddock.store.store import PgStore
+
+T = TypeVar("T")
+
+_SEALING_KEY: Final = b"simulated sealing key, 32 bytes!"
+#: A process that died is started again by the kubelet.
+_RESTART: Final = (1.0, 20.0)
+#: GitHub waits for an answer this long.
+_HOOK_TIMEOUT: Final = 10.0
+#: What the agent waits for beyond the time a request is held.
+_ANSWER_SECONDS: Final = 15.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Surroundings:
+    """What every replica is put into."""
+
+    session: Session
+    fleet: SimFleet
+    github: FakeGitHub
+    apps: Apps
+    budget: Budget
+    processes: Processes
+    clock: VirtualClock
+    rng: random.Random
+    faults: Faults
+    trace: Trace
+    airwaves: Airwaves
+    leases: Leases
+    #: A store method raised what it never should.
+    refused: Callable[[str, Exception], None]
+    new_account: Limits = field(default_factory=Limits)
+
+
+class SimReplica:
+    """One replica: started again, as a new machine, whenever it has died."""
+
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name = name
+        self._around = around
+        self.machine = Machine(name, around.processes)
+        self._ids = SeededIds(random.Random(around.rng.getrandbits(64)), around.clock)  # noqa: S311
+        self.dispatcher: Dispatcher | None = None
+        self.identities: Identities | None = None
+        self.inbox: Inbox | None = None
+        self.store: Store | None = None
+        self._hosts: Mapping[AppKey, tuple[HostId, AppId]] = {}
+        self._signatures = Signatures(around.apps)
+
+    @property
+    def serving(self) -> bool:
+        return self.machine.alive and self.dispatcher is not None
+
+    def start(self) -> None:
+        self.machine = Machine(self.name, self._around.processes)
+        self.machine.spawn(self._main(), name=self.name).add_done_callback(self._ended)
+
+    def crash(self, why: str) -> None:
+        if self.machine.alive:
+            self._around.trace.note(self.name, f"crashes: {why}")
+            self._down()
+
+    def _ended(self, main: asyncio.Task[None]) -> None:
+        if self.machine.alive:
+            error = None if main.cancelled() else main.exception()
+            if error is not None and not isinstance(error, StoreError):
+                self._around.refused("replica", cast("Exception", error))
+            self._around.trace.note(self.name, f"ends: {type(error).__name__}")
+            self._down()
+
+    def _down(self) -> None:
+        self.dispatcher = self.identities = self.inbox = self.store = None
+        self.machine.crash()
+        self._around.processes.spawn(self._again(), name=f"restart {self.name}")
+
+    async def _again(self) -> None:
+        await asyncio.sleep(self._around.rng.uniform(*_RESTART))
+        self.start()
+
+    async def _main(self) -> None:
+        around, machine, clock = self._around, self.machine, self._around.clock
+        gate = StoreGate(
+            PgStore(database_over(around.session), clock=clock, ids=self._ids, actor=self.name),
+            machine=machine,
+            airwaves=around.airwaves,
+            faults=around.faults,
+            trace=around.trace,
+            refused=around.refused,
+        )
+        store = cast("Store", gate)
+        registered = await register_apps(
+            store,
+            {
+                app.key: (app.api_url, MintBudget(per_minute=180, per_hour=10_000))
+                for app in around.apps
+            },
+        )
+        github = GitHubClient(
+            around.apps,
+            clock=clock,
+            budget=around.budget,
+            connect=lambda _url: Wire(around.github, machine, around.faults),
+        )
+        replica = Replica(
+            store=store,
+            wakeups=MachineWakeups(around.airwaves, machine),
+            clock=clock,
+            ids=self._ids,
+            apps=registered,
+            github=github,
+            budget=around.budget,
+            new_account=NewAccount(limits=around.new_account),
+            lead=partial(
+                led, database=cast("Database", LeaseDatabase(around.leases, machine)), clock=clock
+            ),
+        )
+        fleet = FleetGate(around.fleet, machine=machine, faults=around.faults)
+        work = dispatching(replica, FleetParts(fleet=fleet, reviewer=fleet), Sealer([_SEALING_KEY]))
+        async with Inbox.open(store, clock) as inbox:
+            self._hosts = {app.key: (app.host, app.app) for app in registered}
+            async with running((*intake(replica), *work.services), clock):
+                self.store, self.inbox = store, inbox
+                self.dispatcher, self.identities = work.dispatcher, work.identities
+                await asyncio.Event().wait()
+
+    # What it is asked, in its own process.
+
+    async def poll(self, token: str, wait: float) -> Answer | None:
+        assert self.dispatcher is not None
+        assert self.identities is not None
+        dispatcher = self.dispatcher
+        pod = await self.identities.identify({"authorization": f"Bearer {token}"})
+        if pod is None:
+            return None
+        return await dispatcher.poll(pod, wait=wait)
+
+    async def acknowledge(self, token: str, delivery: UUID) -> bool | Leave:
+        assert self.dispatcher is not None
+        assert self.identities is not None
+        dispatcher = self.dispatcher
+        pod = await self.identities.identify({"authorization": f"Bearer {token}"})
+        if pod is None:
+            return False
+        return await dispatcher.acknowledge(pod, delivery)
+
+    async def report_job(self, pod: SimPod) -> None:
+        assert self.store is not None
+        await self.store.add_vitals(
+            pod.name, pod_uid=pod.uid, samples=[], job_started_at=self._around.clock.now()
+        )
+
+    async def receive(self, outgoing: Outgoing) -> int:
+        assert self.inbox is not None
+        inbox = self.inbox
+        headers = {
+            name.lower().encode(): value.encode() for name, value in outgoing.headers.items()
+        }
+        host, app = self._hosts[self._signatures.signer(headers, outgoing.body)]
+        delivery = read_webhook(headers, outgoing.body, host=host, app=app)
+        if delivery.event not in APPLIED_EVENTS:
+            return 200
+        try:
+            await inbox.store(delivery)
+        except NotStored:
+            return 503
+        return 202
+
+
+class Site:
+    """All replicas behind one address."""
+
+    def __init__(self, replicas: list[SimReplica], around: Surroundings) -> None:
+        self.replicas = replicas
+        self._around = around
+
+    # Pods.
+
+    async def poll(self, pod: SimPod, wait: float) -> Answer | None:
+        self._reach(pod, Fault.POLL_UNREACHABLE)
+        answer = await self._ask(
+            lambda replica: replica.poll(pod.token, wait), timeout=wait + _ANSWER_SECONDS
+        )
+        if self._around.faults.strike(Fault.POLL_REPLY_LOST):
+            raise Lost
+        return answer
+
+    async def acknowledge(self, pod: SimPod, delivery: UUID) -> bool | Leave:
+        self._reach(pod, Fault.POLL_UNREACHABLE)
+        answer = await self._ask(
+            lambda replica: replica.acknowledge(pod.token, delivery), timeout=3.0
+        )
+        if self._around.faults.strike(Fault.ACK_LOST):
+            raise Lost
+        return answer
+
+    async def report_job(self, pod: SimPod) -> None:
+        """The sidecar's word that a job began; it tries for a while."""
+        for _ in range(5):
+            try:
+                await self._ask(lambda replica: replica.report_job(pod), timeout=10.0)
+            except (Unreachable, Lost, Unavailable):
+                await asyncio.sleep(2.0)
+            else:
+                return
+
+    def _reach(self, pod: SimPod, fault: Fault) -> None:
+        # The idle-only egress policy (S5): whoever carries an owner's label reaches nobody here.
+        if pod.owner is not None or self._around.faults.strike(fault):
+            raise Unreachable
+
+    # GitHub.
+
+    def deliver(self, outgoing: Outgoing) -> None:
+        self._around.processes.spawn(self._deliver(outgoing), name="webhook")
+
+    async def _deliver(self, outgoing: Outgoing) -> None:
+        try:
+            status = await self._ask(
+                lambda replica: replica.receive(outgoing), timeout=_HOOK_TIMEOUT
+            )
+        except Unreachable:
+            status = 502
+        except (Lost, Unavailable):
+            status = 0
+        self._around.github.hooks.finished(outgoing.delivery_id, status)
+
+    async def _ask(self, request: Callable[[SimReplica], Awaitable[T]], *, timeout: float) -> T:
+        """One of those that serve is asked; its process may die over it."""
+        up = [replica for replica in self.replicas if replica.serving]
+        if not up:
+            raise Unreachable
+        replica = self._around.rng.choice(up)
+        task: asyncio.Task[Any] = replica.machine.spawn(
+            _serve(request, replica), name=f"request to {replica.name}"
+        )
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.wait({task})
+        except TimeoutError:
+            task.cancel()
+            raise Lost from None
+        except asyncio.CancelledError:
+            task.cancel()  # whoever asked has hung up
+            raise
+        if task.cancelled():
+            raise Lost
+        error = task.exception()
+        if isinstance(error, StoreError | FleetUnavailable):
+            raise Unavailable from error
+        if error is not None:
+            raise error
+        return cast("T", task.result())
+
+
+async def _serve(request: Callable[[SimReplica], Awaitable[T]], replica: SimReplica) -> T:
+    return await request(replica)

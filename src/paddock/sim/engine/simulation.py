@@ -1,0 +1,353 @@
+"""One seed, from an empty database to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+import structlog
+from pydantic import SecretStr
+
+from paddock.domain.budgets import BudgetLimits
+from paddock.domain.github import GitHubAppId
+from paddock.github.apps import Apps, GitHubApp, host_of
+from paddock.github.budget import MemoryBudget
+from paddock.ports import Store
+from paddock.sim.engine.checks import Checks, Promise, Violation
+from paddock.sim.engine.database import Session, database_over
+from paddock.sim.engine.faults import ALL, Fault, Faults, Weather
+from paddock.sim.engine.fleet import SimFleet
+from paddock.sim.engine.gates import Airwaves, Leases, StoreGate
+from paddock.sim.engine.github import API_URL, Pulse, seen_at_github
+from paddock.sim.engine.ledger import Ledger
+from paddock.sim.engine.loop import Turn, VirtualLoop
+from paddock.sim.engine.machine import Machine, Processes
+from paddock.sim.engine.pods import DEPRECATED, Pods
+from paddock.sim.engine.replicas import SimReplica, Site, Surroundings
+from paddock.sim.engine.story import Stage, Story
+from paddock.sim.engine.time import SeededIds, VirtualClock
+from paddock.sim.engine.trace import Line, Trace
+from paddock.sim.github import FakeGitHub
+from paddock.sim.github.keys import public_half
+from paddock.store.store import PgStore
+
+APP_ID: Final = 310_001
+SECRET: Final = "simulated"  # noqa: S105 - a fake's
+
+#: Within this much virtual time after faults have stopped everything is as it should be. GitHub itself
+#: needs up to 15 minutes to give up a job whose runner died, and a record it calls busy is asked about
+#: again after 5.
+SETTLES_WITHIN: Final = 3600.0
+#: If nothing has changed for this long, nothing will: longer than any threshold of recovery's.
+STANDS_STILL: Final = 1500.0
+_LOOK_EVERY: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run is made of; equal plans give equal runs."""
+
+    seed: int
+    jobs: int = 40
+    faults: frozenset[Fault] = ALL
+    replicas: int = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    plan: Plan
+    steps: int
+    virtual: float
+    seconds: float
+    digest: str
+    violations: list[Violation]
+    exercised: dict[str, int]
+    lines: list[Line] = field(default_factory=list)
+
+
+class Key:
+    """The App's private key, read once: the client reads its file for every token."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.public = public_half(path.read_text())
+
+
+def simulate(
+    plan: Plan,
+    *,
+    session: Session,
+    key: Key,
+    keep: bool = False,
+    tell: Callable[[Line], None] | None = None,
+) -> Result:
+    began = time.perf_counter()
+    session.run(_clear(session))
+    loop = VirtualLoop(_stream(plan, "turns"))
+    asyncio.set_event_loop(None)
+    simulation = _Simulation(plan, session, key, loop, keep=keep, tell=tell)
+    try:
+        loop.run_until_complete(simulation.main())
+    finally:
+        simulation.end()
+        loop.close()
+    return Result(
+        plan=plan,
+        steps=loop.steps,
+        virtual=loop.time(),
+        seconds=time.perf_counter() - began,
+        digest=simulation.trace.digest,
+        violations=simulation.violations,
+        exercised=dict(sorted(simulation.trace.exercised.items())),
+        lines=simulation.trace.lines,
+    )
+
+
+def _stream(plan: Plan, name: str) -> random.Random:
+    """A generator of its own for each part: more draws in one do not move the others."""
+    return random.Random(f"{plan.seed}/{name}")  # noqa: S311
+
+
+async def _clear(session: Session) -> None:
+    rows = await session.fetch(
+        "SELECT string_agg(quote_ident(tablename), ', ' ORDER BY tablename) AS all FROM pg_tables"
+        " WHERE schemaname = 'public' AND tablename NOT IN"
+        " ('schema_migrations', 'runner_transitions')"
+    )
+    await session.execute(f"TRUNCATE {rows[0]['all']} RESTART IDENTITY")
+    session.take_heard()
+
+
+class _Simulation:
+    def __init__(
+        self,
+        plan: Plan,
+        session: Session,
+        key: Key,
+        loop: VirtualLoop,
+        *,
+        keep: bool,
+        tell: Callable[[Line], None] | None,
+    ) -> None:
+        self._plan = plan
+        self._session = session
+        self._loop = loop
+        self._processes = Processes(loop)
+        self._over = asyncio.Event()
+        self._errors: list[BaseException] = []
+        clock = self._clock = VirtualClock(loop)
+        self.trace = Trace(step=lambda: loop.steps, now=loop.time, keep=keep, tell=tell)
+        weather = Weather.draw(plan.faults, _stream(plan, "weather"))
+        self.faults = Faults(weather, _stream(plan, "faults"), self.trace)
+        self._github = FakeGitHub(
+            now=clock.now, rng=_stream(plan, "github"), api_url=API_URL, faults=None
+        )
+        self._github.set_faults(self.faults.at_github())
+        self._github.world.deprecated_versions.add(DEPRECATED)
+        self._app = self._github.accounts.add_app(
+            "paddock", app_id=APP_ID, public_keys=[key.public], webhook_secret=SECRET
+        )
+        self._fleet = SimFleet(
+            clock=clock, rng=_stream(plan, "fleet"), faults=self.faults, trace=self.trace
+        )
+        self._ledger = Ledger()
+        self.checks = Checks(
+            fleet=self._fleet,
+            github=self._github,
+            ledger=self._ledger,
+            session=session,
+            step=lambda: loop.steps,
+            now=loop.time,
+            on_violation=self._violated,
+        )
+        self._leases = Leases(self.faults)
+        self._airwaves = Airwaves(session, self.faults)
+        apps = Apps(
+            [
+                GitHubApp(
+                    host=host_of(API_URL),
+                    app_id=GitHubAppId(APP_ID),
+                    api_url=API_URL,
+                    private_key_file=key.path,
+                    webhook_secrets=(SecretStr(SECRET),),
+                    limits=BudgetLimits(),
+                )
+            ]
+        )
+        around = Surroundings(
+            session=session,
+            fleet=self._fleet,
+            github=self._github,
+            apps=apps,
+            budget=MemoryBudget(clock, apps.limits),
+            processes=self._processes,
+            clock=clock,
+            rng=_stream(plan, "replicas"),
+            faults=self.faults,
+            trace=self.trace,
+            airwaves=self._airwaves,
+            leases=self._leases,
+            refused=self.checks.refused,
+        )
+        self._replicas = [
+            SimReplica(f"replica-{number}", around) for number in range(1, plan.replicas + 1)
+        ]
+        self._site = Site(self._replicas, around)
+        self._pods = Pods(
+            fleet=self._fleet,
+            github=self._github,
+            network=self._site,
+            processes=self._processes,
+            clock=clock,
+            rng=_stream(plan, "pods"),
+            faults=self.faults,
+            trace=self.trace,
+        )
+        self._wire_up()
+
+    @property
+    def violations(self) -> list[Violation]:
+        return self.checks.violations
+
+    def _wire_up(self) -> None:
+        self._fleet.on_delete = self.checks.deleting
+        self._fleet.on_stamp = self.checks.stamping
+        self._pods.on_handed = self.checks.handed
+        self._github.hooks.sink = self._site.deliver
+        self._loop.on_turn = self._on_turn
+        self._loop.set_exception_handler(self._broken)
+        structlog.configure(processors=[self._logged], cache_logger_on_first_use=False)
+
+    def _on_turn(self, turn: Turn) -> None:
+        self.trace.note(turn.actor.name, turn.what)
+        if isinstance(turn.actor, Machine) and self.faults.strike(Fault.CRASH):
+            for replica in self._replicas:
+                if replica.machine is turn.actor:
+                    replica.crash(f"before {turn.what}")
+
+    def _logged(self, _logger: Any, method: str, event: Any) -> str:
+        text = str(event.pop("event", ""))
+        broke = event.pop("exc_info", False)
+        if broke or method in ("error", "exception", "critical"):
+            self.checks.broke(f"{text}: {_words(event)}")
+        self.trace.remark("log", f"{text} {_words(event)}")
+        raise structlog.DropEvent
+
+    def _broken(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Of the simulator itself, or a task of the product's that nobody looked after."""
+        error = context.get("exception")
+        self._errors.append(error or RuntimeError(context["message"]))
+        self._over.set()
+
+    def _violated(self, violation: Violation) -> None:
+        self.trace.note("checks", f"BROKEN: {violation.promise}: {violation.what}")
+        self._over.set()
+
+    async def main(self) -> None:
+        story = self._story()
+        self._pulse = Pulse(self._github, self._loop)
+        for replica in self._replicas:
+            replica.start()
+        await story.begin()
+        unfolding = asyncio.create_task(story.unfold())
+        over = asyncio.create_task(self._over.wait())
+        await asyncio.wait({unfolding, over}, return_when=asyncio.FIRST_COMPLETED)
+        if unfolding.done():
+            await unfolding
+            story.calm()
+            self.trace.note("story", "faults stop")
+            await self._settle(over)
+        unfolding.cancel()
+        if self._errors:
+            raise self._errors[0]
+        await self._count()
+
+    def _story(self) -> Story:
+        operator = Machine("operator", self._processes)
+        calm = Faults(Weather({}), _stream(self._plan, "operator"), self.trace)
+        gate = StoreGate(
+            PgStore(
+                database_over(self._session),
+                clock=self._clock,
+                ids=SeededIds(_stream(self._plan, "operator's ids"), self._clock),
+                actor="operator:sim",
+            ),
+            machine=operator,
+            airwaves=self._airwaves,
+            faults=calm,
+            trace=self.trace,
+            refused=self.checks.refused,
+        )
+        stage = Stage(
+            github=self._github,
+            fleet=self._fleet,
+            pods=self._pods,
+            replicas=self._replicas,
+            operator=cast("Store", gate),
+            leases=self._leases,
+            ledger=self._ledger,
+            clock=self._clock,
+            faults=self.faults,
+            trace=self.trace,
+            app=self._app,
+        )
+        return Story(stage, _stream(self._plan, "story"), self._plan.jobs)
+
+    async def _settle(self, over: asyncio.Task[Any]) -> None:
+        began = changed = self._loop.time()
+        found: list[tuple[Promise, str]] = []
+        while not over.done():
+            await asyncio.wait({over}, timeout=_LOOK_EVERY)
+            before, found = found, await self.checks.shortcomings()
+            now = self._loop.time()
+            changed = now if found != before else changed
+            if not found or now > min(began + SETTLES_WITHIN, changed + STANDS_STILL):
+                break
+        if not over.done():
+            self._accuse([*found, *await self.checks.history()])
+
+    def _accuse(self, found: Iterable[tuple[Promise, str]]) -> None:
+        for promise, what in found:
+            self.checks.violate(promise, what)
+
+    async def _count(self) -> None:
+        trace = self.trace
+        for kind, query in _COUNTED:
+            for row in await self._session.fetch(query):
+                trace.exercised[f"{kind} {row['what']}"] += row["times"]
+        for fault, times in seen_at_github(self._github).items():
+            if times:
+                trace.exercised[f"fault {fault}"] += times
+
+    def end(self) -> None:
+        """Nothing of this world acts any more."""
+        for replica in self._replicas:
+            replica.machine.alive = False
+        for _ in range(1000):
+            tasks = [task for task in asyncio.all_tasks(self._loop) if not task.done()]
+            if not tasks:
+                break
+            for task in tasks:
+                task.cancel()
+            self._loop.call_soon(self._loop.stop)
+            self._loop.run_forever()
+
+
+_COUNTED: Final = (
+    (
+        "step",
+        """SELECT before || ' → ' || after AS what, count(*) AS times FROM events
+            WHERE runner_id IS NOT NULL AND before IS NOT NULL GROUP BY 1 ORDER BY 1""",
+    ),
+    ("rule", "SELECT rule AS what, count(*) AS times FROM actions GROUP BY 1 ORDER BY 1"),
+    ("ending", "SELECT ending AS what, count(*) AS times FROM verdicts GROUP BY 1 ORDER BY 1"),
+)
+
+
+def _words(event: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in event.items())

@@ -1,0 +1,349 @@
+"""What people and hardware do in one seed: jobs come and are cancelled, operators change limits, nodes
+die. All of it is drawn from the seed before anything happens, or from its own generator while it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from paddock.domain.accounts import AccountSummary
+from paddock.domain.endings import Ending
+from paddock.domain.limits import Limits
+from paddock.pools.spec import parse_pools
+from paddock.ports import Store
+from paddock.sim.engine.faults import CHANCE, Fault, Faults
+from paddock.sim.engine.fleet import Node, SimFleet
+from paddock.sim.engine.gates import Leases
+from paddock.sim.engine.ledger import Ledger
+from paddock.sim.engine.pods import Pods
+from paddock.sim.engine.replicas import SimReplica
+from paddock.sim.engine.time import VirtualClock
+from paddock.sim.engine.trace import Trace
+from paddock.sim.github import FakeGitHub, FaultKind, JobSpec
+from paddock.sim.github.records import Account, App, Installation, JobStatus, Repository
+from paddock.store.errors import StoreError
+
+T = TypeVar("T")
+
+LINUX: Final = ("self-hosted", "linux")
+MACOS: Final = ("self-hosted", "macos")
+
+_POOLS: Final = """
+apiVersion: paddock.dev/v1alpha1
+kind: RunnerPool
+metadata: {name: linux}
+spec:
+  labels: [self-hosted, linux]
+  minIdle: 4
+  resources: {vcpu: 2, memory: 4Gi}
+---
+apiVersion: paddock.dev/v1alpha1
+kind: RunnerPool
+metadata: {name: macos}
+spec:
+  labels: [self-hosted, macos]
+  shape: single
+  minIdle: 2
+  resources: {vcpu: 4, memory: 8Gi}
+"""
+
+#: The first jobs come when the first Pods are about to be ready.
+_FIRST_JOB: Final = 20.0
+#: How long jobs keep coming.
+_SHORTEST, _PER_JOB = 420.0, 3.0
+#: Faults go on for a while after the last job has come.
+_FAULTS_AFTER: Final = 120.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """Whom the story acts on."""
+
+    github: FakeGitHub
+    fleet: SimFleet
+    pods: Pods
+    replicas: list[SimReplica]
+    operator: Store
+    leases: Leases
+    ledger: Ledger
+    clock: VirtualClock
+    faults: Faults
+    trace: Trace
+    app: App
+
+
+@dataclass(slots=True)
+class Story:
+    stage: Stage
+    rng: random.Random
+    jobs: int
+    repositories: list[Repository] = field(default_factory=list)
+    installations: list[Installation] = field(default_factory=list)
+
+    @property
+    def lasts(self) -> float:
+        return _FIRST_JOB + max(_SHORTEST, _PER_JOB * self.jobs)
+
+    async def begin(self) -> None:
+        """Accounts at GitHub, pools here."""
+        accounts = self.stage.github.accounts
+        for login, names in (("acme", ("site", "api")), ("umbrella", ("core",))):
+            account = accounts.add_organization(login)
+            self._install(account, names)
+        self._install(accounts.add_user("ana"), ("dotfiles",))
+        pools = parse_pools(_POOLS, name="the simulated pool file")
+        await self._operate(lambda store: store.apply_pools(pools))
+        for pool, idle in zip(pools, (4, 2), strict=True):
+            self.stage.ledger.labels[pool.name] = frozenset(pool.labels)
+            self.stage.ledger.idle[pool.name] = idle
+
+    def _install(self, account: Account, names: tuple[str, ...]) -> None:
+        accounts = self.stage.github.accounts
+        self.repositories += [accounts.add_repository(account, name) for name in names]
+        self.installations.append(accounts.install(self.stage.app, account))
+
+    async def unfold(self) -> None:
+        """Until the last job has come and faults have stopped."""
+        async with asyncio.TaskGroup() as group:
+            acts = [
+                self._queue_jobs(),
+                self._limit("umbrella", 3),
+                self._every(10.0, self._strike_pods),
+                self._every(45.0, self._strike_nodes),
+                self._every(50.0, self._strike_replicas),
+                self._every(60.0, self._strike_github),
+                self._every(75.0, self._strike_operators),
+            ]
+            for act in acts:
+                group.create_task(act)
+
+    def calm(self) -> None:
+        """Faults stop. What they broke stays broken."""
+        stage = self.stage
+        stage.faults.on = False
+        stage.github.set_faults(stage.faults.at_github())
+        stage.leases.doubled = False
+        for replica in stage.replicas:
+            replica.machine.stalled = False
+        for node in stage.fleet.nodes.values():
+            node.cordoned = node.bad = False
+        for installation in self.installations:
+            stage.github.accounts.unsuspend(installation)
+        for job in list(stage.github.world.jobs.values()):
+            if job.status is JobStatus.WAITING and self.rng.random() < 0.5:
+                stage.github.jobs.approve(job)
+
+    # Jobs.
+
+    async def _queue_jobs(self) -> None:
+        clock, rng = self.stage.clock, self.rng
+        left = self.jobs
+        times = []
+        while left:
+            size = min(left, rng.choice((1, 1, 1, 2, 3, 8)))
+            times.append((rng.uniform(_FIRST_JOB, self.lasts), size))
+            left -= size
+        for at, size in sorted(times):
+            await asyncio.sleep(max(0.0, at - clock.monotonic()))
+            self._queue(size)
+
+    def _queue(self, size: int) -> None:
+        stage, rng = self.stage, self.rng
+        repository = rng.choice(self.repositories)
+        run = stage.github.jobs.queue_run(repository, [self._spec() for _ in range(size)])
+        stage.trace.note("users", f"{repository.full_name}: jobs {[job.id for job in run.jobs]}")
+        if stage.faults.in_the_air(Fault.ASSIGNS_LATE):
+            stage.faults.happened(Fault.ASSIGNS_LATE)
+        for job in run.jobs:
+            if stage.faults.strike(Fault.CANCELLED):
+                delay = rng.uniform(0.5, 90.0)
+                asyncio.get_running_loop().call_later(delay, stage.github.jobs.cancel, job)
+
+    def _spec(self) -> JobSpec:
+        rng = self.rng
+        labels: tuple[str, ...] = rng.choices(
+            (LINUX, MACOS, ("self-hosted", "windows")), (80, 18, 2)
+        )[0]
+        if self.stage.faults.strike(Fault.FOREIGN_JOB):
+            labels = ("self-hosted",)  # fits two pools, so it is refused; GitHub does not mind
+        seconds = rng.choices(
+            (rng.uniform(0.2, 3.0), rng.uniform(5, 60), rng.uniform(60, 300)), (15, 65, 20)
+        )[0]
+        return JobSpec(
+            name=f"build-{rng.randrange(1000)}",
+            labels=labels,
+            seconds=seconds,
+            conclusion=rng.choices(("success", "failure"), (85, 15))[0],
+            gated=rng.random() < 0.03,
+        )
+
+    # Disasters.
+
+    async def _every(self, seconds: float, strike: Callable[[], Awaitable[None]]) -> None:
+        until = self.lasts + _FAULTS_AFTER
+        while self.stage.clock.monotonic() < until:
+            await asyncio.sleep(self.rng.uniform(0.5, 1.5) * seconds)
+            await strike()
+
+    def _chance(self, fault: Fault, probability: float) -> bool:
+        faults = self.stage.faults
+        if faults.in_the_air(fault) and self.rng.random() < probability:
+            faults.happened(fault)
+            return True
+        return False
+
+    async def _strike_pods(self) -> None:
+        stage = self.stage
+        living = [pod for pod in stage.fleet.there() if pod.alive and not pod.silent]
+        if not living:
+            return
+        pod = self.rng.choice(living)
+        if self._chance(Fault.EVICTED, 5 * CHANCE[Fault.EVICTED]):
+            stage.pods.kill(
+                pod,
+                "evicted",
+                {Ending.EVICTED},
+                reason=self.rng.choice(("Error", "ContainerStatusUnknown")),
+                pod_reason="Evicted",
+            )
+        elif self._chance(Fault.HARD_DELETED, 5 * CHANCE[Fault.HARD_DELETED]):
+            stage.pods.vanish(pod, "hard-deleted")
+        elif self._chance(Fault.FOREIGN_DELETE, 5 * CHANCE[Fault.FOREIGN_DELETE]):
+            stage.fleet.ask_to_go(pod, "is asked to go by a foreign hand")
+        elif self._chance(Fault.WATCH_BROKEN, 0.1):
+            stage.fleet.break_watches()
+
+    async def _strike_nodes(self) -> None:
+        stage, rng = self.stage, self.rng
+        node = rng.choice(list(stage.fleet.nodes.values()))
+        if self._chance(Fault.NODE_LOST, 0.15):
+            self._lose(node, silently=False)
+        elif self._chance(Fault.NODE_VANISHED, 0.15):
+            self._lose(node, silently=True)
+        elif self._chance(Fault.CORDONED, 0.3):
+            stage.trace.note(node.name, "is cordoned")
+            node.cordoned = True
+            asyncio.get_running_loop().call_later(rng.uniform(30, 200), _uncordon, node)
+        elif stage.faults.in_the_air(Fault.BAD_NODE) and rng.random() < 0.3:
+            stage.trace.note(node.name, "starts no containers any more")
+            node.bad = True
+
+    def _lose(self, node: Node, *, silently: bool) -> None:
+        stage = self.stage
+        stage.trace.note(node.name, "is lost")
+        del stage.fleet.nodes[node.name]
+        fresh = Node(f"node-{len(stage.fleet.nodes)}-{self.rng.randrange(1000)}")
+        stage.fleet.nodes[fresh.name] = fresh
+        for pod in [each for each in stage.fleet.there() if each.node == node.name]:
+            if silently:
+                stage.pods.silence(pod, "its node vanished", {Ending.HARD_DELETED})
+                delay = self.rng.uniform(40.0, 300.0)
+                asyncio.get_running_loop().call_later(
+                    delay, stage.pods.vanish, pod, "its node vanished"
+                )
+            else:
+                stage.pods.kill(
+                    pod,
+                    "node lost",
+                    {Ending.NODE_LOST},
+                    reason="ContainerStatusUnknown",
+                    pod_reason="NodeLost",
+                )
+
+    async def _strike_replicas(self) -> None:
+        stage, rng = self.stage, self.rng
+        replica = rng.choice(stage.replicas)
+        if self._chance(Fault.STALL, 0.4) and replica.machine.alive:
+            machine = replica.machine
+            machine.stalled = True
+            stage.trace.note(replica.name, "stalls")
+            await asyncio.sleep(rng.uniform(3.0, 90.0))
+            machine.stalled = False
+            stage.trace.note(replica.name, "goes on")
+        if stage.faults.in_the_air(Fault.TWO_LEADERS) and rng.random() < 0.3:
+            stage.leases.doubled = True
+            await asyncio.sleep(rng.uniform(10.0, 60.0))
+            stage.leases.doubled = False
+
+    async def _strike_github(self) -> None:
+        stage, rng = self.stage, self.rng
+        installation = rng.choice(self.installations)
+        if self._chance(Fault.SCOPE_404, 0.3):
+            owner = installation.account.login
+            stage.trace.note("github", f"answers 404 to everything about {owner}")
+            stage.github.inject(
+                FaultKind.NOT_FOUND, owner=owner, times=None, seconds=rng.uniform(20, 150)
+            )
+        elif self._chance(Fault.SUSPENDED, 0.15):
+            stage.github.accounts.suspend(installation)
+            await asyncio.sleep(rng.uniform(20.0, 150.0))
+            stage.github.accounts.unsuspend(installation)
+        elif self._chance(Fault.FOREIGN_RUNNER, 0.3):
+            self._foreign_runner()
+
+    def _foreign_runner(self) -> None:
+        """Somebody else's, for one of the jobs that paddock also serves."""
+        stage = self.stage
+        account = self.installations[0].account
+        group = stage.github.world.groups[account.id][0]
+        name = f"foreign-{self.rng.randrange(10_000)}"
+        if stage.github.runner_named(name) is None:
+            stage.github.runners.add_foreign(
+                account, name=name, group=group, labels=LINUX, ephemeral=True
+            )
+
+    # Operators.
+
+    async def _strike_operators(self) -> None:
+        rng = self.rng
+        if self._chance(Fault.LIMIT_LOWERED, 0.4):
+            await self._limit("umbrella", rng.choice((0, 1, 2)))
+            await asyncio.sleep(rng.uniform(20.0, 120.0))
+            await self._limit("umbrella", 3)
+        elif self._chance(Fault.ACCOUNT_PAUSED, 0.3):
+            await self._on_account("acme", lambda s, a: s.pause_account(a.id, why="simulated"))
+            await asyncio.sleep(rng.uniform(10.0, 90.0))
+            await self._on_account("acme", lambda s, a: s.resume_account(a.id, why="simulated"))
+        elif self._chance(Fault.POOL_PAUSED, 0.3):
+            pool = await self._operate(lambda store: store.find_pool("linux"))
+            if pool is not None:
+                await self._operate(lambda store: store.pause_pool(pool, why="simulated"))
+                await asyncio.sleep(rng.uniform(10.0, 90.0))
+                await self._operate(lambda store: store.resume_pool(pool, why="simulated"))
+
+    async def _limit(self, login: str, runners: int | None) -> None:
+        ledger, clock = self.stage.ledger, self.stage.clock
+
+        async def write(store: Store, account: AccountSummary) -> None:
+            await store.set_account_limits(account.id, Limits(runners=runners))
+            ledger.set_limit(login, runners, at=clock.monotonic())
+
+        await self._on_account(login, write)
+
+    async def _on_account(
+        self, login: str, act: Callable[[Store, AccountSummary], Awaitable[object]]
+    ) -> None:
+        """As soon as it is known here."""
+        while True:
+            accounts = await self._operate(lambda store: store.list_accounts())
+            found = [account for account in accounts if account.login == login]
+            if found:
+                break
+            await asyncio.sleep(1.0)
+        await self._operate(lambda store: act(store, found[0]))
+
+    async def _operate(self, act: Callable[[Store], Awaitable[T]]) -> T:
+        """An operator tries again until it is done."""
+        while True:
+            try:
+                return await act(self.stage.operator)
+            except StoreError:
+                await asyncio.sleep(1.0)
+
+
+def _uncordon(node: Node) -> None:
+    node.cordoned = False

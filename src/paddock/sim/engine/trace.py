@@ -1,0 +1,65 @@
+"""What happened, in order: hashed for comparing two runs of a seed, kept for whoever reads one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    step: int
+    at: float
+    who: str
+    what: str
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(self.at, 60)
+        return f"{self.step:>7}  {int(minutes):>3}:{seconds:06.3f}  {self.who:<12} {self.what}"
+
+
+class Trace:
+    def __init__(
+        self,
+        *,
+        step: Callable[[], int],
+        now: Callable[[], float],
+        keep: bool = False,
+        tell: Callable[[Line], None] | None = None,
+    ) -> None:
+        self._step = step
+        self._now = now
+        self._keep = keep
+        self._tell = tell
+        self._hash = hashlib.blake2b(digest_size=16)
+        self.lines: list[Line] = []
+        #: How often each fault, rule and transition came to pass.
+        self.exercised: Counter[str] = Counter()
+
+    def note(self, who: str, what: str) -> None:
+        step, now = self._step(), self._now()
+        self._hash.update(f"{step} {now!r} {who} {what}\n".encode())
+        if self._keep or self._tell:
+            line = Line(step, now, who, what)
+            if self._keep:
+                self.lines.append(line)
+            if self._tell:
+                self._tell(line)
+
+    def remark(self, who: str, what: str) -> None:
+        """For readers only: it is not part of what two runs must have in common."""
+        if self._keep or self._tell:
+            line = Line(self._step(), self._now(), who, what)
+            if self._keep:
+                self.lines.append(line)
+            if self._tell:
+                self._tell(line)
+
+    def count(self, what: str) -> None:
+        self.exercised[what] += 1
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()

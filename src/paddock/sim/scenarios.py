@@ -1,0 +1,464 @@
+"""Stories that happened, or that need a coincidence no seed meets often enough. See `paddock.sim.stage`.
+
+Every one ends well with the product as it is; each exposes at least one way of getting it wrong
+(`paddock.sim.mutants`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+from paddock.domain.fingerprints import ContainerState, Running
+from paddock.domain.pods import Phase, PodOrder
+from paddock.ports import FleetUnavailable
+from paddock.sim.engine.checks import Promise
+from paddock.sim.engine.faults import Fault
+from paddock.sim.engine.fleet import Jit, SimPod
+from paddock.sim.engine.loop import Turn
+from paddock.sim.engine.pods import OURS
+from paddock.sim.engine.story import MACOS
+from paddock.sim.github import FaultKind
+from paddock.sim.github.records import Job, JobStatus
+from paddock.sim.stage import WARM, Scenario, Scene, Script
+
+_TOLD: list[Scenario] = []
+
+
+def _told(name: str, source: str, tells: str) -> Callable[[Script], Script]:
+    def tell(script: Script) -> Script:
+        _TOLD.append(Scenario(name=name, source=source, tells=tells, script=script))
+        return script
+
+    return tell
+
+
+# Incidents.
+
+#: From the log of S1's incident: registered at 21:30:14, reaped at 21:31:00.
+RELEASED_AFTER: Final = 46.0
+#: S2's job waited for 100 minutes.
+SERVED_AGAIN_WITHIN: Final = 60.0
+
+#: By hand, past every guard: the row is as if nothing had ever been claimed for it.
+_RELEASE = """
+    UPDATE runners
+       SET state = 'idle', key_id = NULL, account_id = NULL, hint_job_id = NULL, name = NULL,
+           claimed_at = NULL, mint_deadline = NULL, github_id = NULL, job_id = NULL, jit = NULL,
+           jit_key = NULL, delivery_id = NULL, armed_at = NULL, acknowledged_at = NULL,
+           job_marked_at = NULL, busy_at = NULL
+     WHERE pod_name = $1
+"""
+
+
+@_told("claim-released", "S1", "A claim is released 46 s into its job; sweeps go on every minute.")
+async def _claim_released(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(240.0)
+    pod = await scene.started(job)
+    if pod is None:
+        return
+    await scene.sleep(RELEASED_AFTER)
+    await _past_the_guards(scene, [(_RELEASE, (pod.name,))])
+    scene.note(f"the claim of {pod.name} is released while it executes job {job.id}")
+    await scene.executed(job)
+
+
+@_told(
+    "never-started",
+    "S2",
+    "A JIT is minted for a Pod whose node never starts the runner; its job is served again within a"
+    " minute.",
+)
+async def _never_started(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.force_once(Fault.NEVER_STARTS)
+    job = scene.queue(30.0)
+    await scene.until(lambda: any(pod.jit for pod in scene.living))
+    if not await scene.until(lambda: _begun(job), within=SERVED_AGAIN_WITHIN):
+        scene.broken(
+            Promise.SERVED,
+            f"job {job.id} was not served again within {SERVED_AGAIN_WITHIN:.0f} s",
+        )
+    await scene.executed(job)
+
+
+def _begun(job: Job) -> bool:
+    return job.status in (JobStatus.IN_PROGRESS, JobStatus.COMPLETED)
+
+
+@_told("restored-backup", "I70", "A backup from before its rows is restored while a job executes.")
+async def _restored_backup(scene: Scene) -> None:
+    await scene.sleep(5.0)
+    tables = [
+        row["tablename"]
+        for row in await scene.session.fetch(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN"
+            " ('schema_migrations', 'runner_transitions') ORDER BY tablename"
+        )
+    ]
+    for table in tables:
+        await scene.session.execute(f"CREATE TEMP TABLE kept_{table} AS TABLE public.{table}")
+    try:
+        await scene.sleep(WARM)
+        job = scene.queue(420.0)
+        await scene.started(job)
+        await scene.sleep(RELEASED_AFTER)
+        scene.note("an old backup is restored")
+        restore = [(f"TRUNCATE {', '.join(f'public.{table}' for table in tables)}", ())]
+        restore += [
+            (f"INSERT INTO public.{each} OVERRIDING SYSTEM VALUE TABLE kept_{each}", ())
+            for each in tables
+        ]
+        await _past_the_guards(scene, restore)
+        for replica in scene.story.stage.replicas:
+            replica.crash("it is started over the restored database")
+    finally:
+        for table in tables:
+            await scene.session.execute(f"DROP TABLE kept_{table}")
+    await scene.executed(job)
+
+
+async def _past_the_guards(
+    scene: Scene, statements: list[tuple[str, tuple[object, ...]]]
+) -> None:
+    await scene.session.execute("SET session_replication_role = replica")
+    try:
+        for statement, values in statements:
+            await scene.session.execute(statement, *values)
+    finally:
+        await scene.session.execute("SET session_replication_role = origin")
+
+
+# Races with a retirement.
+
+
+async def _online_without_a_job(scene: Scene) -> None:
+    """A runner that is online and whose job was cancelled: it will be retired as surplus."""
+    scene.at_github(assign_delay=(20.0, 20.0))
+    job = scene.queue(30.0)
+    await scene.until(lambda: any(pod.jit for pod in scene.living))
+    scene.github.jobs.cancel(job)
+    scene.at_github(assign_delay=(0.0, 0.0))
+
+
+def _job_at(scene: Scene, turn: str) -> list[Job]:
+    """A job that reaches the waiting runner at that moment, and of which nobody tells."""
+    jobs: list[Job] = []
+
+    def act(_turn: Turn) -> None:
+        scene.at_github(hook_delay=(200.0, 200.0))
+        jobs.append(scene.queue(300.0))
+        scene.at_github(hook_delay=(0.05, 0.5))
+
+    scene.at_turn(lambda each: each.what.startswith(turn), act)
+    return jobs
+
+
+async def _last_moment(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.mute_sidecars()
+    scene.at_github(hook_delay=(0.05, 0.5))
+    await _online_without_a_job(scene)
+    await scene.sleep(60.0)
+    scene.at_github(hook_delay=(200.0, 200.0))
+    jobs = _job_at(scene, "store.fence_runner")
+    await scene.until(lambda: jobs, within=900.0)
+    scene.at_github(hook_delay=(200.0, 200.0))
+    for job in jobs:
+        await scene.executed(job)
+    scene.at_github(hook_delay=(0.05, 0.5))
+
+
+@_told(
+    "job-at-the-last-moment",
+    "I35",
+    "A runner gets a job between the decision to retire it and the next step, and webhooks are late.",
+)
+async def _job_at_the_last_moment(scene: Scene) -> None:
+    await _last_moment(scene)
+
+
+@_told(
+    "deleted-while-busy",
+    "I65",
+    "The same, and GitHub deletes the busy runner's record with a 204.",
+)
+async def _deleted_while_busy(scene: Scene) -> None:
+    scene.github.inject(FaultKind.BUSY_DELETED, times=None, seconds=7200.0)
+    await _last_moment(scene)
+
+
+@_told(
+    "same-name",
+    "I36",
+    "Just before our deletion arrives, another hand replaces the Pod by one of the same name, at work.",
+)
+async def _same_name(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    account = scene.story.installations[0].account
+    runner = scene.github.runners.add_foreign(
+        account,
+        name="somebody-elses",
+        group=scene.github.world.groups[account.id][0],
+        labels=("self-hosted", "bench"),
+        ephemeral=True,
+    )
+    job = scene.queue(300.0, labels=("self-hosted", "bench"))
+    await scene.until(lambda: scene.github.truth.executing(runner.id))
+    old = scene.living[0]
+    new: list[SimPod] = []
+
+    def replace(_turn: Turn) -> None:
+        stage = scene.story.stage
+        stage.pods.vanish(old, "replaced by another hand")
+        stage.fleet.create(
+            PodOrder(runner=None, name=old.name, pool=old.pool, spec="{}", cost=None)  # type: ignore[arg-type]
+        )
+        pod = stage.fleet.pods[-1]
+        assert pod.life is not None
+        pod.life.cancel()
+        pod.node, pod.phase, pod.started, pod.process = old.node, Phase.RUNNING, True, True
+        pod.runner = ContainerState(running=Running(stage.clock.now()))
+        pod.jit = Jit("another's", runner.id, runner.name, runner.client_id, "")
+        pod.log.append("Running job: bench")
+        pod.endings |= OURS  # what its predecessor's row may be judged as
+        stage.fleet.tell(pod, "is another's, and executes a job")
+        new.append(pod)
+
+    scene.at_turn(lambda turn: turn.what.startswith(f"fleet.delete {old.name} "), replace)
+    node = scene.story.stage.fleet.nodes[old.node or ""]
+    node.cordoned = True
+    await scene.until(lambda: new, within=600.0)
+    node.cordoned = False
+    await scene.executed(job)
+    for pod in new:
+        scene.story.stage.pods.vanish(pod, "taken away by the hand that put it there")
+
+
+@_told(
+    "pool-deleted",
+    "I42",
+    "An operator deletes a pool while its Pods execute jobs.",
+)
+async def _pool_deleted(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    jobs = [scene.queue(200.0), scene.queue(150.0, repository="umbrella/core")]
+    for job in jobs:
+        await scene.started(job)
+    pool = await scene.operator.find_pool("linux")
+    assert pool is not None
+    ledger = scene.story.stage.ledger
+    ledger.idle["linux"] = 0
+    del ledger.labels["linux"]
+    await scene.operator.delete_pool(pool, why="simulated")
+    scene.note("pool linux is deleted")
+    for job in jobs:
+        await scene.executed(job)
+
+
+# Dispatch.
+
+
+@_told("two-jobs", "I20", "Two jobs of one account, one after the other.")
+async def _two_jobs(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    for job in (scene.queue(10.0), scene.queue(20.0)):
+        await scene.executed(job)
+    await scene.executed(scene.queue(5.0))
+
+
+@_told("one-job", "I73", "GitHub takes its time to assign the only job there is.")
+async def _one_job(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.at_github(assign_delay=(10.0, 15.0))
+    await scene.executed(scene.queue(20.0))
+
+
+@_told("slow-mint", "S5", "GitHub takes seconds to mint, and the idle-only egress policy is in force.")
+async def _slow_mint(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.at_github(latency=(5.0, 8.0))
+    for job in (scene.queue(20.0), scene.queue(20.0, labels=MACOS)):
+        await scene.executed(job)
+
+
+@_told("no-stamps", "S5", "The apiserver takes no labels, now or ever.")
+async def _no_stamps(scene: Scene) -> None:
+    fleet = scene.story.stage.fleet
+
+    def refuse(name: str, *, uid: str, owner: str) -> None:
+        raise FleetUnavailable(f"The simulated apiserver refuses the label of {name}.")
+
+    fleet.stamp = refuse  # type: ignore[method-assign]
+    await scene.sleep(WARM)
+    for job in (scene.queue(20.0), scene.queue(60.0, repository="umbrella/core")):
+        await scene.executed(job)
+
+
+@_told("lost-reply", "I20", "The reply that carries a JIT does not arrive.")
+async def _lost_reply(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.lose_next_jit()
+    await scene.executed(scene.queue(20.0))
+
+
+@_told("lost-mints", "I19", "GitHub makes the records, and its replies are lost, for every idle Pod.")
+async def _lost_mints(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    for route in ("mint_org", "mint_repo"):
+        scene.github.inject(FaultKind.REPLY_LOST, route=route, times=8)
+    await scene.executed(scene.queue(20.0), within=1800.0)
+
+
+@_told(
+    "late-release",
+    "I16",
+    "A replica whose mint failed stalls before it gives the claim up; another takes it over meanwhile.",
+)
+async def _late_release(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.limit("umbrella", 1)
+    stalled: list[str] = []
+
+    def stall(turn: Turn) -> None:
+        scene.github.inject(FaultKind.SERVER_ERROR, path="generate-jitconfig", times=1)
+        replica = scene.replica_of(turn)
+        assert replica is not None
+        stalled.append(replica.name)
+        machine = replica.machine
+        machine.stalled = True
+        scene.note(f"{replica.name} stalls over its mint")
+        scene.simulation._loop.call_later(240.0, lambda: setattr(machine, "stalled", False))  # noqa: SLF001
+
+    scene.at_turn(lambda turn: turn.what.endswith("/generate-jitconfig"), stall)
+    first = scene.queue(420.0, repository="umbrella/core")
+    await scene.until(lambda: stalled)
+    await scene.started(first, within=400.0)
+    second = scene.queue(20.0, repository="umbrella/core")
+    await scene.executed(first)
+    await scene.executed(second)
+
+
+# Jobs and webhooks.
+
+
+@_told("short-job", "I68", "A job is done before any webhook tells that it began.")
+async def _short_job(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.mute_sidecars()
+    job = scene.queue(2.0)
+    await scene.sleep(0.6)
+    scene.at_github(hook_delay=(100.0, 100.0))
+    await scene.executed(job)
+    await scene.sleep(150.0)
+
+
+@_told("late-queued", "I2", "A job's first webhook is overtaken by its last.")
+async def _late_queued(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await _online_without_a_job(scene)
+    await scene.sleep(10.0)
+    scene.at_github(hook_delay=(120.0, 120.0))
+    job = scene.queue(5.0)
+    scene.at_github(hook_delay=(0.05, 0.5))
+    await scene.executed(job)
+    await scene.sleep(150.0)
+
+
+@_told("failed-webhook", "I7", "A webhook fails once and is repeated with success.")
+async def _failed_webhook(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(20.0)
+    scene.at_github(hook_failed=1.0)
+    await scene.started(job)
+    await scene.sleep(2.0)
+    scene.at_github(hook_failed=0.0)
+    await scene.sleep(1200.0)
+
+
+@_told("scope-404", "I66", "A suspended account answers 404 to everything while its job waits.")
+async def _scope_404(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.at_github(assign_delay=(420.0, 420.0))
+    job = scene.queue(20.0)
+    await scene.until(lambda: any(pod.jit for pod in scene.living))
+    await scene.sleep(10.0)
+    scene.github.inject(FaultKind.NOT_FOUND, owner="acme", times=None, seconds=400.0)
+    await scene.sleep(420.0)
+    scene.at_github(assign_delay=(0.1, 1.5))
+    await scene.executed(job)
+
+
+# Runners and Pods.
+
+
+@_told("long-job", "I27", "A job takes long.")
+async def _long_job(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.executed(scene.queue(400.0))
+
+
+@_told("leaves", "I39", "A runner exits with 0 before it got its job.")
+async def _leaves(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.at_github(assign_delay=(5.0, 5.0))
+    scene.force_once(Fault.LEAVES)
+    await scene.executed(scene.queue(20.0))
+
+
+@_told("macos-never-registers", "S1", "A runner of one container never comes online.")
+async def _macos_never_registers(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.force_once(Fault.NEVER_REGISTERS)
+    await scene.executed(scene.queue(20.0, labels=MACOS))
+
+
+@_told("empty-list", "I29", "The fleet's list is empty, once, while jobs execute.")
+async def _empty_list(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    jobs = [scene.queue(90.0), scene.queue(90.0, repository="umbrella/core")]
+    for job in jobs:
+        await scene.started(job)
+    scene.force_once(Fault.LIST_EMPTY)
+    for job in jobs:
+        await scene.executed(job)
+
+
+@_told("crash-after-delete", "I30", "The leader dies with the deletion of an ended Pod.")
+async def _crash_after_delete(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(20.0)
+
+    def crash(turn: Turn) -> None:
+        machine = turn.actor
+        scene.at_turn(
+            lambda later: later.actor is machine,
+            lambda later: _crash(scene, later),
+        )
+
+    await scene.started(job)
+    scene.at_turn(lambda turn: turn.what.startswith("fleet.delete "), crash)
+    await scene.executed(job)
+    await scene.sleep(30.0)
+
+
+def _crash(scene: Scene, turn: Turn) -> None:
+    replica = scene.replica_of(turn)
+    if replica is not None:
+        replica.crash("right after a deletion")
+
+
+@_told("nobody-registers", "I74", "For a quarter of an hour no runner comes online.")
+async def _nobody_registers(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    until = scene.story.stage.clock.now() + timedelta(minutes=15)
+    scene.force(Fault.NEVER_REGISTERS, lambda: scene.story.stage.clock.now() < until)
+    jobs = [scene.queue(20.0), scene.queue(20.0)]
+    await scene.sleep(900.0)
+    for job in jobs:
+        await scene.executed(job, within=1800.0)
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {each.name: each for each in _TOLD}

@@ -1,0 +1,301 @@
+"""A scripted world: the simulator without its dice, and with a hand that does one thing at one moment.
+
+Seeds find what nobody thought of. What somebody did think of, an incident that happened or a fault
+that needs a coincidence of seconds, is written down as a script (`paddock.sim.scenarios`): the same
+services, fakes and checkers, and a story that is told instead of drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+from uuid import UUID
+
+import msgspec
+
+from paddock.domain.handover import Answer, Handover, Leave
+from paddock.ports import Store
+from paddock.sim.engine.checks import Promise, Violation
+from paddock.sim.engine.database import Session
+from paddock.sim.engine.faults import Fault
+from paddock.sim.engine.fleet import SimPod
+from paddock.sim.engine.loop import Turn, VirtualLoop
+from paddock.sim.engine.machine import Machine
+from paddock.sim.engine.pods import Lost, Network
+from paddock.sim.engine.replicas import SimReplica
+from paddock.sim.engine.simulation import Key, Plan, Result, _clear, _Simulation, _stream
+from paddock.sim.engine.story import LINUX, Story
+from paddock.sim.engine.trace import Line
+from paddock.sim.enough import Enough, Thrift
+from paddock.sim.github import FakeGitHub, JobSpec
+from paddock.sim.github.records import Delivery, Job, JobStatus
+
+#: Until then the first Pods ask for work.
+WARM: Final = 25.0
+_LOOK: Final = 0.25
+
+Script = Callable[["Scene"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    name: str
+    source: str
+    tells: str
+    script: Script
+
+
+class Judged(_Simulation):
+    """A simulation that holds the promises of thrift as well."""
+
+    def _wire_up(self) -> None:
+        super()._wire_up()
+        enough = Enough(
+            fleet=self._fleet,
+            github=self._github,
+            ledger=self._ledger,
+            now=self._loop.time,
+            violate=lambda promise, what: self.checks.violate(cast("Promise", promise), what),
+        )
+        check = self._pods.on_handed
+
+        def handed(pod: SimPod, jit: Any) -> None:
+            check(pod, jit)
+            enough.handed(pod, jit)
+
+        self._pods.on_handed = handed
+        hooks = self._github.hooks
+        redeliver = hooks.redeliver
+
+        def asked_again(delivery: Delivery) -> None:
+            enough.asked_again(delivery)
+            redeliver(delivery)
+
+        hooks.redeliver = asked_again  # type: ignore[method-assign]
+
+
+class _Scripted(Judged):
+    def __init__(self, scenario: Scenario, *args: Any, **options: Any) -> None:
+        self._scenario = scenario
+        self.watchers: list[Callable[[Turn], None]] = []
+        super().__init__(*args, **options)
+
+    def _story(self) -> Story:
+        drawn = super()._story()
+        return _Script(drawn.stage, drawn.rng, 0, tell=self._scenario.script, simulation=self)
+
+    def _on_turn(self, turn: Turn) -> None:
+        super()._on_turn(turn)
+        for watcher in list(self.watchers):
+            watcher(turn)
+
+
+class _Script(Story):
+    def __init__(self, *parts: Any, tell: Script, simulation: _Scripted) -> None:
+        super().__init__(*parts)
+        self._tell = tell
+        self._simulation = simulation
+
+    async def unfold(self) -> None:
+        await self._tell(Scene(self, self._simulation))
+
+
+@dataclass(slots=True)
+class Scene:
+    """What a script can see and do."""
+
+    story: Story
+    simulation: _Scripted
+    _forced: dict[Fault, Callable[[], bool]] = field(default_factory=dict)
+
+    # What there is.
+
+    @property
+    def github(self) -> FakeGitHub:
+        return self.story.stage.github
+
+    @property
+    def session(self) -> Session:
+        return self.simulation._session  # noqa: SLF001 - the stage is the simulation's own
+
+    @property
+    def operator(self) -> Store:
+        return self.story.stage.operator
+
+    @property
+    def living(self) -> list[SimPod]:
+        return [pod for pod in self.story.stage.fleet.there() if pod.alive]
+
+    def on(self, job: Job) -> SimPod | None:
+        """The Pod that executes it."""
+        return next((pod for pod in self.living if self.executes(pod) == job.id), None)
+
+    def executes(self, pod: SimPod) -> int | None:
+        if pod.jit is None or not pod.process:
+            return None
+        return self.github.truth.executing(pod.jit.runner_id)
+
+    def replica_of(self, turn: Turn) -> SimReplica | None:
+        replicas = self.story.stage.replicas
+        return next((each for each in replicas if each.machine is turn.actor), None)
+
+    # What happens.
+
+    def note(self, what: str) -> None:
+        self.story.stage.trace.note("script", what)
+
+    def queue(
+        self, seconds: float, *, repository: str = "acme/site", labels: Sequence[str] = LINUX
+    ) -> Job:
+        place = next(each for each in self.story.repositories if each.full_name == repository)
+        spec = JobSpec(name="build", labels=tuple(labels), seconds=seconds)
+        [job] = self.github.jobs.queue_run(place, [spec]).jobs
+        self.note(f"{repository}: job {job.id} of {seconds:.0f} s")
+        return job
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def until(self, seen: Callable[[], object], *, within: float = 300.0) -> bool:
+        """Whether it came to pass. That it did not is no reason to stop: the end tells."""
+        deadline = self.story.stage.clock.monotonic() + within
+        while not seen():
+            if self.story.stage.clock.monotonic() > deadline:
+                return False
+            await asyncio.sleep(_LOOK)
+        return True
+
+    async def executed(self, job: Job, *, within: float = 900.0) -> bool:
+        return await self.until(lambda: job.status is JobStatus.COMPLETED, within=within)
+
+    async def started(self, job: Job, *, within: float = 300.0) -> SimPod | None:
+        await self.until(lambda: self.on(job), within=within)
+        return self.on(job)
+
+    async def limit(self, login: str, runners: int) -> None:
+        await self.story._limit(login, runners)  # noqa: SLF001
+
+    def at_turn(self, seen: Callable[[Turn], bool], act: Callable[[Turn], None]) -> None:
+        """Just before the first turn like this is taken."""
+        watchers = self.simulation.watchers
+
+        def watch(turn: Turn) -> None:
+            if isinstance(turn.actor, Machine) and seen(turn):
+                watchers.remove(watch)
+                act(turn)
+
+        watchers.append(watch)
+
+    def broken(self, promise: Promise | Thrift, what: str) -> None:
+        self.simulation.checks.violate(cast("Promise", promise), what)
+
+    # What goes wrong.
+
+    def force(self, fault: Fault, when: Callable[[], bool]) -> None:
+        """Strikes whenever there is an opportunity and `when` says so."""
+        faults = self.simulation.faults
+        if not self._forced:
+            strike = faults.strike
+
+            def forced(fault: Fault, *, times: float = 1.0) -> bool:
+                if fault in self._forced and faults.on and self._forced[fault]():
+                    faults.happened(fault)
+                    return True
+                return strike(fault, times=times)
+
+            faults.strike = forced  # type: ignore[method-assign]
+        self._forced[fault] = when
+
+    def force_once(self, fault: Fault) -> None:
+        left = [True]
+        self.force(fault, lambda: bool(left) and left.pop())
+
+    def at_github(self, **faults: Any) -> None:
+        world = self.github.world
+        self.github.set_faults(msgspec.structs.replace(world.faults, **faults))
+
+    def mute_sidecars(self) -> None:
+        """Nobody hears them say that a job began."""
+        self._network(_Muted)
+
+    def lose_next_jit(self) -> None:
+        """The answer that carries the next JIT does not arrive."""
+        self._network(_LosesOne)
+
+    def _network(self, kind: type[_Around]) -> None:
+        pods = self.story.stage.pods
+        pods.network = kind(pods.network)
+
+
+class _Around:
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    async def poll(self, pod: SimPod, wait: float) -> Answer | None:
+        return await self._network.poll(pod, wait)
+
+    async def acknowledge(self, pod: SimPod, delivery: UUID) -> bool | Leave:
+        return await self._network.acknowledge(pod, delivery)
+
+    async def report_job(self, pod: SimPod) -> None:
+        await self._network.report_job(pod)
+
+
+class _Muted(_Around):
+    async def report_job(self, pod: SimPod) -> None: ...
+
+
+class _LosesOne(_Around):
+    _lost = False
+
+    async def poll(self, pod: SimPod, wait: float) -> Answer | None:
+        answer = await super().poll(pod, wait)
+        if isinstance(answer, Handover) and not self._lost:
+            self._lost = True
+            raise Lost
+        return answer
+
+
+def play(
+    scenario: Scenario | None,
+    plan: Plan,
+    *,
+    session: Session,
+    key: Key,
+    keep: bool = False,
+    tell: Callable[[Line], None] | None = None,
+) -> Result:
+    """A scenario from beginning to verdict; without one, the seed's own story."""
+    began = time.perf_counter()
+    session.run(_clear(session))
+    loop = VirtualLoop(_stream(plan, "turns"))
+    asyncio.set_event_loop(None)
+    simulation = (
+        Judged(plan, session, key, loop, keep=keep, tell=tell)
+        if scenario is None
+        else _Scripted(scenario, plan, session, key, loop, keep=keep, tell=tell)
+    )
+    try:
+        loop.run_until_complete(simulation.main())
+    finally:
+        simulation.end()
+        loop.close()
+    return Result(
+        plan=plan,
+        steps=loop.steps,
+        virtual=loop.time(),
+        seconds=time.perf_counter() - began,
+        digest=simulation.trace.digest,
+        violations=simulation.violations,
+        exercised=dict(sorted(simulation.trace.exercised.items())),
+        lines=simulation.trace.lines,
+    )
+
+
+def caught(violations: Sequence[Violation]) -> Violation | None:
+    """The broken promise that ended a run; `None` if there is none, or if it merely broke down."""
+    first = violations[0] if violations else None
+    return None if first is None or first.promise in (Promise.SOUND, Promise.REPLAYS) else first

@@ -1,0 +1,246 @@
+"""The simulator itself: a judge that cannot be trusted proves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from paddock.domain.pods import Phase
+from paddock.replica import Dispatching, FleetParts, Replica, dispatching
+from paddock.services import Service
+from paddock.sim.engine import replicas
+from paddock.sim.engine.checks import Promise
+from paddock.sim.engine.database import Session
+from paddock.sim.engine.faults import ALL, Fault, parse_faults
+from paddock.sim.engine.loop import Stuck, VirtualLoop
+from paddock.sim.engine.machine import Machine, Processes
+from paddock.sim.engine.simulation import Key, Plan, Result, simulate
+from paddock.sim.github.keys import make_private_key
+from paddock.store.embedded import EmbeddedPostgres
+
+#: Small enough for a test, large enough for every part to have something to do.
+SMALL = 10
+
+_KEY = make_private_key()
+_DATABASE = "sim_engine"
+
+
+@pytest.fixture(scope="module")
+def session(postgres: EmbeddedPostgres) -> Iterator[Session]:
+    """One for all: every run begins by emptying the tables."""
+    asyncio.run(_administer(postgres, f"CREATE DATABASE {_DATABASE} TEMPLATE paddock_template"))
+    session = Session.open(postgres.url_of(_DATABASE))
+    try:
+        yield session
+    finally:
+        session.close()
+        asyncio.run(_administer(postgres, f"DROP DATABASE {_DATABASE} WITH (FORCE)"))
+
+
+async def _administer(server: EmbeddedPostgres, statement: str) -> None:
+    connection = await asyncpg.connect(server.url_of("postgres"))
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def run(session: Session, directory: Path) -> Callable[..., Result]:
+    path = directory / "app.pem"
+    path.write_text(_KEY)
+
+    def run(seed: int, faults: str = "none", **options: Any) -> Result:
+        plan = Plan(seed=seed, jobs=options.pop("jobs", SMALL), faults=parse_faults(faults))
+        return simulate(plan, session=session, key=Key(path), **options)
+
+    return run
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    loop = VirtualLoop(random.Random(1))
+    try:
+        yield loop
+    finally:
+        loop.close()
+
+
+def test_a_seed_replays_exactly(run: Callable[..., Result]) -> None:
+    first, second = run(1, "all"), run(1, "all")
+    assert (first.digest, first.steps) == (second.digest, second.steps)
+
+
+def test_where_nothing_goes_wrong_every_promise_is_kept(run: Callable[..., Result]) -> None:
+    result = run(3)
+    assert result.violations == []
+    assert result.exercised["ending completed"] >= SMALL - 2  # a gated job may stay gated
+
+
+def test_a_service_that_deletes_a_busy_pod_is_found_out(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "dispatching", _with(_vandalise))
+    result = run(1)
+    assert {violation.promise for violation in result.violations} == {Promise.LIVE_JOB}
+
+
+def test_a_stamp_before_the_jit_arrived_is_found_out(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "dispatching", _with(_stamp_at_once))
+    result = run(1)
+    assert {violation.promise for violation in result.violations} == {Promise.CUT_OFF}
+
+
+def test_a_service_that_breaks_is_found_out(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "dispatching", _with(_break))
+    assert [violation.promise for violation in run(1).violations] == [Promise.SOUND]
+
+
+def _with(
+    extra: Callable[[FleetParts], Any],
+) -> Callable[[Replica, FleetParts, Any], Dispatching]:
+    """The product's own services, and a bad one."""
+
+    def made(replica: Replica, parts: FleetParts, sealer: Any) -> Dispatching:
+        made = dispatching(replica, parts, sealer)
+        bad = Service("planted", lambda: extra(parts))
+        return Dispatching(made.dispatcher, made.identities, (*made.services, bad))
+
+    return made
+
+
+async def _vandalise(parts: FleetParts) -> None:
+    while True:
+        for pod in (await parts.fleet.list()).pods:
+            if pod.phase is Phase.RUNNING:
+                await parts.fleet.delete(pod.name, uid=pod.uid)
+        await asyncio.sleep(7.0)
+
+
+async def _stamp_at_once(parts: FleetParts) -> None:
+    while True:
+        for pod in (await parts.fleet.list()).pods:
+            await parts.fleet.stamp(pod.name, uid=pod.uid, owner="1")
+        await asyncio.sleep(7.0)
+
+
+async def _break(_parts: FleetParts) -> None:
+    raise KeyError("planted")
+
+
+def test_time_stands_still_while_the_store_is_asked(session: Session, loop: VirtualLoop) -> None:
+    async def ask() -> list[str]:
+        others: list[str] = []
+        loop.call_soon(others.append, "somebody else ran")
+        await session.fetch("SELECT pg_sleep(0.02)")
+        assert loop.time() == 0.0
+        return list(others)
+
+    assert loop.run_until_complete(ask()) == []
+
+
+def test_a_commit_is_heard_with_its_answer(session: Session, loop: VirtualLoop) -> None:
+    async def notify() -> Sequence[str]:
+        await session.execute("BEGIN")
+        await session.execute("SELECT pg_notify('paddock', 'demand')")
+        assert session.take_heard() == []
+        await session.execute("COMMIT")
+        return session.take_heard()
+
+    assert loop.run_until_complete(notify()) == ["demand"]
+
+
+def test_time_jumps_to_the_next_timer(loop: VirtualLoop) -> None:
+    loop.run_until_complete(asyncio.sleep(86_400.0))
+    assert loop.time() == 86_400.0
+
+
+def test_one_acts_at_a_time_and_the_seed_decides_who() -> None:
+    orders = set()
+    for seed in range(8):
+        loop = VirtualLoop(random.Random(seed))
+        processes, order = Processes(loop), []  # type: ignore[var-annotated]
+
+        async def act(machine: Machine, order: list[str] = order) -> None:
+            await machine.turn("act")
+            order.append(machine.name)
+
+        async def all_act(processes: Processes = processes) -> None:
+            await asyncio.gather(*(act(Machine(name, processes)) for name in "abc"))
+
+        loop.run_until_complete(all_act())
+        assert sorted(order) == ["a", "b", "c"]
+        orders.add(tuple(order))
+        loop.close()
+    assert len(orders) > 1
+
+
+def test_a_stalled_replica_gets_no_turn(loop: VirtualLoop) -> None:
+    machine = Machine("a", Processes(loop))
+    machine.stalled = True
+
+    async def act() -> float:
+        loop.call_later(30.0, setattr, machine, "stalled", False)
+        await machine.turn("act")
+        return loop.time()
+
+    assert loop.run_until_complete(act()) == 30.0
+
+
+def test_a_world_in_which_nothing_can_happen_says_so(loop: VirtualLoop) -> None:
+    with pytest.raises(Stuck):
+        loop.run_until_complete(asyncio.Event().wait())
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+
+
+def test_what_a_crashed_replica_leaves_to_do_is_not_done(loop: VirtualLoop) -> None:
+    acts = []
+
+    async def work(machine: Machine) -> None:
+        try:
+            await machine.turn("work")
+            acts.append("worked")
+        finally:
+            await machine.turn("tidy up")
+            acts.append("tidied up")
+
+    async def crash() -> None:
+        machine = Machine("a", Processes(loop))
+        machine.stalled = True
+        task = machine.spawn(work(machine), name="work")
+        await asyncio.sleep(1.0)
+        machine.crash()
+        await asyncio.wait({task})
+
+    loop.run_until_complete(crash())
+    assert acts == []
+
+
+def test_faults_are_chosen_by_name() -> None:
+    assert parse_faults("all") == ALL
+    assert parse_faults("oom, sigkill") == {Fault.OOM, Fault.SIGKILL}
+    assert parse_faults("-oom") == ALL - {Fault.OOM}
+
+
+def test_a_fault_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(ValueError, match=r"no fault omo; there are .*oom"):
+        parse_faults("omo")
+
+
+@pytest.mark.parametrize("seed", range(100, 104))
+def test_with_every_fault_every_promise_is_kept(run: Callable[..., Result], seed: int) -> None:
+    result = run(seed, "all")
+    assert [str(violation) for violation in result.violations] == []
