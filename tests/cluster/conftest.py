@@ -1,0 +1,140 @@
+"""The real cluster of this machine, and a namespace of one's own in it.
+
+`make cluster` starts it; `make test-cluster` runs these tests. They skip, saying why, where there is
+none, unless PADDOCK_REQUIRE_CLUSTER=1 makes that a failure; what a cluster may lack, a node that runs
+Pods for example, skips only the tests of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.cluster.api import Api, Refused
+from tools.cluster.cluster import Cluster
+from tools.cluster.facts import NODE_NAME
+from tools.cluster.fake_nodes import FakeNodes
+from tools.cluster.images import import_if_changed
+from tools.cluster.layout import default_layout
+from tools.cluster.registry import Registry
+from tools.cluster.say import say
+
+_IN_PARALLEL = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
+
+_numbers = itertools.count()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
+    """Some of these tests stop the API server or the node, under whatever else runs. So a machine's one
+    cluster has one session at a time; another waits here, where no test's time-out counts."""
+    if _IN_PARALLEL or not any(item.path.parent == Path(__file__).parent for item in session.items):
+        return (yield)
+    with default_layout().turn.open("a") as turn:
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for other tests on this cluster to end")
+            fcntl.flock(turn, fcntl.LOCK_EX)
+        return (yield)
+
+
+@pytest.fixture(scope="session")
+def started_cluster() -> Cluster:
+    if _IN_PARALLEL:
+        pytest.skip("tests on the cluster run one at a time: make test-cluster")
+    cluster = Cluster.running()
+    if cluster is None:
+        reason = "no cluster is running on this machine: make cluster starts one"
+        if os.environ.get("PADDOCK_REQUIRE_CLUSTER") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return cluster
+
+
+@pytest.fixture
+async def cluster(started_cluster: Cluster) -> AsyncIterator[Cluster]:
+    """All of it runs when a test begins, whatever the one before has stopped."""
+    await started_cluster.mend()
+    yield started_cluster
+    await started_cluster.mend()
+
+
+@pytest.fixture
+async def api(cluster: Cluster) -> AsyncIterator[Api]:
+    """The administrator's, to arrange things and to look; what is tested has its own."""
+    async with cluster.api() as api:
+        yield api
+
+
+@pytest.fixture(scope="session")
+def node(started_cluster: Cluster) -> str:
+    """The name of the real node, with the images made from the source as it is now."""
+    if not started_cluster.facts.node:
+        pytest.skip("this cluster has no node that runs Pods; make cluster said why")
+    import_if_changed(started_cluster.layout)
+    return NODE_NAME
+
+
+@pytest.fixture
+async def make_namespace(
+    cluster: Cluster, api: Api
+) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
+    """Namespaces that go away with the test, with all that is in them."""
+    made: list[str] = []
+
+    async def make(prefix: str = "test") -> str:
+        name = f"{prefix}-{int(time.time()):x}-{os.getpid()}-{next(_numbers)}"
+        await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        made.append(name)
+        if cluster.has_controllers:
+            # Pods are refused until their service account is there.
+            await api.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", bool)
+        return name
+
+    yield make
+    for name in made:
+        await _remove(api, name)
+
+
+@pytest.fixture
+async def namespace(make_namespace: Callable[[str], Awaitable[str]]) -> str:
+    return await make_namespace("test")
+
+
+@pytest.fixture
+async def fake_nodes(cluster: Cluster, api: Api) -> AsyncIterator[FakeNodes]:
+    """Nodes whose Pods run at once and do nothing, by the hundred."""
+    if not (cluster.has_kwok and cluster.has_controllers):
+        pytest.skip("this cluster has no kwok, or no scheduler; make cluster said why")
+    async with FakeNodes(api) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def registry(node: str) -> Iterator[Registry]:
+    """For images that are to be pulled, and not to be there already."""
+    with Registry() as registry:
+        yield registry
+
+
+async def _remove(api: Api, namespace: str) -> None:
+    """Without waiting. A finalizer of ours would keep its Pod, and so the namespace, for ever."""
+    pods: list[Any] = (await api.get(f"/api/v1/namespaces/{namespace}/pods"))["items"]
+    for pod in pods:
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+        try:
+            if pod["metadata"].get("finalizers"):
+                await api.patch(path, {"metadata": {"finalizers": None}})
+            await api.delete(path, gracePeriodSeconds=0)
+        except Refused as refused:
+            if refused.status not in (404, 409):
+                raise
+    await api.delete(f"/api/v1/namespaces/{namespace}")

@@ -1,0 +1,80 @@
+"""What can be known of the test cluster without one."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tools.cluster import binaries
+from tools.cluster.daemons import Daemon
+from tools.cluster.errors import ClusterError, Missing
+from tools.cluster.layout import Layout
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("PADDOCK_CLUSTER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return tmp_path / "cache"
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o755)
+    return path
+
+
+def test_what_was_built_is_found_by_its_version(cache: Path) -> None:
+    built = program(cache / "bin" / f"kubernetes-{binaries.KUBERNETES}" / "kubelet")
+    assert binaries.find("kubelet") == built
+
+
+def test_assets_are_the_whole_kubernetes(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program(cache / "bin" / f"kubernetes-{binaries.KUBERNETES}" / "kubelet")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
+    theirs = program(tmp_path / "assets" / "kube-apiserver")
+    assert binaries.find("kube-apiserver") == theirs
+    with pytest.raises(Missing, match="KUBEBUILDER_ASSETS has no kubelet"):
+        binaries.require("kubelet")
+
+
+def test_without_go_the_message_says_what_to_install(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Missing, match="install Go"):
+        binaries.build("etcd")
+
+
+def test_every_program_has_a_lock_file() -> None:
+    for module in binaries.MODULES:
+        lock = (binaries.LOCKS / module.name / "go.mod").read_text()
+        assert f"require {module.path} {module.version}\n" in lock
+
+
+async def test_a_process_is_stopped_by_whoever_finds_it(tmp_path: Path) -> None:
+    Daemon("sleeper", ["/bin/sleep", "100"], Layout(tmp_path)).start()
+    found = Daemon("sleeper", ["/bin/sleep", "100"], Layout(tmp_path))
+    assert found.pid() is not None
+    await found.stop(signal.SIGKILL)
+    assert found.pid() is None
+
+
+def test_a_process_with_an_id_used_again_is_not_ours(tmp_path: Path) -> None:
+    daemon = Daemon("init", ["/bin/true"], Layout(tmp_path))
+    (tmp_path / "pids").mkdir()
+    (tmp_path / "pids" / "init").write_text("1 12345678901")
+    assert daemon.pid() is None
+
+
+async def test_a_process_that_ended_says_its_last_words(tmp_path: Path) -> None:
+    daemon = Daemon("failing", ["/bin/sh", "-c", "echo bad flag >&2"], Layout(tmp_path))
+    daemon.start()
+    while daemon.pid() is not None:
+        pass
+    with pytest.raises(ClusterError, match="bad flag"):
+        daemon.check()

@@ -1,0 +1,1 @@
+"""What developers of paddock use and its users do not."""

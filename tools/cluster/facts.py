@@ -1,0 +1,61 @@
+"""What was decided when the cluster was started: anybody can talk to it and start its parts again."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+#: The node's address is its bridge's, so Pods reach servers of this machine there, and the tests need
+#: not listen on an address that others can reach. Ranges that nobody else is likely to use.
+NODE_NAME: Final = "node-1"
+NODE_ADDRESS: Final = "10.241.0.1"
+POD_RANGE: Final = "10.241.0.0/24"
+SERVICE_RANGE: Final = "10.242.0.0/24"
+BRIDGE: Final = "paddock0"
+#: The image of every Pod's sandbox.
+PAUSE: Final = "paddock.test/pause:1"
+
+
+class Ports(msgspec.Struct, frozen=True):
+    api: int
+    etcd: int
+    etcd_peer: int
+    kubelet: int
+    kwok: int
+
+
+class Facts(msgspec.Struct, frozen=True):
+    ports: Ports
+    #: The programs it was started from, by name.
+    programs: dict[str, str]
+    #: Whether there is a real node.
+    node: bool
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.ports.api}"
+
+    def write(self, path: Path) -> None:
+        path.write_bytes(msgspec.json.encode(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Facts | None:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+
+def free_ports() -> Ports:
+    """Held until all are chosen, so that no two are the same."""
+    sockets = [socket.socket() for _ in msgspec.structs.fields(Ports)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return Ports(*(each.getsockname()[1] for each in sockets))
+    finally:
+        for each in sockets:
+            each.close()

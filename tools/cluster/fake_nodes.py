@@ -1,0 +1,66 @@
+"""Nodes that kwok plays: a Pod there is running at once, and costs only what the API server pays."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from types import TracebackType
+from typing import Final, Self
+
+from tools.cluster.api import Api
+
+#: Real Pods keep away; a Pod that is to be played tolerates it and selects the label.
+TAINT: Final = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
+TOLERATION: Final = {"key": "kwok.x-k8s.io/node", "operator": "Exists"}
+SELECTOR: Final = {"type": "kwok"}
+_ROOM: Final = {"cpu": "1000", "memory": "4Ti", "pods": "1000"}
+
+_numbers = itertools.count()
+
+
+class FakeNodes:
+    """Made on demand, and removed at the end."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._made: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name in self._made:
+            await self._api.delete(f"/api/v1/nodes/{name}")
+
+    async def make(self, count: int = 1) -> list[str]:
+        """With room for a thousand Pods each; ready when this returns."""
+        names = [f"fake-{os.getpid()}-{next(_numbers)}" for _ in range(count)]
+        for name in names:
+            await self._api.create("/api/v1/nodes", _node(name))
+            self._made.append(name)
+        for name in names:
+            await self._api.until(f"/api/v1/nodes/{name}", _is_ready)
+        return names
+
+
+def _node(name: str) -> dict[str, object]:
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"kubernetes.io/hostname": name, **SELECTOR},
+        },
+        "spec": {"taints": [TAINT]},
+        "status": {"allocatable": _ROOM, "capacity": _ROOM},
+    }
+
+
+def _is_ready(node: dict[str, object]) -> bool:
+    status = node.get("status")
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions or [])

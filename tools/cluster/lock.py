@@ -1,0 +1,67 @@
+"""Writes `modules/*/go.mod` and `go.sum`: which versions, and what their content is.
+
+k8s.io/kubernetes names its own parts (k8s.io/api and the like) with a version that does not exist and
+finds them beside itself. From outside each must be told its real one, v0.MINOR.PATCH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tools.cluster.binaries import LOCKS, MODULES, Module, go_environment, go_program
+from tools.cluster.errors import ClusterError
+from tools.cluster.say import say
+
+
+def lock() -> None:
+    for module in MODULES:
+        say(f"resolving {module.name} {module.version}")
+        with tempfile.TemporaryDirectory() as directory:
+            _resolve(module, Path(directory))
+            target = LOCKS / module.name
+            target.mkdir(parents=True, exist_ok=True)
+            for name in ("go.mod", "go.sum"):
+                shutil.copyfile(Path(directory) / name, target / name)
+
+
+def _resolve(module: Module, directory: Path) -> None:
+    parts = _parts(module)
+    version = f"v0{module.version.removeprefix('v1')}"
+    replaced = "".join(f"\t{part} => {part} {version}\n" for part in parts)
+    replacements = f"replace (\n{replaced})\n" if parts else ""
+    (directory / "go.mod").write_text(
+        f"module paddock.test/cluster/{module.name}\n\ngo 1.24.0\n\n"
+        f"require {module.path} {module.version}\n\n{replacements}"
+    )
+    # What the module needs is found by what is imported.
+    imports = "".join(f'import _ "{package}"\n' for package in module.commands.values())
+    (directory / "commands.go").write_text(f"//go:build never\n\npackage commands\n\n{imports}")
+    _go("mod", "tidy", directory=directory)
+
+
+def _parts(module: Module) -> list[str]:
+    answer = _go("mod", "download", "-json", f"{module.path}@{module.version}", directory=Path("/"))
+    text = Path(json.loads(answer)["GoMod"]).read_text()
+    return re.findall(r"^\s*(?:replace )?(k8s\.io/\S+) => \./staging", text, re.MULTILINE)
+
+
+def _go(*arguments: str, directory: Path) -> str:
+    environment = {**os.environ, **go_environment(), "GOFLAGS": "-mod=mod"}
+    try:
+        done = subprocess.run(
+            [go_program(), *arguments],
+            cwd=directory,
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    except subprocess.CalledProcessError as error:
+        raise ClusterError(f"go {arguments[0]} failed: {error.stderr.strip()}") from error
+    return done.stdout
