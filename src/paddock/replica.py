@@ -24,8 +24,10 @@ from paddock.dispatch.refusals import RefusalReview
 from paddock.dispatch.sealing import Sealer
 from paddock.dispatch.steps import Stopwatch
 from paddock.github.budget import Budget
+from paddock.pools.mirror import PoolMirror
 from paddock.pools.reconciler import Reconciler
-from paddock.ports import Clock, Fleet, GitHub, Ids, Reviewer, Store, Wakeups
+from paddock.ports import Clock, Fleet, GitHub, Ids, Reviewer, Store, Wakeups, Witness
+from paddock.ports.pool_objects import PodTrial, PoolApi
 from paddock.recovery.loop import Recovery
 from paddock.recovery.observe import PodView
 from paddock.recovery.terms import RecoveryTerms
@@ -46,6 +48,10 @@ class FleetParts:
 
     fleet: Fleet
     reviewer: Reviewer
+    witness: Witness | None = None
+    #: Where people describe pools, if the fleet has such a place.
+    pools: PoolApi | None = None
+    trial: PodTrial | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +141,7 @@ def dispatching(replica: Replica, parts: FleetParts, sealer: Sealer) -> Dispatch
         apps=replica.apps,
         terms=replica.recovery,
         ended=identities.forget,
+        witness=parts.witness,
     )
     pools = Reconciler(
         store=store,
@@ -144,6 +151,10 @@ def dispatching(replica: Replica, parts: FleetParts, sealer: Sealer) -> Dispatch
         ids=replica.ids,
         wakeups=replica.wakeups,
     )
+    mirror: tuple[Service, ...] = ()
+    if parts.pools is not None:
+        mirrored = PoolMirror(store=store, pools=parts.pools, trial=parts.trial, clock=clock)
+        mirror = (Service("pool objects", mirrored.run),)
     return Dispatching(
         dispatcher,
         identities,
@@ -154,6 +165,7 @@ def dispatching(replica: Replica, parts: FleetParts, sealer: Sealer) -> Dispatch
                 Service("fleet", view.run),
                 Service("recovery", recovery.run),
                 Service("pools", pools.run),
+                *mirror,
             ),
         ),
     )

@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import assert_never
 
 from paddock.dispatch.inbox import Inbox
 from paddock.dispatch.installations import NewAccount, register_apps
@@ -24,7 +25,7 @@ from paddock.github.webhooks import Signatures
 from paddock.recovery.terms import RecoveryTerms
 from paddock.replica import Dispatching, FleetParts, Replica, dispatching, intake
 from paddock.services import Service, running
-from paddock.settings import Settings, SettingsError
+from paddock.settings import FleetKind, Settings, SettingsError
 from paddock.store.budgets import PgBudget
 from paddock.store.database import Database
 from paddock.store.leadership import led
@@ -37,6 +38,9 @@ from paddock.web.metrics import Metrics
 from paddock.web.pods import PodEndpoints
 from paddock.web.receiver import Receiver
 from paddock.web.server import CannotListen, bind, serving, url_of
+
+#: Makes the fleet that finds paddock at a URL.
+OpenFleet = Callable[[str], Awaitable[FleetParts]]
 
 
 def replica_name() -> str:
@@ -59,7 +63,7 @@ async def serve(
     *,
     ready: Callable[[str], None],
     apps: Apps | None = None,
-    fleet: Callable[[str], Awaitable[FleetParts]] | None = None,
+    fleet: OpenFleet | None = None,
     sealer: Sealer | None = None,
     services: Callable[[Replica], Sequence[Service]] = intake,
 ) -> None:
@@ -127,6 +131,44 @@ async def _replica(database: Database, settings: Settings, apps: Apps) -> AsyncI
             )
     finally:
         await github.aclose()
+
+
+@asynccontextmanager
+async def configured_fleet(settings: Settings) -> AsyncIterator[OpenFleet | None]:
+    """What PADDOCK_FLEET names; `None` if that is nothing."""
+    match settings.fleet:
+        case None:
+            yield None
+        case FleetKind.LOCAL:
+            raise SettingsError(
+                "PADDOCK_FLEET=local is `paddock up`: `paddock serve` is for a cluster, with "
+                "PADDOCK_FLEET=kube."
+            )
+        case FleetKind.KUBE:
+            # Seven megabytes, only where they are needed.
+            from paddock.fleet.kube.opening import opened
+
+            _sealer(settings)  # before anything is started
+            async with AsyncExitStack() as stack:
+                try:
+                    kube = await stack.enter_async_context(
+                        opened(settings.kube, clock=SystemClock())
+                    )
+                except ValueError as error:
+                    raise SettingsError(f"{str(error).rstrip('.')}.") from None
+
+                async def parts(_url: str) -> FleetParts:
+                    return FleetParts(
+                        fleet=kube.fleet,
+                        reviewer=kube.reviewer,
+                        witness=kube.fleet,
+                        pools=kube.pools,
+                        trial=kube.fleet,
+                    )
+
+                yield parts
+        case _:
+            assert_never(settings.fleet)
 
 
 def _recovery(settings: Settings) -> RecoveryTerms:

@@ -29,10 +29,11 @@ from pydantic_settings.exceptions import SettingsError as UnreadableSettings
 
 from paddock.dispatch.sealing import read_key
 from paddock.domain.limits import Limits
+from paddock.domain.quantities import mebibytes, milli
 from paddock.domain.rules import RULES
 from paddock.domain.thresholds import Thresholds, counted, reasons
+from paddock.fleet.kube.settings import KubeSettings
 from paddock.github.settings import GitHubSettings
-from paddock.pools.spec import mebibytes, milli
 from paddock.store.connect_errors import check_url
 from paddock.store.data_directory import default_data_dir
 from paddock.store.errors import StoreError
@@ -62,6 +63,11 @@ class LogLevel(StrEnum):
 class LogFormat(StrEnum):
     CONSOLE = "console"
     JSON = "json"
+
+
+class FleetKind(StrEnum):
+    LOCAL = "local"
+    KUBE = "kube"
 
 
 class AccountSettings(BaseModel):
@@ -221,9 +227,15 @@ class Settings(BaseSettings):
         description="what JITs are sealed with: 32 bytes in base64; several, separated by spaces, "
         "while one replaces another: the first seals, all open",
     )
+    fleet: FleetKind | None = Field(
+        default=None,
+        description="where runners live: `kube`, or, for `paddock up`, `local`; unset: `paddock serve` "
+        "takes webhooks in and gives out no runners",
+    )
     github: GitHubSettings = GitHubSettings()
     accounts: AccountSettings = AccountSettings()
     recovery: RecoverySettings = RecoverySettings()
+    kube: KubeSettings = KubeSettings()
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.CONSOLE
 
@@ -270,6 +282,7 @@ _TABLES: Mapping[str, type[BaseModel]] = {
     "github": GitHubSettings,
     "accounts": AccountSettings,
     "recovery": RecoverySettings,
+    "kube": KubeSettings,
 }
 
 

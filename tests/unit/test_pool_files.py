@@ -9,7 +9,8 @@ import pytest
 
 from paddock.domain.limits import Resources
 from paddock.domain.pool_terms import Terms
-from paddock.pools.spec import PoolFileError, mebibytes, milli, parse_pools, read_pool_file
+from paddock.domain.quantities import mebibytes, milli
+from paddock.pools.spec import PoolFileError, parse_pools, read_pool_file
 
 GOOD = """
 apiVersion: paddock.dev/v1alpha1

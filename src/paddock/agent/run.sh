@@ -244,6 +244,8 @@ workers
 workers_before=$count
 
 [ -z "$told" ] || exit 143
+# A first word, so that a log which does not begin here is known to be the rest of one.
+say "starting the runner"
 (
 	cd "$work" || exit 72
 	# Exported here only: nothing but the runner ever has it in its environment.

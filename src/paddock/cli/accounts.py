@@ -12,7 +12,7 @@ from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.accounts import AccountSummary
 from paddock.domain.limits import Limits
-from paddock.pools.spec import mebibytes, milli
+from paddock.domain.quantities import mebibytes, milli
 from paddock.store.store import PgStore
 
 app = typer.Typer(

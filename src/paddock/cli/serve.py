@@ -46,7 +46,8 @@ async def _serve(settings: Settings, *, migrate: bool) -> None:
                 await apply_migrations(database, say=say)
             async with database.acquire() as connection:
                 await check_schema(connection)
-            await paddock.serve.serve(database, settings, ready=_ready)
+            async with paddock.serve.configured_fleet(settings) as fleet:
+                await paddock.serve.serve(database, settings, ready=_ready, fleet=fleet)
     except asyncio.CancelledError:
         show("stopped")
 

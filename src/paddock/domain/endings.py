@@ -112,6 +112,9 @@ class EndingEvidence:
     #: See `ever_started`; `UNKNOWN` where one container polls and runs.
     started: Answer = Answer.UNKNOWN
     registered: Answer = Answer.UNKNOWN
+    node: str | None = None
+    #: What else the fleet had to tell, for people: the Pod's events, how its node was.
+    circumstances: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

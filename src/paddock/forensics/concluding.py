@@ -31,7 +31,7 @@ from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.thresholds import Thresholds
 from paddock.forensics.masking import mask
-from paddock.ports import Clock, Fleet, FleetUnavailable, Store
+from paddock.ports import Clock, Fleet, FleetUnavailable, Store, Witness
 
 _log = structlog.get_logger()
 
@@ -62,20 +62,32 @@ class _Ended:
 
 class Conclusion:
     def __init__(
-        self, *, store: Store, fleet: Fleet, clock: Clock, echo: float = Thresholds().echo
+        self,
+        *,
+        store: Store,
+        fleet: Fleet,
+        clock: Clock,
+        echo: float = Thresholds().echo,
+        witness: Witness | None = None,
     ) -> None:
         """`echo`: for how long a runner that ended without a reported job counts as supply."""
         self._store = store
         self._fleet = fleet
         self._clock = clock
         self._echo = timedelta(seconds=echo)
+        self._witness = witness
 
     async def conclude(self, runner: Runner, pod: Pod) -> Ending | None:
         """Record how the runner of a terminal Pod ended, and reap the Pod. `None` if the row had
         moved on: it is looked at again."""
         evidence = _evidence_of(runner, pod)
         mark = evidence.fingerprint
-        words = await self._last_words(pod) if classify(evidence).ending.abnormal else None
+        words = None
+        if classify(evidence).ending.abnormal:
+            words, told = await asyncio.gather(
+                self._last_words(pod), self._circumstances(pod.uid, pod.node)
+            )
+            evidence = replace(evidence, circumstances=told)
         at = (mark and mark.finished_at) or self._clock.now()
         ending = await self._write(runner, pod.pool, _Ended(evidence, at, words))
         if ending is not None:
@@ -87,7 +99,11 @@ class Conclusion:
         at = runner.absent_since or self._clock.now()
         pools = {pool.id: pool.name for pool in await self._store.list_pools()}
         pool = pools.get(runner.pool, "deleted")
-        return await self._write(runner, pool, _Ended(_evidence_of(runner, None), at))
+        evidence = _evidence_of(runner, None)
+        if runner.pod_uid is not None and classify(evidence).ending.abnormal:
+            told = await self._circumstances(runner.pod_uid, runner.node)
+            evidence = replace(evidence, circumstances=told)
+        return await self._write(runner, pool, _Ended(evidence, at))
 
     async def reap(self, pod: Pod) -> None:
         """Delete a Pod whose end is on record. One that cannot be deleted now is found again."""
@@ -189,6 +205,15 @@ class Conclusion:
         elif runner.retired in (None, Retired.GIVEN_UP):
             await self._store.back_off(key, ENDED_WITHOUT_A_JOB)
 
+    async def _circumstances(self, uid: str, node: str | None) -> tuple[str, ...]:
+        if self._witness is None:
+            return ()
+        try:
+            async with asyncio.timeout(TAIL_TIMEOUT):
+                return tuple(await self._witness.circumstances(uid=uid, node=node))
+        except (TimeoutError, FleetUnavailable) as error:
+            return (f"not known: {str(error) or 'no answer in time'}",)
+
     async def _last_words(self, pod: Pod) -> str | None:
         try:
             async with asyncio.timeout(TAIL_TIMEOUT):
@@ -221,6 +246,7 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
         lost_communication=Answer.UNKNOWN if runner.done_at is None else Answer.NO,
         started=started,
         registered=Answer.NO if runner.unregistered else Answer.UNKNOWN,
+        node=(pod.node if pod else None) or runner.node,
     )
 
 

@@ -8,9 +8,6 @@ changes nothing.
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,11 +17,11 @@ import yaml
 from paddock.domain.labels import LabelSet, conflicts, pool_labels_problem
 from paddock.domain.limits import Resources
 from paddock.domain.names import PoolName, pool_name_problem
+from paddock.domain.pool_objects import API_VERSION, KIND
 from paddock.domain.pool_terms import Provisioning, Rollout, Terms
 from paddock.domain.pools import PoolFacts
-
-API_VERSION: Final = "paddock.dev/v1alpha1"
-KIND: Final = "RunnerPool"
+from paddock.domain.quantities import mebibytes, milli
+from paddock.fleet.kube.template import PodTemplate, Privileged, cost, problem
 
 #: A pool file describes pools, not a cluster: this is some hundred thousand labels.
 _LARGEST_FILE: Final = 4 * 1024 * 1024
@@ -70,6 +67,13 @@ class PoolSpec(Terms, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     #: For the fleet of one machine: what is started as the runner, like
     #: `[/opt/actions-runner/bin/Runner.Listener, run]`.
     runner_command: list[str] | None = None
+    #: For a cluster: an ordinary Pod template, into which paddock puts its parts. Its container
+    #: `runner` becomes the runner.
+    template: PodTemplate | None = None
+    #: What is done about containers of the template that could take over their node. They are refused,
+    #: unless each Pod is a virtual machine (`inVirtualMachine`, with a runtimeClassName that makes it
+    #: one), or the pool accepts the risk (`acceptRisk`).
+    privileged: Privileged = "refuse"
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,19 +137,25 @@ def _facts(pool: RunnerPool) -> PoolFacts:
         raise ValueError(
             f"it is a {pool.kind} of {pool.api_version}, not a {KIND} of {API_VERSION}"
         )
-    name, spec = pool.metadata.name, pool.spec
+    return facts(pool.metadata.name, pool.spec)
+
+
+def facts(name: str, spec: PoolSpec) -> PoolFacts:
+    """Raises ValueError with what is wrong with it."""
     labels = LabelSet.of(spec.labels)
-    for problem in (pool_name_problem(name), pool_labels_problem(labels), spec.problem()):
-        if problem:
-            raise ValueError(problem)
-    cost = Resources(
-        vcpu_milli=milli(spec.resources.vcpu), memory_mib=mebibytes(spec.resources.memory)
-    )
+    for wrong in (
+        pool_name_problem(name),
+        pool_labels_problem(labels),
+        spec.problem(),
+        spec.template and problem(spec.template, privileged=spec.privileged),
+    ):
+        if wrong:
+            raise ValueError(wrong)
     return PoolFacts(
         name=name,
         labels=tuple(labels),
         shape=spec.shape,
-        cost=cost,
+        cost=_cost(spec),
         max_runners=spec.maximum,
         spec=msgspec.json.encode(spec, order="sorted").decode(),
         spec_hash=_pod_hash(spec),
@@ -153,10 +163,23 @@ def _facts(pool: RunnerPool) -> PoolFacts:
     )
 
 
+def _cost(spec: PoolSpec) -> Resources:
+    """As it is written; otherwise what a Pod of the template asks its node for."""
+    given = Resources(
+        vcpu_milli=milli(spec.resources.vcpu), memory_mib=mebibytes(spec.resources.memory)
+    )
+    if spec.template is None or given != Resources():
+        return given
+    return cost(spec.template, sidecar=spec.shape == "gated")
+
+
 def _pod_hash(spec: PoolSpec) -> str:
     """Names what a Pod of the pool is made of: a Pod of another hash is stale. How many there may
     be, and for whom, is not part of it."""
-    made_of = msgspec.json.encode([spec.shape, spec.resources, spec.runner_command], order="sorted")
+    parts: list[object] = [spec.shape, spec.resources, spec.runner_command]
+    if spec.template is not None:
+        parts += [spec.template, spec.privileged]
+    made_of = msgspec.json.encode(parts, order="sorted")
     return hashlib.sha256(made_of).hexdigest()[:16]
 
 
@@ -173,49 +196,3 @@ def _contradictions(pools: list[PoolFacts]) -> list[str]:
         ]
         seen[name] = labels
     return mistakes
-
-
-_UNITS: Final[Mapping[str, int]] = {
-    "": 1,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-}
-
-
-def milli(quantity: str | float) -> int:
-    """`2`, `0.5` or `500m` CPUs, in thousandths, rounded up."""
-    text = str(quantity).strip()
-    value = _number(text.removesuffix("m"), text) * (1 if text.endswith("m") else 1000)
-    return _whole(value, text)
-
-
-def mebibytes(quantity: str | int) -> int:
-    """`4Gi`, `512Mi` or a number of bytes, in MiB, rounded up."""
-    text = str(quantity).strip()
-    match = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", text)
-    if match is None or match[2] not in _UNITS:
-        raise ValueError(f"{text!r} is no amount of memory: write 512Mi or 4Gi")
-    return _whole(_number(match[1], text) * _UNITS[match[2]] / 2**20, text)
-
-
-def _number(text: str, shown: str) -> Decimal:
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        raise ValueError(f"{shown!r} is no quantity: write 2, 500m or 4Gi") from None
-    if not value.is_finite() or value < 0:
-        raise ValueError(f"{shown!r} is no quantity: it is at least 0")
-    return value
-
-
-def _whole(value: Decimal, shown: str) -> int:
-    whole = int(value.to_integral_value(rounding="ROUND_CEILING"))
-    if whole > 2**31 - 1:
-        raise ValueError(f"{shown!r} is more than any machine has")
-    return whole

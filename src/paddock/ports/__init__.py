@@ -5,7 +5,7 @@ product's own code with virtual time, seeded ids and faults at every call. Each 
 transaction; everything a service does between two port calls is pure.
 """
 
-from paddock.ports.fleet import Fleet, FleetUnavailable, Reviewer
+from paddock.ports.fleet import Fleet, FleetUnavailable, Reviewer, Witness
 from paddock.ports.github import GitHub
 from paddock.ports.store import Store
 from paddock.ports.time import Clock, Ids
@@ -22,4 +22,5 @@ __all__ = [
     "Subscription",
     "Topic",
     "Wakeups",
+    "Witness",
 ]

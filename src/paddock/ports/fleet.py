@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
+
+#: Stands before what a fleet knows to be only the rest of a log, where one may take it for the whole.
+LOG_IS_CUT: Final = "[the beginning of this log is gone]"
 
 
 class FleetUnavailable(Exception):
@@ -42,7 +45,16 @@ class Fleet(Protocol):
         ...
 
     async def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
-        """The end of the runner container's log; `None` if there is none."""
+        """The end of the runner container's log; `None` if there is none. Begins with `LOG_IS_CUT` if
+        there was more, and it is lost."""
+        ...
+
+
+class Witness(Protocol):
+    """Who else saw it: a cluster writes down what it did to a Pod, and how its node was."""
+
+    async def circumstances(self, *, uid: str, node: str | None) -> Sequence[str]:
+        """What there is to tell of a Pod beside its own status, a sentence each. It may be gone."""
         ...
 
 

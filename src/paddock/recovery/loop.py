@@ -20,7 +20,7 @@ from paddock.domain.pods import Pod
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.forensics.concluding import Conclusion
-from paddock.ports import Clock, Fleet, GitHub, Ids, Store, Topic, Wakeups
+from paddock.ports import Clock, Fleet, GitHub, Ids, Store, Topic, Wakeups, Witness
 from paddock.recovery.act import Acting
 from paddock.recovery.adopt import Adoption
 from paddock.recovery.asking import Asker
@@ -70,6 +70,7 @@ class Recovery:
         apps: Sequence[RegisteredApp],
         terms: RecoveryTerms,
         ended: Callable[[str], None] = lambda _uid: None,
+        witness: Witness | None = None,
     ) -> None:
         """`ended` is told the UID of every Pod whose end was recorded."""
         self._store = store
@@ -79,7 +80,7 @@ class Recovery:
         self._changed = view.changes()
         self._woken = wakeups.subscribe(Topic.RUNNERS)
         self._conclusion = Conclusion(
-            store=store, fleet=fleet, clock=clock, echo=terms.thresholds.echo
+            store=store, fleet=fleet, clock=clock, echo=terms.thresholds.echo, witness=witness
         )
         self._stamper = Stamper(fleet=fleet, clock=clock)
         self._asker = Asker(github=github, clock=clock, apps=apps, most=terms.questions)

@@ -1,0 +1,243 @@
+"""HTTP to the Kubernetes API server: requests, and what is wrong with them in one sentence.
+
+lightkube finds the cluster, its certificates and our credentials, and renews them. Its requests are
+not used: they cannot say which UID is meant (I36), nor ask for bookmarks, nor tell a list that was cut
+short from a whole one (I29).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import httpx2
+import msgspec
+from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.kubeconfig import KubeConfig
+from lightkube.core.exceptions import ConfigError
+
+from paddock.ports import FleetUnavailable
+
+T = TypeVar("T")
+
+#: An API server answers in milliseconds; one that is restarted is back within seconds.
+_TIMEOUT: Final = httpx2.Timeout(15.0, connect=5.0)
+#: A server sends a bookmark every minute or so: a watch that is silent for longer is a connection that
+#: somebody on the way has forgotten.
+_SILENCE: Final = httpx2.Timeout(15.0, connect=5.0, read=150.0)
+#: Compressing a list takes the server longer than sending it.
+_HEADERS: Final = {
+    "User-Agent": "paddock",
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+}
+
+MERGE: Final = "application/merge-patch+json"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    plural: str
+    group: str = ""
+    version: str = "v1"
+    namespace: str | None = None
+
+    def path(self, name: str | None = None, sub: str | None = None) -> str:
+        root = f"apis/{self.group}/{self.version}" if self.group else f"api/{self.version}"
+        parts = (root, *(("namespaces", self.namespace) if self.namespace else ()), self.plural)
+        return "/" + "/".join([*parts, *filter(None, (name, sub))])
+
+    def named(self, sub: str | None = None) -> str:
+        """As a role names it."""
+        return "/".join(filter(None, (self.plural, sub))) + (f".{self.group}" if self.group else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, as people speak of it."""
+
+    verb: str
+    resource: Resource
+    name: str | None = None
+    sub: str | None = None
+
+    @property
+    def path(self) -> str:
+        return self.resource.path(self.name, self.sub)
+
+    def __str__(self) -> str:
+        what = self.resource.named(self.sub)
+        return f"{self.verb} {what}{f' {self.name}' if self.name else ''}"
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Kubernetes' own words for a failure."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Refused(FleetUnavailable):
+    """The API server answered, and not as hoped."""
+
+    def __init__(self, call: Call, code: int, status: Status) -> None:
+        super().__init__(_sentence(call, code, status))
+        self.code = code
+        self.reason = status.reason
+
+    @property
+    def absent(self) -> bool:
+        return self.code == 404
+
+    @property
+    def conflict(self) -> bool:
+        return self.code == 409
+
+    @property
+    def denied(self) -> bool:
+        return self.code in (401, 403)
+
+    @property
+    def expired(self) -> bool:
+        """The version that was asked from is no longer known."""
+        return self.code == 410 or self.reason in ("Expired", "Gone")
+
+
+class Unreached(FleetUnavailable):
+    """No answer, or none that can be read."""
+
+
+def _sentence(call: Call, code: int, status: Status) -> str:
+    said = status.message or f"it answered {code}"
+    if code == 403 and "quota" not in said:
+        where = f" in the namespace {call.resource.namespace}" if call.resource.namespace else ""
+        return (
+            f"Kubernetes does not let paddock {call}{where}: grant the verb `{call.verb}` on "
+            f"`{call.resource.named(call.sub)}` (deploy/roles.yaml has all that are needed)."
+        )
+    if code == 401:
+        return f"Kubernetes does not accept paddock's credentials (it was to {call}): renew them."
+    return f"Kubernetes did not {call}: {said.rstrip('.')}."
+
+
+def configured(kubeconfig: Path | None) -> KubeConfig:
+    """The given file; otherwise the Pod's own service account, `$KUBECONFIG`, `~/.kube/config`. Raises
+    ValueError."""
+    try:
+        return KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
+    except (ConfigError, OSError, KeyError, ValueError, msgspec.ValidationError) as error:
+        raise ValueError(
+            f"No Kubernetes cluster is configured ({error}): run paddock in one, or set KUBECONFIG"
+        ) from error
+
+
+class KubeApi:
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+        self._client.headers.update(_HEADERS)
+        #: How many requests were made; for those who count.
+        self.requests = 0
+
+    @staticmethod
+    def connected(config: KubeConfig) -> KubeApi:
+        """Raises ValueError where the configuration names what is not there."""
+        try:
+            one = config.get()
+            assert one is not None  # without a context it has raised
+            return KubeApi(AsyncClient(one, ConnectionParams(timeout=_TIMEOUT)))
+        except (ConfigError, OSError, ssl.SSLError, ValueError) as error:
+            raise ValueError(f"The configuration of Kubernetes is of no use: {error}") from error
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def get(
+        self, call: Call, kind: type[T] | msgspec.json.Decoder[T], params: Mapping[str, str] = {}
+    ) -> T:
+        return _decoded(call, await self._send("GET", call, params), kind)
+
+    async def read(self, call: Call, params: Mapping[str, str]) -> bytes:
+        return await self._send("GET", call, params)
+
+    async def send(
+        self,
+        method: str,
+        call: Call,
+        body: object,
+        kind: type[T],
+        *,
+        content_type: str = "application/json",
+        params: Mapping[str, str] = {},
+    ) -> T:
+        content = msgspec.json.encode(body)
+        return _decoded(call, await self._send(method, call, params, content, content_type), kind)
+
+    async def _send(
+        self,
+        method: str,
+        call: Call,
+        params: Mapping[str, str],
+        content: bytes | None = None,
+        content_type: str | None = None,
+    ) -> bytes:
+        """Twice where the first got no answer: whatever is asked for here may be asked for again, and
+        an idle connection may have been closed under our hands."""
+        headers = {"Content-Type": content_type} if content_type else None
+        for attempt in (1, 2):
+            self.requests += 1
+            try:
+                answer = await self._client.request(
+                    method, call.path, params=params, content=content, headers=headers
+                )
+            except (httpx2.TransportError, ConfigError, OSError) as error:
+                if attempt == 1 and isinstance(error, httpx2.NetworkError | httpx2.ProtocolError):
+                    continue
+                raise Unreached(_unreached(call, error)) from error
+            if answer.is_error:
+                raise Refused(call, answer.status_code, _status(answer.content))
+            return answer.content
+        raise AssertionError("unreachable")
+
+    @asynccontextmanager
+    async def stream(
+        self, call: Call, params: Mapping[str, str], *, patient: bool = False
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """What is sent, as it comes. `patient`: silence is no failure for minutes."""
+        self.requests += 1
+        timeout = _SILENCE if patient else _TIMEOUT
+        try:
+            async with self._client.stream(
+                "GET", call.path, params=params, timeout=timeout
+            ) as answer:
+                if answer.is_error:
+                    raise Refused(call, answer.status_code, _status(await answer.aread()))
+                yield answer.aiter_bytes()
+        except (httpx2.TransportError, ConfigError, OSError) as error:
+            raise Unreached(_unreached(call, error)) from error
+
+
+def _decoded(call: Call, content: bytes, kind: type[T] | msgspec.json.Decoder[T]) -> T:
+    try:
+        if isinstance(kind, msgspec.json.Decoder):
+            return kind.decode(content)
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Unreached(f"Kubernetes' answer to {call} cannot be read: {error}.") from error
+
+
+def _status(content: bytes) -> Status:
+    try:
+        return msgspec.json.decode(content, type=Status)
+    except msgspec.MsgspecError:
+        return Status(message=content[:200].decode(errors="replace").strip())
+
+
+def _unreached(call: Call, error: Exception) -> str:
+    why = str(error).rstrip(".") or type(error).__name__
+    return f"Kubernetes could not be reached to {call}: {why}."

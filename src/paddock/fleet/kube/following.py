@@ -1,0 +1,124 @@
+"""What a watch shows, kept in order: from which version to go on, who is there, who has gone.
+
+A watch is a list and what has changed since. It ends every few minutes, and goes on where it was; if it
+was away for so long that the server has forgotten that moment, it begins anew, and then somebody has to
+notice who went meanwhile. None of this does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+import structlog
+
+from paddock.domain.names import PodName
+from paddock.domain.pods import Phase, Pod
+from paddock.fleet.kube.api import Status
+from paddock.fleet.kube.objects import Change, Metadata, PodObject
+from paddock.fleet.kube.pods import is_ours, shown
+
+_log = structlog.get_logger()
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: Metadata
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    type: str
+
+
+_CHANGES: Final = msgspec.json.Decoder(Change[PodObject])
+_KIND: Final = msgspec.json.Decoder(_Kind)
+_ERROR: Final = msgspec.json.Decoder(Change[Status])
+_VERSION: Final = msgspec.json.Decoder(Change[_Versioned])
+
+
+class Expired(Exception):
+    """The server no longer knows the version to go on from."""
+
+
+class Failed(Exception):
+    """The server ended the watch with these words."""
+
+
+class Lines:
+    """Bytes as they come, into whole lines."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, received: bytes) -> list[bytes]:
+        *lines, self._rest = (self._rest + received).split(b"\n")
+        return [line for line in lines if line]
+
+
+class Following:
+    def __init__(self) -> None:
+        #: From where to go on; `None`: from the beginning.
+        self.version: str | None = None
+        #: Whether there ever was a beginning.
+        self.begun = False
+        self._there: dict[PodName, Pod] = {}
+
+    def begin(self, pods: Iterable[Pod], *, whole: bool, version: str) -> Iterator[Pod]:
+        """With a list. What was there before and is not in it has gone, if the list is whole (I29);
+        one without a version is no beginning."""
+        now = {pod.name: pod for pod in pods}
+        self.version = version or None
+        self.begun = True
+        before, self._there = self._there, now
+        for name, pod in before.items():
+            successor = now.get(name)
+            if successor is None and not whole:
+                now[name] = pod
+            elif successor is None or successor.uid != pod.uid:
+                yield _gone(pod)
+        for name, pod in now.items():
+            if before.get(name) != pod:
+                yield pod
+
+    def line(self, line: bytes) -> Pod | None:
+        """What it tells. Raises Expired or Failed for the server's own troubles."""
+        try:
+            change = _CHANGES.decode(line)
+        except msgspec.MsgspecError as error:
+            self._pass_over(line, error)
+            return None
+        self.version = change.object.metadata.resource_version or self.version
+        if change.type == "BOOKMARK" or not is_ours(change.object):
+            return None
+        pod = shown(change.object)
+        if change.type == "DELETED":
+            self._there.pop(pod.name, None)
+            return _gone(pod)
+        if self._there.get(pod.name) == pod:
+            return None
+        self._there[pod.name] = pod
+        return pod
+
+    def _pass_over(self, line: bytes, error: msgspec.MsgspecError) -> None:
+        """A Pod that nobody can read is no reason to read it again for ever (I13); lists are not
+        complete for as long as it is there."""
+        try:
+            kind = _KIND.decode(line).type
+            if kind == "ERROR":
+                status = _ERROR.decode(line).object
+            else:
+                self.version = _VERSION.decode(line).object.metadata.resource_version
+        except msgspec.MsgspecError:
+            raise Failed(f"a line cannot be read: {error}") from error
+        if kind != "ERROR":
+            _log.warning("a change of a Pod cannot be read", error=str(error))
+            return
+        if status.code == 410 or status.reason in ("Expired", "Gone"):
+            self.version = None
+            raise Expired
+        raise Failed(status.message or status.reason or "no reason given")
+
+
+def _gone(pod: Pod) -> Pod:
+    return replace(pod, phase=Phase.UNKNOWN, reason="deleted")

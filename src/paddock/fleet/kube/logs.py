@@ -1,0 +1,96 @@
+"""The end of a container's log, and whether its beginning is still there.
+
+A kubelet renews a log file when it has some 10 MB and from then on shows what is in the new one, as if
+that were all. A job that prints much thereby hides the line that says it is a job; whoever took the
+rest for the whole would conclude that there is none (I24). Kubelets write the time before every line,
+and a job cannot forge that.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from paddock.domain.fingerprints import RUNNER_CONTAINER
+from paddock.ports.fleet import LOG_IS_CUT
+
+#: The start script speaks before anything else does. A node under full load takes its time.
+_FIRST_WORD: Final = timedelta(seconds=30)
+
+
+class _When(msgspec.Struct, frozen=True, rename="camel"):
+    started_at: datetime | None = None
+
+
+class _State(msgspec.Struct, frozen=True, rename="camel"):
+    running: _When | None = None
+    terminated: _When | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    state: _State = _State()
+
+
+class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    container_statuses: list[_Status] = []
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class LogState(msgspec.Struct, frozen=True):
+    """Of a Pod, as much as its log needs."""
+
+    metadata: _Metadata
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def _life(self) -> _When | None:
+        for status in self.status.container_statuses:
+            if status.name == RUNNER_CONTAINER:
+                return status.state.running or status.state.terminated
+        return None
+
+    @property
+    def has_log(self) -> bool:
+        return self._life is not None
+
+    @property
+    def started_at(self) -> datetime | None:
+        return self._life.started_at if self._life else None
+
+
+def beginning_is_gone(log: bytes, started_at: datetime | None) -> bool:
+    """Whether what is said to be all of it does not begin with the container. Nothing at all is not the
+    beginning either: there is a first word."""
+    if started_at is None:
+        return True
+    first, _, _ = log.partition(b" ")
+    try:
+        return _time(first) - started_at > _FIRST_WORD
+    except ValueError:
+        return True
+
+
+def _time(text: bytes) -> datetime:
+    return msgspec.convert(text.decode("ascii", "replace"), datetime)
+
+
+def last_lines(log: bytes, *, lines: int, most_bytes: int, cut: bool) -> str:
+    found = [_without_time(line) for line in log.splitlines(keepends=True)[-lines:]]
+    if cut:
+        found.insert(0, LOG_IS_CUT.encode() + b"\n")
+    return b"".join(found)[-most_bytes:].decode(errors="replace")
+
+
+def _without_time(line: bytes) -> bytes:
+    time, space, rest = line.partition(b" ")
+    return rest if space and time.endswith(b"Z") else line

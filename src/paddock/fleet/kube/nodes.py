@@ -1,0 +1,66 @@
+"""Nodes as hosts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from paddock.domain.limits import Resources
+from paddock.domain.pods import Host
+from paddock.domain.quantities import mebibytes, milli
+from paddock.fleet.kube.objects import NodeObject
+
+#: A node that one of these was put on is about to be taken away.
+_LEAVING: Final = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "karpenter.sh/disrupted",
+        "node.kubernetes.io/out-of-service",
+        "node.cloudprovider.kubernetes.io/shutdown",
+    }
+)
+_CORDONED: Final = "node.kubernetes.io/unschedulable"
+#: No place for runners, whoever else may tolerate it.
+_CONTROL_PLANE: Final = frozenset(
+    {"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"}
+)
+_REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
+
+#: These, when true, are worth telling beside a runner's end.
+_PRESSURE: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+
+
+def host(node: NodeObject) -> Host:
+    taints = {taint.key for taint in node.spec.taints if taint.effect in _REPELS}
+    return Host(
+        name=node.metadata.name,
+        cordoned=node.spec.unschedulable or _CORDONED in taints,
+        deleting=node.metadata.deletion_timestamp is not None or bool(taints & _LEAVING),
+        ready=any(
+            each.type == "Ready" and each.status == "True" for each in node.status.conditions
+        ),
+        capacity=None if taints & _CONTROL_PLANE else _capacity(node.status.allocatable),
+    )
+
+
+def _capacity(allocatable: dict[str, str]) -> Resources | None:
+    """What it may give to Pods of whatever kind. What others take of it is not ours to know."""
+    try:
+        return Resources(
+            runners=int(allocatable["pods"]),
+            vcpu_milli=milli(allocatable["cpu"]),
+            memory_mib=mebibytes(allocatable["memory"]),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def troubles(node: NodeObject) -> list[str]:
+    """What is wrong with it, a sentence each."""
+    told = []
+    for condition in node.status.conditions:
+        if condition.type == "Ready" and condition.status != "True":
+            told.append(f"its node is not ready ({condition.reason or condition.status})")
+        elif condition.type in _PRESSURE and condition.status == "True":
+            told.append(f"its node reports {condition.type} ({condition.message or 'no words'})")
+    told += [f"its node is tainted {taint.key}" for taint in node.spec.taints]
+    return told

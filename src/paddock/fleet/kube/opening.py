@@ -1,0 +1,58 @@
+"""The parts of a fleet on Kubernetes, from its settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from paddock.fleet.kube.api import KubeApi, configured
+from paddock.fleet.kube.fleet import KubeFleet
+from paddock.fleet.kube.pool_objects import KubePools
+from paddock.fleet.kube.reviewer import KubeReviewer
+from paddock.fleet.kube.settings import KubeSettings
+from paddock.fleet.kube.shapes import Placement
+from paddock.ports import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Kube:
+    api: KubeApi
+    fleet: KubeFleet
+    reviewer: KubeReviewer
+    pools: KubePools
+
+
+def placement(settings: KubeSettings) -> Placement:
+    """Raises ValueError with what is missing."""
+    if settings.agent_image is None or settings.server_url is None:
+        raise ValueError(
+            "Runners' Pods cannot be made: set PADDOCK_KUBE_AGENT_IMAGE to paddock's own image and "
+            "PADDOCK_KUBE_SERVER_URL to where Pods find this server"
+        )
+    return Placement(
+        namespace=settings.namespace,
+        service_account=settings.service_account,
+        agent_image=settings.agent_image,
+        agent_command=settings.command,
+        server=settings.server_url,
+        ca_config_map=settings.server_ca,
+    )
+
+
+@asynccontextmanager
+async def opened(settings: KubeSettings, *, clock: Clock) -> AsyncIterator[Kube]:
+    """Raises ValueError where something is missing; whether the cluster answers is seen later."""
+    placed = placement(settings)
+    api = KubeApi.connected(configured(settings.kubeconfig))
+    try:
+        yield Kube(
+            api=api,
+            fleet=KubeFleet(api, placed, clock=clock, node_selector=settings.node_selector),
+            reviewer=KubeReviewer(
+                api, namespace=settings.namespace, service_account=settings.service_account
+            ),
+            pools=KubePools(api, namespace=settings.namespace),
+        )
+    finally:
+        await api.aclose()

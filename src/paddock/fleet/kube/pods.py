@@ -1,0 +1,149 @@
+"""A Pod of the API as paddock speaks of Pods.
+
+Kubelets have one word, `PodInitializing`, for a container that waits for another, for one whose image
+is being pulled and for a sandbox that does not come up. Recovery has different patience with each, so
+they are told apart here, by the container that holds the others up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from paddock.domain.fingerprints import RUNNER_CONTAINER, ContainerState, ContainerStatus, Waiting
+from paddock.domain.names import PodName
+from paddock.domain.pods import Phase, Pod
+from paddock.fleet.kube.objects import VERDICT_FINALIZER, Condition, PodObject
+
+#: The init container that asks for work.
+POLLER: Final = "poller"
+
+_NEVER: Final = datetime.fromtimestamp(0, UTC)
+_HELD_UP: Final = "PodInitializing"
+_PULLING: Final = "Pulling"
+_PHASES: Final = {phase.value: phase for phase in Phase}
+
+#: What the API server writes to a Pod that it takes away because its node is no more.
+_ORPHANED: Final = "DeletionByPodGC"
+_NODE_LOST: Final = "NodeLost"
+
+
+def is_ours(pod: PodObject) -> bool:
+    """By either of two marks: somebody may have changed the labels, and a Pod that is not seen is taken
+    for gone."""
+    return pod.metadata.labels.pool is not None or VERDICT_FINALIZER in pod.metadata.finalizers
+
+
+def shown(pod: PodObject) -> Pod:
+    metadata, status = pod.metadata, pod.status
+    conditions = {condition.type: condition for condition in status.conditions}
+    containers = tuple(status.container_statuses)
+    initial = status.init_container_statuses
+    asked_at = _deletion_asked_at(pod)
+    return Pod(
+        name=PodName(metadata.name),
+        uid=metadata.uid,
+        pool=metadata.labels.pool or metadata.annotations.pool or "",
+        phase=_phase(pod),
+        reason=_reason(status.reason, conditions),
+        node=pod.spec.node_name or None,
+        created_at=metadata.creation_timestamp or _NEVER,
+        deletion_requested_at=asked_at,
+        owner=metadata.labels.owner,
+        poller=_poller(initial, containers, conditions),
+        containers=_with_cause(initial, containers, conditions) if initial else containers,
+        unschedulable=_unschedulable(conditions),
+    )
+
+
+def _phase(pod: PodObject) -> Phase:
+    """A Pod that was deleted before any node had it never runs: nobody will ever call it ended, and our
+    finalizer keeps it."""
+    if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
+        return Phase.FAILED
+    return _PHASES.get(pod.status.phase, Phase.UNKNOWN)
+
+
+def _deletion_asked_at(pod: PodObject) -> datetime | None:
+    """Kubernetes notes when the grace period will be over."""
+    until = pod.metadata.deletion_timestamp
+    if until is None:
+        return None
+    return until - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+
+
+def _reason(reason: str, conditions: dict[str, Condition]) -> str | None:
+    if reason:
+        return reason
+    disrupted = conditions.get("DisruptionTarget")
+    if disrupted is not None and disrupted.status == "True" and disrupted.reason == _ORPHANED:
+        return _NODE_LOST
+    return None
+
+
+def _unschedulable(conditions: dict[str, Condition]) -> str | None:
+    scheduled = conditions.get("PodScheduled")
+    if scheduled is None or scheduled.status != "False":
+        return None
+    return scheduled.message or scheduled.reason or "no reason given"
+
+
+def _poller(
+    initial: Sequence[ContainerStatus],
+    containers: Sequence[ContainerStatus],
+    conditions: dict[str, Condition],
+) -> ContainerStatus | None:
+    before: list[ContainerStatus] = []
+    for status in initial:
+        if status.name == POLLER:
+            return _caused(status, before, conditions)
+        before.append(status)
+    return next((status for status in containers if status.name == RUNNER_CONTAINER), None)
+
+
+def _with_cause(
+    initial: Sequence[ContainerStatus],
+    containers: Sequence[ContainerStatus],
+    conditions: dict[str, Condition],
+) -> tuple[ContainerStatus, ...]:
+    """While the poller polls the runner waits for it, which is all there is to say."""
+    past = [status.name for status in initial]
+    if POLLER not in past:
+        return tuple(containers)
+    at = past.index(POLLER)
+    if initial[at].state.terminated is None:
+        return tuple(containers)
+    rest = initial[at + 1 :]
+    return tuple(_caused(status, rest, conditions) for status in containers)
+
+
+def _caused(
+    status: ContainerStatus, before: Sequence[ContainerStatus], conditions: dict[str, Condition]
+) -> ContainerStatus:
+    """With the reason why it waits: that of the first before it that has not done its part, or its own
+    image."""
+    waiting = status.state.waiting
+    if waiting is None or waiting.reason != _HELD_UP:
+        return status
+    reason = _HELD_UP
+    for other in before:
+        if other.state.terminated is not None:
+            continue
+        if other.state.waiting is None:
+            return status  # that one is at work
+        reason = other.state.waiting.reason
+        break
+    return _waits(status, _PULLING if _pulls(reason, conditions) else reason)
+
+
+def _pulls(reason: str, conditions: dict[str, Condition]) -> bool:
+    """Once the sandbox stands, what a container waits for is its image."""
+    ready = conditions.get("PodReadyToStartContainers")
+    return reason == _HELD_UP and ready is not None and ready.status == "True"
+
+
+def _waits(status: ContainerStatus, reason: str) -> ContainerStatus:
+    return msgspec.structs.replace(status, state=ContainerState(waiting=Waiting(reason=reason)))

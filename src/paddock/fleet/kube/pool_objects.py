@@ -1,0 +1,108 @@
+"""RunnerPool objects, at the API server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from paddock.domain.pool_objects import (
+    API_VERSION,
+    GROUP,
+    KIND,
+    PLURAL,
+    VERSION,
+    PoolObject,
+    PoolObjects,
+    PoolStatus,
+)
+from paddock.fleet.kube.api import MERGE, Call, KubeApi, Refused, Resource
+from paddock.fleet.kube.following import Lines
+from paddock.fleet.kube.objects import Listed, Metadata
+
+_log = structlog.get_logger()
+
+_PAGE: Final = 500
+_WATCH_SECONDS: Final = 600
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_LISTED: Final = msgspec.json.Decoder(Listed[_Object])
+
+
+class KubePools:
+    def __init__(self, api: KubeApi, *, namespace: str) -> None:
+        self._api = api
+        self._pools = Resource(PLURAL, group=GROUP, version=VERSION, namespace=namespace)
+        self._version = ""
+
+    async def list(self) -> PoolObjects:
+        pools: list[PoolObject] = []
+        params = {"limit": str(_PAGE)}
+        while True:
+            listed = await self._api.get(Call("list", self._pools), _LISTED, params)
+            pools += [_shown(each) for each in listed.items]
+            if not listed.metadata.continue_:
+                self._version = listed.metadata.resource_version
+                return PoolObjects(pools=pools, complete=True)
+            params["continue"] = listed.metadata.continue_
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Since the last list. What exactly has changed is for the next list to tell."""
+        params = {
+            "watch": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+            "resourceVersion": self._version,
+        }
+        lines = Lines()
+        async with self._api.stream(Call("watch", self._pools), params, patient=True) as received:
+            async for some in received:
+                if lines.feed(some):
+                    yield
+
+    async def set_finalizers(self, pool: PoolObject, finalizers: Sequence[str]) -> bool:
+        metadata = {"resourceVersion": pool.version, "finalizers": list(finalizers)}
+        try:
+            await self._patch(pool, None, {"metadata": metadata})
+        except Refused as error:
+            if error.absent or error.conflict:
+                return False
+            raise
+        return True
+
+    async def set_status(self, pool: PoolObject, status: PoolStatus) -> None:
+        try:
+            await self._patch(pool, "status", {"metadata": {"uid": pool.uid}, "status": status})
+        except Refused as error:
+            if not (error.absent or error.conflict):
+                raise
+
+    async def _patch(self, pool: PoolObject, sub: str | None, change: dict[str, object]) -> None:
+        body = {"apiVersion": API_VERSION, "kind": KIND, **change}
+        call = Call("patch", self._pools, pool.name, sub)
+        await self._api.send("PATCH", call, body, msgspec.Raw, content_type=MERGE)
+
+
+def _shown(found: _Object) -> PoolObject:
+    metadata = found.metadata
+    try:
+        status = msgspec.json.decode(found.status, type=PoolStatus)
+    except msgspec.MsgspecError:
+        status = PoolStatus()  # another version's; ours is written over it
+    return PoolObject(
+        name=metadata.name,
+        uid=metadata.uid,
+        version=metadata.resource_version,
+        generation=metadata.generation,
+        spec=bytes(found.spec),
+        status=status,
+        finalizers=tuple(metadata.finalizers),
+        deleting=metadata.deletion_timestamp is not None,
+    )

@@ -1,0 +1,325 @@
+"""What a runner's Pod is made of: the pool's template, and paddock's parts.
+
+    gated    pull     from the runner's image, does nothing: the image is on the node before the Pod
+                      counts as warm (I67)
+             …        the template's own init containers
+             poller   asks for work with a token that is mounted nowhere else (I21), leaves the JIT and
+                      the start script on a memory volume, and ends
+             vitals   a sidecar, with a token that is good for nothing but its reports
+             runner   the template's; no token, no account
+    single   runner   one container that polls, then runs; its image brings the agent
+
+A Pod has no owner, so no cascade reaches it (I42); it is protected from autoscalers from its birth, so
+nothing hangs on a later label (I22); and our finalizer makes sure that its end is seen (I30).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from paddock.domain.pods import Audience, PodOrder
+from paddock.fleet.kube.objects import POOL_LABEL, RUNNER_ANNOTATION, VERDICT_FINALIZER
+from paddock.fleet.kube.reviews import AUDIENCES
+from paddock.fleet.kube.template import (
+    AGENT_CPU,
+    AGENT_MEMORY,
+    POLLER,
+    PREFIX,
+    PULL,
+    VITALS,
+    Json,
+    PodTemplate,
+    Privileged,
+    problem,
+    runner,
+)
+
+#: A runner needs up to 30 s to cancel its job and say goodbye; the sidecar a moment more.
+GRACE: Final = 60
+#: The user of GitHub's own runner image. A number, since a kubelet cannot tell whether a name is root.
+USER: Final = 1001
+#: The shortest that Kubernetes gives is 10 minutes; renewed by the kubelet when a fifth is left.
+TOKEN_SECONDS: Final = 3600
+
+STAGE: Final = "/run/paddock/stage"
+_TOKENS: Final = "/run/paddock/token"
+_STAGE_VOLUME: Final = f"{PREFIX}stage"
+_TOKEN_VOLUMES: Final = {audience: f"{PREFIX}{audience}" for audience in Audience}
+#: Two files of 64 KiB and a JIT; what a job leaves there is its own memory.
+_STAGE_SIZE: Final = "8Mi"
+
+_PROTECTION: Final = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+_LABEL_VALUE: Final = 63
+
+#: One process after the other in one container. `exec` keeps the runner's own exit code and signals.
+_SINGLE: Final = """\
+"$@" poll & poller=$!
+trap 'kill -TERM "$poller" 2>/dev/null' TERM INT
+wait "$poller"; code=$?
+while kill -0 "$poller" 2>/dev/null; do wait "$poller"; code=$?; done
+trap - TERM INT
+[ "$code" -eq 0 ] || exit "$code"
+"$@" vitals &
+"""
+
+
+class TemplateRefused(Exception):
+    """No Pod can be made of it; a sentence."""
+
+
+class _PoolSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What of a pool's own description matters here."""
+
+    template: PodTemplate | None = None
+    shape: Literal["gated", "single"] = "gated"
+    privileged: Privileged = "refuse"
+    runner_command: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where Pods are made, and what our parts in them are."""
+
+    namespace: str
+    #: Whose tokens Pods get; it needs no rights.
+    service_account: str
+    agent_image: str
+    #: How the agent is started in its image.
+    agent_command: Sequence[str]
+    #: Where Pods find paddock.
+    server: str
+    #: A ConfigMap with `ca.crt`, where the server's certificate is nobody's that images trust.
+    ca_config_map: str | None = None
+
+
+def manifest(order: PodOrder, placement: Placement) -> Json:
+    """Raises TemplateRefused."""
+    try:
+        spec = msgspec.json.decode(order.spec, type=_PoolSpec)
+    except msgspec.MsgspecError as error:
+        raise TemplateRefused(str(error)) from error
+    if spec.template is None:
+        raise TemplateRefused("it has none, and Pods of a cluster are made from one")
+    if wrong := problem(spec.template, privileged=spec.privileged):
+        raise TemplateRefused(wrong)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(order, spec.template, placement),
+        "spec": _Parts(spec, spec.template.spec, placement).pod(order.avoid),
+    }
+
+
+def _metadata(order: PodOrder, template: PodTemplate, placement: Placement) -> Json:
+    return {
+        "name": order.name,
+        "namespace": placement.namespace,
+        "labels": {
+            **template.metadata.labels,
+            **order.labels,
+            "app.kubernetes.io/managed-by": "paddock",
+            POOL_LABEL: order.pool,
+        },
+        "annotations": {
+            **template.metadata.annotations,
+            **_PROTECTION,
+            POOL_LABEL: order.pool,
+            RUNNER_ANNOTATION: str(order.runner),
+        },
+        "finalizers": [VERDICT_FINALIZER],
+    }
+
+
+class _Parts:
+    def __init__(self, pool: _PoolSpec, spec: Json, placement: Placement) -> None:
+        self._pool = pool
+        self._spec = spec
+        self._placement = placement
+        self._runner = runner(spec)
+        self._single = pool.shape == "single"
+
+    def pod(self, avoid: Sequence[str]) -> Json:
+        spec = self._spec
+        return {
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE,
+            **spec,
+            "restartPolicy": "Never",
+            "serviceAccountName": self._placement.service_account,
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+                **(spec.get("securityContext") or {}),
+            },
+            **({"affinity": _avoiding(spec.get("affinity") or {}, avoid)} if avoid else {}),
+            "initContainers": self._initial(),
+            "containers": [
+                self._the_runner() if each is self._runner else _hardened(each)
+                for each in spec["containers"]
+            ],
+            "volumes": [*spec.get("volumes", []), *self._volumes()],
+        }
+
+    def _initial(self) -> list[Json]:
+        own = [_hardened(each) for each in self._spec.get("initContainers", [])]
+        if self._single:
+            return own
+        return [self._pull(), *own, self._poller(), self._vitals()]
+
+    def _pull(self) -> Json:
+        return self._ours(PULL, ["/bin/sh", "-c", "exit 0"]) | {
+            key: self._runner[key] for key in ("image", "imagePullPolicy") if key in self._runner
+        }
+
+    def _poller(self) -> Json:
+        mounts = [_mount(_STAGE_VOLUME, STAGE), *self._token(Audience.DISPATCH)]
+        return self._agent(POLLER, "poll", mounts)
+
+    def _vitals(self) -> Json:
+        mounts = [_mount(_STAGE_VOLUME, STAGE, read_only=True), *self._token(Audience.VITALS)]
+        return self._agent(VITALS, "vitals", mounts) | {"restartPolicy": "Always"}
+
+    def _agent(self, name: str, command: str, mounts: list[Json]) -> Json:
+        return self._ours(name, [*self._placement.agent_command, command]) | {
+            "image": self._placement.agent_image,
+            "env": self._environment(),
+            "volumeMounts": mounts,
+        }
+
+    def _ours(self, name: str, command: list[str]) -> Json:
+        """As the runner's user: what it leaves is the runner's to read, and nobody else's."""
+        theirs = self._runner.get("securityContext") or {}
+        user = {
+            key: theirs[key] for key in ("runAsUser", "runAsGroup", "runAsNonRoot") if key in theirs
+        }
+        return {
+            "name": name,
+            "command": command,
+            "resources": {
+                "requests": {"cpu": AGENT_CPU, "memory": AGENT_MEMORY},
+                "limits": {"memory": "128Mi"},
+            },
+            "securityContext": {**_HARD, "readOnlyRootFilesystem": True, **user},
+        }
+
+    def _environment(self) -> list[Json]:
+        given = {
+            "PADDOCK_AGENT_SERVER": self._placement.server,
+            "PADDOCK_AGENT_STAGE": STAGE,
+            "PADDOCK_AGENT_TOKEN_FILE": f"{_TOKENS}/token",
+        }
+        if self._placement.ca_config_map:
+            given["PADDOCK_AGENT_CA_FILE"] = f"{_TOKENS}/ca.crt"
+        return [{"name": name, "value": value} for name, value in given.items()]
+
+    def _the_runner(self) -> Json:
+        theirs = self._runner
+        own = (
+            [*theirs.get("command", []), *theirs.get("args", [])] or self._pool.runner_command or []
+        )
+        mounts = [_mount(_STAGE_VOLUME, STAGE)]
+        made: Json = {
+            **_hardened(theirs),
+            "command": ["/bin/sh", f"{STAGE}/run"],
+            "args": own,
+        }
+        if self._single:
+            made["command"] = ["/bin/sh", "-c", self._one_after_the_other(own)]
+            made["args"] = ["paddock", *self._placement.agent_command]
+            made["env"] = [*theirs.get("env", []), *self._environment()]
+            mounts += self._token(Audience.DISPATCH)
+        made["volumeMounts"] = [*theirs.get("volumeMounts", []), *mounts]
+        return {key: value for key, value in made.items() if value != []}
+
+    def _one_after_the_other(self, own: Sequence[str]) -> str:
+        return f"{_SINGLE}exec /bin/sh {STAGE}/run {' '.join(map(_quoted, own))}".rstrip() + "\n"
+
+    def _token(self, audience: Audience) -> list[Json]:
+        return [_mount(_TOKEN_VOLUMES[audience], _TOKENS, read_only=True)]
+
+    def _volumes(self) -> list[Json]:
+        stage = {"medium": "Memory", "sizeLimit": _STAGE_SIZE}
+        audiences = [Audience.DISPATCH] if self._single else list(Audience)
+        return [
+            {"name": _STAGE_VOLUME, "emptyDir": stage},
+            *(self._token_volume(audience) for audience in audiences),
+        ]
+
+    def _token_volume(self, audience: Audience) -> Json:
+        name = next(key for key, value in AUDIENCES.items() if value is audience)
+        sources: list[Json] = [
+            {
+                "serviceAccountToken": {
+                    "audience": name,
+                    "expirationSeconds": TOKEN_SECONDS,
+                    "path": "token",
+                }
+            }
+        ]
+        if self._placement.ca_config_map:
+            authority = {"name": self._placement.ca_config_map}
+            sources.append(
+                {"configMap": {**authority, "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
+            )
+        return {"name": _TOKEN_VOLUMES[audience], "projected": {"sources": sources}}
+
+
+_HARD: Final[Mapping[str, Any]] = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def _hardened(container: Json) -> Json:
+    """What the template says goes first; a privileged container can have nothing dropped."""
+    given = container.get("securityContext") or {}
+    if given.get("privileged"):
+        return container
+    return {**container, "securityContext": {**_HARD, **given}}
+
+
+def _mount(volume: str, path: str, *, read_only: bool = False) -> Json:
+    return {"name": volume, "mountPath": path, **({"readOnly": True} if read_only else {})}
+
+
+def _avoiding(affinity: Json, hosts: Sequence[str]) -> Json:
+    """Softly, and beside what the template prefers (I51)."""
+    node = affinity.get("nodeAffinity") or {}
+    preferred = node.get("preferredDuringSchedulingIgnoredDuringExecution") or []
+    avoiding = [
+        {
+            "weight": 100,
+            "preference": {
+                "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [host]}]
+            },
+        }
+        for host in hosts
+    ]
+    return {
+        **affinity,
+        "nodeAffinity": {
+            **node,
+            "preferredDuringSchedulingIgnoredDuringExecution": [*preferred, *avoiding],
+        },
+    }
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def label_value(text: str) -> str:
+    """As near to it as a label's value may be."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:_LABEL_VALUE].strip("-_.")

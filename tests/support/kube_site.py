@@ -1,0 +1,187 @@
+"""Servers as processes on the real cluster, with a fake GitHub that Pods can reach."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from paddock.sim.github import FakeGitHub, JobSpec
+from paddock.sim.github.keys import make_private_key, public_half
+from paddock.sim.github.records import App, Repository
+from paddock.sim.github.server import serving, wall_clock
+from paddock.store.database import Database
+from tests.support.kube import AGENT_COMMAND, Installed, runner_template
+from tests.support.webhooks import PATH
+from tools.cluster.images import AGENT
+
+LABELS = ("self-hosted", "linux")
+SECRET = "secret"
+ROOT = Path(__file__).parents[2]
+#: From a queued job to its Pod's end: a server's start, two containers' starts, on a machine that does
+#: other things too.
+PATIENCE = 100.0
+
+_KEY = make_private_key()
+
+
+@dataclass
+class KubeSite:
+    place: Installed
+    database_url: str
+    database: Database
+    fake: FakeGitHub
+    app: App
+    repository: Repository
+    directory: Path
+    port: int
+    #: On the loopback: paddock sends no tokens over a network in clear text.
+    github_url: str
+    _started: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    async def server(self, name: str = "server", **settings: str) -> asyncio.subprocess.Process:
+        """`paddock serve`, ready."""
+        kept = {each: value for each, value in os.environ.items() if "PADDOCK" not in each}
+        log = self.directory / f"{name}.log"
+        with log.open("ab") as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "paddock", "serve"),
+                cwd=ROOT,
+                env={**kept, **self._settings(), **settings},
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+            )
+        self._started.append(process)
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            line = (await process.stdout.readline()).decode()
+        assert "answers at" in line, log.read_text()
+        self.app.webhook_url = f"http://{self.place.cluster.host_address}:{self.port}{PATH}"
+        return process
+
+    def _settings(self) -> dict[str, str]:
+        address = f"{self.place.cluster.host_address}:{self.port}"
+        return {
+            "PADDOCK_DATABASE_URL": self.database_url,
+            "PADDOCK_LISTEN": address,
+            "PADDOCK_SEALING_KEYS": base64.b64encode(b"1" * 32).decode(),
+            "PADDOCK_GITHUB_APP_ID": str(self.app.id),
+            "PADDOCK_GITHUB_PRIVATE_KEY_FILE": str(self.directory / "app.pem"),
+            "PADDOCK_GITHUB_WEBHOOK_SECRET": SECRET,
+            "PADDOCK_GITHUB_API_URL": self.github_url,
+            "PADDOCK_FLEET": "kube",
+            "PADDOCK_KUBE_NAMESPACE": self.place.namespace,
+            "PADDOCK_KUBE_KUBECONFIG": str(self.place.kubeconfig),
+            "PADDOCK_KUBE_AGENT_IMAGE": AGENT,
+            "PADDOCK_KUBE_AGENT_COMMAND": AGENT_COMMAND,
+            "PADDOCK_KUBE_SERVER_URL": f"http://{address}",
+            "PADDOCK_LOG_FORMAT": "json",
+        }
+
+    def log(self, name: str = "server") -> str:
+        return (self.directory / f"{name}.log").read_text()
+
+    async def pool(self, name: str = "linux", *, container: Any = None, **spec: Any) -> None:
+        """Described as an administrator does."""
+        described = {
+            "labels": list(LABELS),
+            "template": runner_template(**(container or {})),
+            "minIdle": 1,
+            "stabilisationWindow": "0s",
+            **spec,
+        }
+        body = {
+            "apiVersion": "paddock.dev/v1alpha1",
+            "kind": "RunnerPool",
+            "metadata": {"name": name},
+            "spec": described,
+        }
+        await self.place.api.apply(f"{self.place.pools}/{name}", body)
+
+    def queue(self, **job: Any) -> None:
+        self.fake.jobs.queue_run(self.repository, [JobSpec(labels=LABELS, **job)])
+
+    async def rows(self, query: str, *args: object) -> list[tuple[Any, ...]]:
+        async with self.database.transaction() as connection:
+            return [tuple(row) for row in await connection.fetch(query, *args)]
+
+    async def until(self, query: str, *args: object, patience: float = PATIENCE) -> Any:
+        """The query's one value, as soon as there is one."""
+        deadline = asyncio.get_running_loop().time() + patience
+        while asyncio.get_running_loop().time() < deadline:
+            for (value,) in await self.rows(query, *args):
+                if value:
+                    return value
+            await asyncio.sleep(0.1)
+        runners = await self.rows("SELECT pod_name, state, node, since FROM runners")
+        raise AssertionError(f"{query}\n{runners}\n{self.log()[-6000:]}")
+
+    async def kill(self, process: asyncio.subprocess.Process) -> None:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+    async def end(self) -> None:
+        for process in self._started:
+            await self.kill(process)
+
+
+@asynccontextmanager
+async def kube_site(place: Installed, database_url: str) -> AsyncIterator[KubeSite]:
+    address = place.cluster.host_address
+    with socket.create_server((address, 0)) as listener:
+        port: int = listener.getsockname()[1]
+    database = await Database.connect(database_url, application_name="test")
+    fake = FakeGitHub(now=wall_clock, rng=Random(1))
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "app.pem").write_text(_KEY)
+        async with serving(fake, host=address) as url, _on_the_loopback(url) as github_url:
+            app = fake.accounts.add_app(
+                "paddock", public_keys=[public_half(_KEY)], webhook_secret=SECRET
+            )
+            acme = fake.accounts.add_organization("acme")
+            repository = fake.accounts.add_repository(acme, "site")
+            fake.accounts.install(app, acme)
+            site = KubeSite(
+                place, database_url, database, fake, app, repository, directory, port, github_url
+            )
+            try:
+                yield site
+            finally:
+                await site.end()
+                await database.close()
+
+
+@asynccontextmanager
+async def _on_the_loopback(url: str) -> AsyncIterator[str]:
+    """The same server, at an address of this machine only."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while some := await reader.read(65536):
+                writer.write(some)
+                await writer.drain()
+        writer.close()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(pipe(reader, back), pipe(there, writer))
+
+    server = await asyncio.start_server(forward, "127.0.0.1", int(port))
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.close()
