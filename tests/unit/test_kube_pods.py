@@ -1,4 +1,5 @@
-"""Kubernetes' Pods, nodes and watches, read. The JSON is what a kubelet of 1.34 writes, shortened."""
+"""Kubernetes' Pods, nodes and watches, read. The JSON is written by hand after the API's
+reference; what a real kubelet writes is read in `tests/cluster`."""
 
 from __future__ import annotations
 

@@ -91,6 +91,7 @@ class Retired(StrEnum):
     SURPLUS = "surplus"  # online, with more supply than demand
     GIVEN_UP = "given-up"  # a recovery rule found it stuck
     FINISHED = "finished"  # its job was completed long ago, its Pod still lived
+    DELETED = "deleted"  # somebody else had asked for its Pod's deletion; we only followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -230,7 +230,7 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
         action=Action.FENCE,
         holds=lambda e, _: e.state in _UNOCCUPIED and alive(e.pod) and e.pod.deletion_requested,
         needs=NO_JOB_ON_IT,
-        retired=Retired.UNWANTED,
+        retired=Retired.DELETED,
         invariants=("I43",),
     ),
     Rule(

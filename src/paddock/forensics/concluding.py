@@ -236,11 +236,11 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
     return EndingEvidence(
         fingerprint=mark,
         pod_reason=(pod and pod.reason) or "",
-        vanished=pod is None,
+        vanished=_vanished(runner, pod),
         deleted=pod is not None
         and pod.deletion_requested_at is not None
         and runner.deletion_asked_at is None,
-        retired=_retired(runner, started),
+        retired=None if _vanished(runner, pod) else _retired(runner, started),
         job=_had_job(runner, started),
         # Its job was reported as completed while it lived: they had not lost each other.
         lost_communication=Answer.UNKNOWN if runner.done_at is None else Answer.NO,
@@ -248,6 +248,11 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
         registered=Answer.NO if runner.unregistered else Answer.UNKNOWN,
         node=(pod.node if pod else None) or runner.node,
     )
+
+
+def _vanished(runner: Runner, pod: Pod | None) -> bool:
+    """There was a Pod, and it went without a word of ours."""
+    return pod is None and runner.pod_uid is not None and runner.deletion_asked_at is None
 
 
 def _started(runner: Runner, pod: Pod | None) -> Answer:

@@ -40,7 +40,7 @@ from paddock.ports import Clock, FleetUnavailable
 
 _log = structlog.get_logger()
 
-#: Some 5 MB at once: the server need not hold more of a large list in memory.
+#: Some 2.5 MB at once: the server need not hold more of a large list in memory.
 _PAGE: Final = 1000
 #: A server ends a watch after half an hour to an hour by itself; all at the same moment if it is
 #: restarted. Shorter, so that replicas drift apart.

@@ -11,7 +11,7 @@ ALTER TABLE runners
     -- Written before the fleet is asked: whoever finds its Pod ended later knows that we had asked for it.
     ADD COLUMN deletion_asked_at timestamptz,
     -- What for it is retired (paddock.domain.endings.Retired), and whether GitHub never saw it online.
-    ADD COLUMN retired text CHECK (retired IN ('unwanted', 'surplus', 'given-up', 'finished')),
+    ADD COLUMN retired text CHECK (retired IN ('unwanted', 'surplus', 'given-up', 'finished', 'deleted')),
     ADD COLUMN unregistered boolean NOT NULL DEFAULT false,
     -- Whether its runner container was ever seen started; NULL is "nobody can tell".
     ADD COLUMN started boolean,
