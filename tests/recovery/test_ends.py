@@ -191,6 +191,17 @@ async def test_a_poller_that_was_told_to_leave_left(scene: Yard) -> None:
     assert (await scene.verdict(runner))["ending"] == "left"
 
 
+async def test_one_that_was_to_leave_and_vanished_was_hard_deleted(scene: Yard) -> None:
+    """S3: we had not asked the fleet for anything yet."""
+    runner, recovery = await scene.idle(), scene.recovery()
+    await scene.idle()
+    await scene.rounds(recovery)
+    scene.fleet.vanish(runner.pod_name)
+    await scene.fenced(runner, retired=Retired.UNWANTED)
+    await scene.rounds(recovery, 40)
+    assert (await scene.verdict(runner))["ending"] == "hard-deleted"
+
+
 async def test_a_fenced_runner_that_ends_by_itself_ended_by_itself(scene: Yard) -> None:
     runner, recovery = await scene.running(), scene.recovery()
     scene.github.down = True

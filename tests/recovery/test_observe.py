@@ -113,6 +113,18 @@ def _order(name: PodName) -> PodOrder:
     return PodOrder(runner=RunnerId(UUID(int=1)), name=name, pool="linux", spec="{}")
 
 
+async def test_a_pod_that_is_heard_is_not_absent(scene: Yard) -> None:
+    """I29: absences from before it was created count for nothing once its poller asks."""
+    runner, view = await scene.idle(), scene.view()
+    await scene.idle()
+    pod = scene.fleet.pods.pop(runner.pod_name)
+    scene.world.clock.advance(10)
+    await view.refresh()
+    assert (await scene.row(runner)).absent_reads == 1
+    await scene.world.store.hear_pod(runner.pod_name, pod_uid=pod.uid)
+    assert (await scene.row(runner)).absent_reads == 0
+
+
 async def test_a_pod_that_no_host_takes_looks_the_same_whatever_the_scheduler_says(
     scene: Yard,
 ) -> None:

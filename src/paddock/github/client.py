@@ -114,15 +114,12 @@ class GitHubClient:
             at=_back_off(scope),
         )
         try:
-            received = await self._caller.ask(who, request, answers={404})
+            answered = await self._answered(who, request, _runners(who, scope))
         except GitHubError as error:
             if error.failure.kind is Kind.RUNNER_BUSY:
                 return Removal.BUSY
             raise
-        if received.answer.ok:
-            return Removal.REMOVED
-        await self._prove(who, request, received, _runners(who, scope))
-        return Removal.ABSENT
+        return Removal.ABSENT if isinstance(answered, Absent) else Removal.REMOVED
 
     async def find_runner(
         self, who: InstallationKey, scope: Scope, *, name: str
@@ -277,17 +274,22 @@ class GitHubClient:
     async def _look_up(
         self, who: Who, request: Request, kind: type[T], control: Request
     ) -> T | Absent:
+        answered = await self._answered(who, request, control)
+        if isinstance(answered, Absent):
+            return answered
+        return self._caller.decode(request, answered.answer, kind)
+
+    async def _answered(self, who: Who, request: Request, control: Request) -> Received | Absent:
+        """Believe a 404 if the token that got it can read the scope, and it is still a 404 then (I66):
+        the first may have been the last word of an outage. If the scope cannot be read, what that
+        read failed with is raised: it knows better than the 404 who has to back off."""
         received = await self._caller.ask(who, request, answers={404})
         if received.answer.ok:
-            return self._caller.decode(request, received.answer, kind)
-        return await self._prove(who, request, received, control)
-
-    async def _prove(
-        self, who: Who, request: Request, received: Received, control: Request
-    ) -> Absent:
-        """Believe a 404 if the token that got it can read the scope (I66). If it cannot, what that
-        read failed with is raised: it knows better than the 404 who has to back off."""
+            return received
         await self._caller.ask(who, control, token=received.token)
+        again = await self._caller.ask(who, request, answers={404}, token=received.token)
+        if again.answer.ok:
+            return again
         return Absent(
             proof=f"{request.method} {request.path}: 404, while {control.path} could be read"
         )
