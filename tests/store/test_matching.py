@@ -176,3 +176,21 @@ async def test_a_pod_that_is_no_longer_idle_is_left_out_and_nothing_is_spent(wor
     assert [claim.runner for claim in match.claims] == [pods[1].id]
     after = await world.rows("SELECT count(*) FROM mints")
     assert after[0][0] - before[0][0] == 1
+
+
+async def test_a_runner_that_is_busy_by_its_own_word_has_one_of_the_queued_jobs(
+    world: World,
+) -> None:
+    """I73: the webhook that says which is on its way; it is not waited for long."""
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 2)
+    await world.queue(account, key, 1)
+    [claim] = (await world.store.match(pods[:1])).claims
+    await world.arm(claim.runner, claim.generation)
+    await world.store.occupy_runner(
+        claim.runner, generation=claim.generation, job=None, why="its log says so"
+    )
+    assert (await world.store.match(pods[1:])).claims == ()
+    world.clock.advance(121)
+    assert len((await world.store.match(pods[1:])).claims) == 1

@@ -13,7 +13,9 @@ WITH RECURSIVE demanded (key_id) AS (
       FROM demanded d WHERE d.key_id IS NOT NULL
 ), held AS (
     SELECT key_id, count(*) AS runners, sum(vcpu_milli) AS vcpu_milli, sum(memory_mib) AS memory_mib,
-           count(*) FILTER (WHERE state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL) AS supply
+           count(*) FILTER (WHERE state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL
+                               -- Busy by its own word: which of the queued jobs it has is told any moment (I73).
+                               OR state = 'busy' AND job_id IS NULL AND busy_at > $3::timestamptz - interval '2 minutes') AS supply
       FROM runners
      WHERE key_id IS NOT NULL AND gone_at IS NULL
      GROUP BY key_id

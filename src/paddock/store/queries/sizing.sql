@@ -29,7 +29,8 @@ WITH RECURSIVE demanded (key_id) AS (
     SELECT key_id, sum(supply) AS supply
       FROM (SELECT key_id, count(*) AS supply FROM runners
              WHERE key_id IS NOT NULL AND gone_at IS NULL
-               AND state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL
+               AND (state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL
+                    OR state = 'busy' AND job_id IS NULL AND busy_at > $1::timestamptz - interval '2 minutes')
              GROUP BY key_id
              UNION ALL
             SELECT key_id, count(*) FROM echoes WHERE until > $1 GROUP BY key_id) s
