@@ -10,6 +10,8 @@ import typer
 
 from paddock.cli.options import Json
 from paddock.cli.output import complain, say, show, show_json, table
+from paddock.cli.sim_mutants import mutants, scenario
+from paddock.domain.rules import RULES
 from paddock.domain.states import RUNNER_TRANSITIONS
 from paddock.sim.engine.faults import ALL, Fault, parse_faults
 from paddock.sim.engine.laboratory import differing, laboratory
@@ -26,6 +28,9 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+app.command()(mutants)
+app.command()(scenario)
 
 Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Jobs in each seed.")]
 FaultNames = Annotated[
@@ -178,6 +183,7 @@ def _never(exercised: Counter[str], allowed: frozenset[Fault]) -> list[str]:
     wanted = [f"fault {fault}" for fault in sorted(allowed)]
     if allowed == ALL:
         wanted += [f"step {before} → {after}" for before, after in RUNNER_TRANSITIONS]
+        wanted += [f"rule {rule.name}" for rule in RULES]
     return [name for name in wanted if not exercised[name]]
 
 

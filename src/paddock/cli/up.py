@@ -76,11 +76,11 @@ async def _run(settings: Settings, stack: AsyncExitStack) -> None:
     await migrate(database, say=say)
     show(f"  PostgreSQL  {database.shown}")
     demo, apps = await _github(settings, stack)
-    fleet = await stack.enter_async_context(_local_fleet(settings))
+    runners = await stack.enter_async_context(_local_fleet(settings))
     async with asyncio.TaskGroup() as group:
         if server is not None:
             group.create_task(server.wait())
-        await _serve(settings, database, apps, fleet, demo)
+        await _serve(settings, database, apps, runners, demo)
 
 
 async def _github(settings: Settings, stack: AsyncExitStack) -> tuple[Demo | None, Apps]:
@@ -95,25 +95,39 @@ async def _github(settings: Settings, stack: AsyncExitStack) -> tuple[Demo | Non
     return demo, Apps.from_settings([app])
 
 
-@asynccontextmanager
-async def _local_fleet(settings: Settings) -> AsyncIterator[Path]:
-    """Where the runners live. At the end all of them are stopped, whoever started them."""
-    root = settings.data_dir.expanduser().absolute() / "runners"
-    try:
-        yield root
-    finally:
-        fleet = await _fleet(root, server="")
+class _Runners:
+    """Where the runners live."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._fleet: LocalFleet | None = None
+
+    async def fleet(self, server: str) -> LocalFleet:
+        """The fleet whose runners ask the server at this URL."""
+        self._fleet = LocalFleet(
+            self.root, Programs.of_agent(server), clock=SystemClock(), ids=SystemIds()
+        )
+        await self._fleet.open()
+        return self._fleet
+
+    async def stop(self) -> None:
+        """All of them, whoever started them. By the fleet that did: it alone knows of supervisors that
+        have not begun yet."""
+        fleet = self._fleet or await self.fleet("")
         await fleet.stop_all()
 
 
-async def _fleet(root: Path, *, server: str) -> LocalFleet:
-    fleet = LocalFleet(root, Programs.of_agent(server), clock=SystemClock(), ids=SystemIds())
-    await fleet.open()
-    return fleet
+@asynccontextmanager
+async def _local_fleet(settings: Settings) -> AsyncIterator[_Runners]:
+    runners = _Runners(settings.data_dir.expanduser().absolute() / "runners")
+    try:
+        yield runners
+    finally:
+        await runners.stop()
 
 
 async def _serve(
-    settings: Settings, database: Database, apps: Apps, root: Path, demo: Demo | None
+    settings: Settings, database: Database, apps: Apps, runners: _Runners, demo: Demo | None
 ) -> None:
     clock = SystemClock()
     store = PgStore(database, clock=clock, ids=SystemIds(), actor="paddock up")
@@ -123,7 +137,9 @@ async def _serve(
         await store.abandon_jobs(HOST, why="the demonstration's GitHub starts anew")
 
     async def fleet(url: str) -> FleetParts:
-        return FleetParts(fleet=await _fleet(root, server=url), reviewer=LocalReviewer(root, clock))
+        return FleetParts(
+            fleet=await runners.fleet(url), reviewer=LocalReviewer(runners.root, clock)
+        )
 
     async with asyncio.TaskGroup() as group:
 

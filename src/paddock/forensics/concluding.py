@@ -257,6 +257,8 @@ def _vanished(runner: Runner, pod: Pod | None) -> bool:
 
 def _started(runner: Runner, pod: Pod | None) -> Answer:
     """Where one container polls and runs, that it started says nothing."""
+    if pod is None and runner.pod_uid is None:
+        return Answer.NO  # nobody ever heard of it
     if runner.shape == "single":
         return Answer.UNKNOWN
     if pod is not None and (now := ever_started(pod.containers)) is not Answer.UNKNOWN:

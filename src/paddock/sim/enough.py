@@ -76,7 +76,7 @@ class Enough:
         ended = self._ended(jit)
         if ended is not None:
             return self._now() - ended <= _ECHO
-        if not pod.alive:
+        if not pod.alive or pod.deletion_requested_at is not None:
             return False
         return self._began(jit) or self._now() - at <= _LATE
 

@@ -1,4 +1,4 @@
-"""Stories that happened, or that need a coincidence no seed meets often enough. See `paddock.sim.stage`.
+"""Stories that happened, or that need a coincidence no seed meets often enough (`paddock.sim.stage`).
 
 Every one ends well with the product as it is; each exposes at least one way of getting it wrong
 (`paddock.sim.mutants`).
@@ -13,6 +13,7 @@ from typing import Final
 from paddock.domain.fingerprints import ContainerState, Running
 from paddock.domain.pods import Phase, PodOrder
 from paddock.ports import FleetUnavailable
+from paddock.sim.engine.backup import Backup
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.faults import Fault
 from paddock.sim.engine.fleet import Jit, SimPod
@@ -60,7 +61,9 @@ async def _claim_released(scene: Scene) -> None:
     if pod is None:
         return
     await scene.sleep(RELEASED_AFTER)
-    await _past_the_guards(scene, [(_RELEASE, (pod.name,))])
+    await scene.session.execute("SET session_replication_role = replica")
+    await scene.session.execute(_RELEASE, pod.name)
+    await scene.session.execute("SET session_replication_role = origin")
     scene.note(f"the claim of {pod.name} is released while it executes job {job.id}")
     await scene.executed(job)
 
@@ -91,44 +94,17 @@ def _begun(job: Job) -> bool:
 @_told("restored-backup", "I70", "A backup from before its rows is restored while a job executes.")
 async def _restored_backup(scene: Scene) -> None:
     await scene.sleep(5.0)
-    tables = [
-        row["tablename"]
-        for row in await scene.session.fetch(
-            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN"
-            " ('schema_migrations', 'runner_transitions') ORDER BY tablename"
-        )
-    ]
-    for table in tables:
-        await scene.session.execute(f"CREATE TEMP TABLE kept_{table} AS TABLE public.{table}")
-    try:
-        await scene.sleep(WARM)
-        job = scene.queue(420.0)
-        await scene.started(job)
-        await scene.sleep(RELEASED_AFTER)
-        scene.note("an old backup is restored")
-        restore = [(f"TRUNCATE {', '.join(f'public.{table}' for table in tables)}", ())]
-        restore += [
-            (f"INSERT INTO public.{each} OVERRIDING SYSTEM VALUE TABLE kept_{each}", ())
-            for each in tables
-        ]
-        await _past_the_guards(scene, restore)
-        for replica in scene.story.stage.replicas:
-            replica.crash("it is started over the restored database")
-    finally:
-        for table in tables:
-            await scene.session.execute(f"DROP TABLE kept_{table}")
+    backup = Backup(scene.session)
+    await backup.take()
+    await scene.sleep(WARM)
+    job = scene.queue(420.0)
+    await scene.started(job)
+    await scene.sleep(RELEASED_AFTER)
+    scene.note("an old backup is restored")
+    await backup.restore()
+    for replica in scene.story.stage.replicas:
+        replica.crash("it is started over the restored database")
     await scene.executed(job)
-
-
-async def _past_the_guards(
-    scene: Scene, statements: list[tuple[str, tuple[object, ...]]]
-) -> None:
-    await scene.session.execute("SET session_replication_role = replica")
-    try:
-        for statement, values in statements:
-            await scene.session.execute(statement, *values)
-    finally:
-        await scene.session.execute("SET session_replication_role = origin")
 
 
 # Races with a retirement.
@@ -149,7 +125,7 @@ def _job_at(scene: Scene, turn: str) -> list[Job]:
 
     def act(_turn: Turn) -> None:
         scene.at_github(hook_delay=(200.0, 200.0))
-        jobs.append(scene.queue(300.0))
+        jobs.append(scene.queue(50.0))
         scene.at_github(hook_delay=(0.05, 0.5))
 
     scene.at_turn(lambda each: each.what.startswith(turn), act)
@@ -276,7 +252,9 @@ async def _one_job(scene: Scene) -> None:
     await scene.executed(scene.queue(20.0))
 
 
-@_told("slow-mint", "S5", "GitHub takes seconds to mint, and the idle-only egress policy is in force.")
+@_told(
+    "slow-mint", "S5", "GitHub takes seconds to mint, and the idle-only egress policy is in force."
+)
 async def _slow_mint(scene: Scene) -> None:
     await scene.sleep(WARM)
     scene.at_github(latency=(5.0, 8.0))
@@ -301,14 +279,15 @@ async def _no_stamps(scene: Scene) -> None:
 async def _lost_reply(scene: Scene) -> None:
     await scene.sleep(WARM)
     scene.lose_next_jit()
+    await scene.sleep(35.0)  # those who ask already
     await scene.executed(scene.queue(20.0))
 
 
-@_told("lost-mints", "I19", "GitHub makes the records, and its replies are lost, for every idle Pod.")
+@_told("lost-mints", "I19", "GitHub makes two records, and its replies are lost.")
 async def _lost_mints(scene: Scene) -> None:
     await scene.sleep(WARM)
-    for route in ("mint_org", "mint_repo"):
-        scene.github.inject(FaultKind.REPLY_LOST, route=route, times=8)
+    for route in ("mint_organization", "mint_repository"):
+        scene.github.inject(FaultKind.REPLY_LOST, route=route, times=2)
     await scene.executed(scene.queue(20.0), within=1800.0)
 
 
@@ -346,9 +325,9 @@ async def _late_release(scene: Scene) -> None:
 
 @_told("short-job", "I68", "A job is done before any webhook tells that it began.")
 async def _short_job(scene: Scene) -> None:
-    await scene.sleep(WARM)
+    await scene.sleep(WARM + 8.0)  # just after GitHub's list was compared
     scene.mute_sidecars()
-    job = scene.queue(2.0)
+    job = scene.queue(0.5)
     await scene.sleep(0.6)
     scene.at_github(hook_delay=(100.0, 100.0))
     await scene.executed(job)
@@ -450,13 +429,13 @@ def _crash(scene: Scene, turn: Turn) -> None:
         replica.crash("right after a deletion")
 
 
-@_told("nobody-registers", "I74", "For a quarter of an hour no runner comes online.")
+@_told("nobody-registers", "I74", "For eight minutes no runner comes online.")
 async def _nobody_registers(scene: Scene) -> None:
     await scene.sleep(WARM)
-    until = scene.story.stage.clock.now() + timedelta(minutes=15)
+    until = scene.story.stage.clock.now() + timedelta(minutes=8)
     scene.force(Fault.NEVER_REGISTERS, lambda: scene.story.stage.clock.now() < until)
     jobs = [scene.queue(20.0), scene.queue(20.0)]
-    await scene.sleep(900.0)
+    await scene.sleep(480.0)
     for job in jobs:
         await scene.executed(job, within=1800.0)
 

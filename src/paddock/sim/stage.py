@@ -8,6 +8,7 @@ services, fakes and checkers, and a story that is told instead of drawn.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from uuid import UUID
 import msgspec
 
 from paddock.domain.handover import Answer, Handover, Leave
+from paddock.domain.limits import Limits
 from paddock.ports import Store
 from paddock.sim.engine.checks import Promise, Violation
 from paddock.sim.engine.database import Session
@@ -48,8 +50,9 @@ class Scenario:
     script: Script
 
 
-class Judged(_Simulation):
-    """A simulation that holds the promises of thrift as well."""
+class _Judged(_Simulation):
+    """Holds the promises of thrift as well. They are for worlds without operators: whoever moves a
+    limit or deletes a pool moves jobs to other keys, and those are served anew."""
 
     def _wire_up(self) -> None:
         super()._wire_up()
@@ -77,7 +80,7 @@ class Judged(_Simulation):
         hooks.redeliver = asked_again  # type: ignore[method-assign]
 
 
-class _Scripted(Judged):
+class _Scripted(_Judged):
     def __init__(self, scenario: Scenario, *args: Any, **options: Any) -> None:
         self._scenario = scenario
         self.watchers: list[Callable[[Turn], None]] = []
@@ -176,7 +179,9 @@ class Scene:
         return self.on(job)
 
     async def limit(self, login: str, runners: int) -> None:
+        """Before anything was ever claimed for it: so it has always held."""
         await self.story._limit(login, runners)  # noqa: SLF001
+        self.story.stage.ledger.limits[login] = [(-math.inf, Limits(runners=runners))]
 
     def at_turn(self, seen: Callable[[Turn], bool], act: Callable[[Turn], None]) -> None:
         """Just before the first turn like this is taken."""
@@ -260,7 +265,7 @@ class _LosesOne(_Around):
 
 
 def play(
-    scenario: Scenario | None,
+    scenario: Scenario,
     plan: Plan,
     *,
     session: Session,
@@ -268,16 +273,12 @@ def play(
     keep: bool = False,
     tell: Callable[[Line], None] | None = None,
 ) -> Result:
-    """A scenario from beginning to verdict; without one, the seed's own story."""
+    """A scenario from beginning to verdict."""
     began = time.perf_counter()
     session.run(_clear(session))
     loop = VirtualLoop(_stream(plan, "turns"))
     asyncio.set_event_loop(None)
-    simulation = (
-        Judged(plan, session, key, loop, keep=keep, tell=tell)
-        if scenario is None
-        else _Scripted(scenario, plan, session, key, loop, keep=keep, tell=tell)
-    )
+    simulation = _Scripted(scenario, plan, session, key, loop, keep=keep, tell=tell)
     try:
         loop.run_until_complete(simulation.main())
     finally:

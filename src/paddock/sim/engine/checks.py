@@ -12,13 +12,14 @@ from enum import StrEnum
 from typing import Any, Final
 
 from paddock.domain.endings import Ending
+from paddock.domain.limits import NOTHING
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.pods import OURS
 from paddock.sim.github import FakeGitHub
-from paddock.sim.github.records import Job, JobStatus
+from paddock.sim.github.records import Job, JobStatus, Runner
 
 
 class Promise(StrEnum):
@@ -100,23 +101,23 @@ class Checks:
         self._check_limit(jit)
 
     def _check_limit(self, jit: Jit) -> None:
-        login = self._owner(jit)
-        limit = self._ledger.highest_limit(login, since=self._now() - _CLAIM_TO_HAND)
-        if limit is None:
-            return
-        holding = [
-            pod.name
-            for pod in self._fleet.there()
-            if pod.alive and pod.jit is not None and self._owner(pod.jit) == login
-        ]
-        if len(holding) > limit:
-            self.violate(
-                Promise.LIMIT,
-                f"{login} may have {limit} runners and has {len(holding)}: {', '.join(holding)}",
-            )
+        """Those of its account, and of its repository if it is registered there."""
+        record = self._record(jit)
+        for whose in sorted({record.owner.login, record.scope}):
+            limits = self._ledger.highest_limits(whose, since=self._now() - _CLAIM_TO_HAND)
+            holding = [
+                pod
+                for pod in self._fleet.there()
+                if pod.alive and pod.jit is not None and not pod.uncounted
+                if whose in (self._record(pod.jit).owner.login, self._record(pod.jit).scope)
+            ]
+            used = sum((pod.cost for pod in holding), NOTHING)
+            if not limits.admit(used, NOTHING):
+                names = ", ".join(pod.name for pod in holding)
+                self.violate(Promise.LIMIT, f"{whose} may have {limits} and has {used}: {names}")
 
-    def _owner(self, jit: Jit) -> str:
-        return self._github.world.by_client_id[jit.client_id].owner.login
+    def _record(self, jit: Jit) -> Runner:
+        return self._github.world.by_client_id[jit.client_id]
 
     def refused(self, method: str, error: Exception) -> None:
         """The store raised what it never should."""
@@ -198,6 +199,11 @@ class Checks:
                 found.append(
                     (Promise.KNOWN, f"job {job.id} is completed, here it is {rows.jobs[job.id]}")
                 )
+        found += [
+            (Promise.KNOWN, f"job {job} was deleted with its run, here it is {rows.jobs[job]}")
+            for job in sorted(self._ledger.deleted_jobs)
+            if rows.jobs.get(job, "completed") not in ("completed", "waiting")
+        ]
         return found
 
     def _pods(self, rows: _Rows) -> list[tuple[Promise, str]]:
@@ -207,6 +213,8 @@ class Checks:
         for pod in self._fleet.there():
             if pod.ended or pod.silent:
                 found.append((Promise.NO_LEAK, f"{pod.name} ended ({pod.fate}) and is still there"))
+            elif _protected(pod) and self._executing(pod) is None:
+                continue
             elif pod.name not in known:
                 found.append((Promise.NO_LEAK, f"{pod.name} lives and no row knows it"))
             else:
@@ -232,6 +240,7 @@ class Checks:
             (Promise.NO_LEAK, f"GitHub still has runner {runner.name}, which no Pod is")
             for runner in self._github.world.runners.values()
             if not runner.foreign and runner.id not in held
+            if runner.id not in self._ledger.forgotten_records
         ]
 
     def _capacity(self, rows: _Rows) -> list[tuple[Promise, str]]:
@@ -278,19 +287,33 @@ class _Rows:
     jobs: Mapping[int, str]
 
 
+#: The kernel's and the kubelet's word, which counts whoever else asked for the end.
+_SAID_BY_THE_NODE: Final = frozenset({Ending.HOST_OOM, Ending.EVICTED, Ending.NODE_LOST})
+#: A runner that was told to stop does not say that its job succeeded.
+_SUCCEEDED: Final = frozenset({100, 101})
+
+
 def _accepted(pod: SimPod) -> set[str]:
     """How it may be judged: as it really ended, or as what nobody could tell that from."""
     accepted = {str(ending) for ending in pod.endings}
-    if pod.deleted_by is not None:
-        accepted |= OURS
-    if pod.deletion_requested_at is not None:
+    asked = pod.deletion_requested_at is not None
+    if asked and not accepted & _SAID_BY_THE_NODE and pod.code not in _SUCCEEDED:
+        # A code means what it says only if nobody asked for the end: one that is told to stop exits
+        # with 0 as if it were done, and one that is slow to obey is killed as if by the kernel.
         accepted.add(Ending.TERMINATED)
-    if pod.jit is None and accepted & {Ending.HARD_DELETED, Ending.TERMINATED}:
-        # Idle, and perhaps on our list to go when another hand was quicker.
-        accepted.add(Ending.LEFT)
-    if Ending.HARD_DELETED in accepted and not pod.started:
-        accepted.add(Ending.NEVER_STARTED)
+    if pod.wanted_gone and Ending.HARD_DELETED in accepted:
+        # We had asked for it, or tried to, and nobody saw how it obeyed.
+        accepted |= OURS
+    if pod.poller.waiting is not None and Ending.HARD_DELETED in accepted:
+        accepted.add(Ending.NEVER_STARTED)  # which is as true of it
     return accepted
+
+
+def _protected(pod: SimPod) -> bool:
+    """Its row, or what that knew of it, was lost with a backup, its runner runs, and its log tells of a
+    job: nobody else can say that the job is over, so it is left alone, and people are told (I34)."""
+    running = pod.runner is not None and pod.runner.terminated is None
+    return pod.uncounted and running and any("Running job" in line for line in pod.log)
 
 
 def _where(job: Job) -> str:

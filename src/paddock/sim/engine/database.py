@@ -28,6 +28,12 @@ _CHUNK = 1 << 18
 #: busy machine stalls. Statements are sent without them.
 _IDLE_TIMEOUT = re.compile(r"SET (LOCAL )?idle_in_transaction_session_timeout = '[^']*';")
 
+#: Words without which nothing is written, locked or told. Too many do no harm.
+_WRITES = re.compile(
+    r"\b(insert|update|delete|truncate|lock|share|listen|nextval|set|create|drop)\b|pg_notify|advisory",
+    re.IGNORECASE,
+)
+
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]
     """Keeps notifications for whoever asks, instead of telling a loop that does not run."""
@@ -50,6 +56,10 @@ class Session:
         self._socket = transport._sock  # noqa: SLF001
         self._socket.setblocking(True)
         self._received = connection._protocol.data_received  # noqa: SLF001
+        self._ready = connection._loop._ready  # noqa: SLF001
+        #: The beginning of a transaction that has only read so far: nobody has been told of it.
+        self._begin: str | None = None
+        self._reads: dict[str, bool] = {}
 
     @classmethod
     def open(cls, url: str) -> Session:
@@ -84,6 +94,10 @@ class Session:
         except StopIteration as end:
             value: R = end.value
             return value
+        finally:
+            # Callbacks of futures, for a loop that never runs again: each would keep its statement's
+            # rows, and the world that asked for them.
+            self._ready.clear()
 
     def take_heard(self) -> list[str]:
         """Topics notified since the last call, each once, in order."""
@@ -94,21 +108,44 @@ class Session:
 
     async def execute(self, query: str, *args: object) -> str:
         query = _IDLE_TIMEOUT.sub("", query)
+        if query.startswith("BEGIN"):
+            self._begin = query
+            return "BEGIN"
+        if self._begin is not None and query in ("COMMIT", "ROLLBACK"):
+            self._begin = None
+            return query
+        self._before(query)
         tag: str = self.run(self._connection.execute(query, *args))
         return tag
 
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
+        self._before(query)
         rows: list[asyncpg.Record] = self.run(self._connection.fetch(query, *args))
         return rows
 
     async def fetchrow(self, query: str, *args: object) -> asyncpg.Record | None:
+        self._before(query)
         return self.run(self._connection.fetchrow(query, *args))
 
     async def fetchval(self, query: str, *args: object) -> Any:
+        self._before(query)
         return self.run(self._connection.fetchval(query, *args))
 
     async def executemany(self, query: str, args: object) -> None:
+        self._before(query)
         self.run(self._connection.executemany(query, args))
+
+    def _before(self, query: str) -> None:
+        """A transaction begins with its first write. Nobody else is there, so what is read before that
+        is the same within it; and most transactions only read, and save two of three round trips."""
+        if self._begin is None:
+            return
+        reads = self._reads.get(query)
+        if reads is None:
+            reads = self._reads[query] = not _WRITES.search(query)
+        if not reads:
+            begin, self._begin = self._begin, None
+            self.run(self._connection.execute(begin))
 
     def is_closed(self) -> bool:
         return False

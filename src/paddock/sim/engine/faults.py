@@ -86,6 +86,20 @@ class Fault(StrEnum):
     LIMIT_LOWERED = "limit-lowered"
     ACCOUNT_PAUSED = "account-paused"
     POOL_PAUSED = "pool-paused"
+    POOL_DELETED = "pool-deleted"
+    POOL_CHANGED = "pool-changed"
+    POOL_RESIZED = "pool-resized"
+    RETIRED_BY_HAND = "retired-by-hand"
+    FOREIGN_POD = "foreign-pod"
+    RESTORED = "backup-restored"
+    RUN_DELETED = "run-deleted"
+    NOT_ASSIGNED = "not-assigned"
+    RECORD_DELETED = "record-deleted"
+    # Rare looks and long waits
+    LINGERS = "lingers"
+    POD_LINGERS = "pod-lingers"
+    UNRECOGNISED = "unrecognised"
+    SHORT_DAY = "short-day"
 
 
 ALL = frozenset(Fault)
@@ -129,6 +143,10 @@ CHANCE: dict[Fault, float] = {
     Fault.FOREIGN_DELETE: 0.04,
     Fault.CANCELLED: 0.1,
     Fault.FOREIGN_JOB: 0.1,
+    Fault.RUN_DELETED: 0.15,
+    Fault.LINGERS: 0.05,
+    Fault.POD_LINGERS: 0.05,
+    Fault.UNRECOGNISED: 0.05,
 }
 
 _IN_THE_AIR = 0.6

@@ -25,6 +25,7 @@ from paddock.domain.fingerprints import (
     Terminated,
     Waiting,
 )
+from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
 from paddock.sim.engine.faults import Fault, Faults
@@ -35,6 +36,8 @@ POLLER: Final = "poller"
 Shape = Literal["gated", "single"]
 
 WAITS: Final = ContainerState(waiting=Waiting("PodInitializing"))
+#: A container is in one state at a time; whoever says otherwise is not understood (I34).
+_STRANGE: Final = ContainerState(waiting=Waiting("?"), terminated=Terminated())
 _TOKEN_FOR: Final = timedelta(hours=1)
 #: A stale list is as old as this at most.
 _SNAPSHOT_EVERY: Final = 8.0
@@ -74,6 +77,7 @@ class SimPod:
     shape: Shape
     token: str
     created_at: datetime
+    cost: Resources = field(default_factory=Resources)
     avoid: tuple[str, ...] = ()
     node: str | None = None
     phase: Phase = Phase.PENDING
@@ -85,6 +89,8 @@ class SimPod:
     #: `None`: the kubelet has not reported any container yet.
     runner: ContainerState | None = None
     started: bool = False
+    #: What the kubelet says of its container makes no sense for now.
+    strange: bool = False
     log: list[str] = field(default_factory=list)
 
     # What nobody but the checkers can see.
@@ -95,12 +101,21 @@ class SimPod:
     process: bool = False
     #: The kubelet no longer reports: what is shown is what it last said.
     silent: bool = False
+    #: Its containers never start.
+    stuck: bool = False
+    #: Its container has ended, or will: something beside it keeps the Pod.
+    lingers: bool = False
+    #: Its place is known to nobody since a backup was put back.
+    uncounted: bool = False
     jit: Jit | None = None
     removed: bool = False
     deleted_by: str | None = None
+    #: paddock asked for its deletion, whether or not the request arrived.
+    wanted_gone: bool = False
     #: How it may be judged, from how it really ended.
     endings: set[Ending] = field(default_factory=set)
     fate: str = ""
+    code: int | None = None
     ended_at: float | None = None
 
     @property
@@ -119,7 +134,8 @@ class SimPod:
         poller = ContainerStatus(POLLER, self.poller)
         containers: tuple[ContainerStatus, ...] = ()
         if self.runner is not None:
-            runner = ContainerStatus(RUNNER_CONTAINER, self.runner, started=self.started)
+            shown = _STRANGE if self.strange else self.runner
+            runner = ContainerStatus(RUNNER_CONTAINER, shown, started=self.started)
             containers = (runner,)
             if self.shape == "single":
                 poller = runner
@@ -210,6 +226,7 @@ class SimFleet:
                 shape=shape,
                 token=f"token-{len(self.pods) + 1}",
                 created_at=self._clock.now(),
+                cost=order.cost,
                 avoid=order.avoid,
             )
             self.pods.append(found)
@@ -325,7 +342,10 @@ class SimFleet:
         """Its processes are gone, and the kubelet says so."""
         if pod.ended or pod.removed:
             return
+        if not pod.fate:
+            pod.code = code
         self.fated(pod, fate, endings)
+        pod.strange = False
         over = ContainerState(
             terminated=Terminated(
                 exit_code=code,
@@ -337,6 +357,9 @@ class SimFleet:
             pod.runner = over
         elif container == "poller":
             pod.poller = over
+        if pod.lingers:
+            self.tell(pod, f"its runner ended: {fate}, code {code} {reason}; the Pod stays")
+            return
         pod.phase = Phase.SUCCEEDED if code == 0 and container == "runner" else Phase.FAILED
         pod.reason = pod_reason
         self.tell(pod, f"ended: {fate}, code {code} {reason} {pod_reason or ''}".rstrip())

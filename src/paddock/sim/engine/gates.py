@@ -155,6 +155,8 @@ class FleetGate:
             self._fleet.close_watch(events)
 
     async def delete(self, name: PodName, *, uid: str) -> None:
+        if (pod := self._fleet.named(name)) is not None and pod.uid == uid:
+            pod.wanted_gone = True
         async with self._call(f"delete {name} {uid}"):
             self._fleet.delete(name, uid=uid, by=self._machine.name)
 

@@ -1,31 +1,41 @@
 """What operators and users really asked for, for the checkers: limits over time, pools, jobs that may
-wait."""
+wait, and what a restored backup made everybody forget."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from paddock.domain.limits import UNLIMITED, Limits
 from paddock.sim.github.records import Job, JobStatus
 
 
 @dataclass(slots=True)
 class Ledger:
-    #: Per account: when which limit began to hold.
-    limits: dict[str, list[tuple[float, int | None]]] = field(default_factory=dict)
+    #: Per account (its login) and per repository (its full name): when which limits began to hold.
+    limits: dict[str, list[tuple[float, Limits]]] = field(default_factory=dict)
     #: Per pool: its labels, and how many Pods it keeps idle.
     labels: dict[str, frozenset[str]] = field(default_factory=dict)
     idle: dict[str, int] = field(default_factory=dict)
+    #: GitHub's records whose names were lost with a backup: if they never come online GitHub removes
+    #: them after a day, and nobody here can know of them.
+    forgotten_records: set[int] = field(default_factory=set)
+    #: Jobs whose run somebody deleted at GitHub.
+    deleted_jobs: set[int] = field(default_factory=set)
 
-    def set_limit(self, login: str, limit: int | None, *, at: float) -> None:
-        self.limits.setdefault(login, []).append((at, limit))
+    def set_limits(self, whose: str, limits: Limits, *, at: float) -> None:
+        self.limits.setdefault(whose, []).append((at, limits))
 
-    def highest_limit(self, login: str, *, since: float) -> int | None:
-        """The most lenient that held at any time since then; `None` is no limit."""
-        history = self.limits.get(login, [])
-        before = [limit for at, limit in history if at <= since][-1:] or [None]
-        held = before + [limit for at, limit in history if at > since]
-        return None if None in held else max(limit for limit in held if limit is not None)
+    def highest_limits(self, whose: str, *, since: float) -> Limits:
+        """The most lenient that held at any time since then, each by itself."""
+        history = self.limits.get(whose, [])
+        held = [limits for at, limits in history if at <= since][-1:] or [UNLIMITED]
+        held += [limits for at, limits in history if at > since]
+        return Limits(
+            runners=_most(each.runners for each in held),
+            vcpu_milli=_most(each.vcpu_milli for each in held),
+            memory_mib=_most(each.memory_mib for each in held),
+        )
 
     def waits_rightly(self, job: Job) -> bool:
         """Whether nobody could serve it, whatever paddock did."""
@@ -44,7 +54,13 @@ class Ledger:
         return [pool for pool, own in self.labels.items() if frozenset(labels) <= own]
 
     def most_pods(self, pool: str) -> int:
-        return self.idle[pool]
+        return self.idle.get(pool, 0)
 
     def least_pods(self) -> dict[str, int]:
         return self.idle
+
+
+def _most(limits: Iterable[int | None]) -> int | None:
+    """`None` is no limit."""
+    held = list(limits)
+    return None if None in held else max(limit for limit in held if limit is not None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
 from paddock.domain.endings import Ending
@@ -146,7 +146,12 @@ class Pods:
         if not pod.alive:
             return
         self.end_processes(pod)
-        started = pod.runner is not None and pod.started
+        container: Literal["runner", "poller", "none"] = "poller"
+        if pod.runner is not None and pod.started:
+            container = "none" if pod.runner.terminated else "runner"
+        if pod.lingers:
+            # Of the two ends either may be told: its container's, or its Pod's.
+            pod.lingers, pod.endings = False, pod.endings | endings
         self.fleet.finish(
             pod,
             fate,
@@ -154,7 +159,7 @@ class Pods:
             code=code,
             reason=reason,
             pod_reason=pod_reason,
-            container="runner" if started else "poller",
+            container=container,
         )
 
     def silence(self, pod: SimPod, fate: str, endings: set[Ending]) -> None:
@@ -211,7 +216,10 @@ class _Life:
             await self._run(jit)
         except Exit as end:
             self._dead()
+            pod.lingers = self.faults.strike(Fault.POD_LINGERS)
             fleet.finish(pod, end.fate, set(end.endings), code=end.code, reason=end.reason)
+            if pod.lingers:
+                await asyncio.Event().wait()
         finally:
             stopping.cancel()
 
@@ -272,7 +280,7 @@ class _Life:
             pod.poller = ContainerState(waiting=Waiting("CreateContainerError"))
             self.fleet.tell(pod, f"cannot start on {node.name}")
             await asyncio.Event().wait()
-        if faults.strike(Fault.PULL_FAILS):
+        if pod.stuck or faults.strike(Fault.PULL_FAILS):
             pod.poller = ContainerState(waiting=Waiting("ImagePullBackOff"))
             self.fleet.tell(pod, "cannot pull its image")
             await asyncio.Event().wait()
@@ -381,7 +389,15 @@ class _Life:
         await asyncio.sleep(rng.uniform(20.0, 200.0) if slow else rng.uniform(0.2, 2.0))
         pod.runner = ContainerState(running=Running(self.pods.clock.now()))
         pod.phase, pod.started, pod.process = Phase.RUNNING, True, True
+        if faults.strike(Fault.UNRECOGNISED):
+            pod.strange = True
+            asyncio.get_running_loop().call_later(rng.uniform(20.0, 400.0), self._make_sense)
         self.fleet.tell(pod, "its runner started")
+
+    def _make_sense(self) -> None:
+        self.pod.strange = False
+        if self.pod.alive:
+            self.fleet.tell(self.pod, "is shown as it is again")
 
     async def _run(self, jit: Jit) -> None:
         rng, faults = self.rng, self.faults
@@ -550,5 +566,8 @@ class _Job:
             raise Exit(105, "gave its job up", frozenset({Ending.HANDSHAKE_FAILED})) from None
         self._life.say(f"Job {self._name} completed with result: {conclusion}")
         self._life.pod.process = True
+        if self._life.faults.strike(Fault.LINGERS):
+            self._life.pods.trace.note(self._life.pod.name, "does not exit after its job")
+            await asyncio.Event().wait()
         await asyncio.sleep(self._life.rng.uniform(0.05, 1.5))
         raise Exit(code, "completed", frozenset({Ending.COMPLETED}), "Completed")

@@ -25,6 +25,7 @@ from paddock.github.budget import Budget
 from paddock.github.client import GitHubClient
 from paddock.github.webhooks import APPLIED_EVENTS, Signatures, read_webhook
 from paddock.ports import FleetUnavailable, Store
+from paddock.recovery.terms import RecoveryTerms
 from paddock.replica import FleetParts, Replica, dispatching, intake
 from paddock.services import running
 from paddock.sim.engine.database import Session, database_over
@@ -79,6 +80,7 @@ class Surroundings:
     #: A store method raised what it never should.
     refused: Callable[[str, Exception], None]
     new_account: Limits = field(default_factory=Limits)
+    recovery: RecoveryTerms = field(default_factory=RecoveryTerms)
 
 
 class SimReplica:
@@ -159,6 +161,7 @@ class SimReplica:
             github=github,
             budget=around.budget,
             new_account=NewAccount(limits=around.new_account),
+            recovery=around.recovery,
             lead=partial(
                 led, database=cast("Database", LeaseDatabase(around.leases, machine)), clock=clock
             ),

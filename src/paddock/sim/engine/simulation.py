@@ -13,11 +13,16 @@ from typing import Any, Final, cast
 import structlog
 from pydantic import SecretStr
 
+from paddock.domain import rules
 from paddock.domain.budgets import BudgetLimits
+from paddock.domain.evidence import AnyEvidence
 from paddock.domain.github import GitHubAppId
+from paddock.domain.rules import Action, Question, Rule
+from paddock.domain.thresholds import Thresholds
 from paddock.github.apps import Apps, GitHubApp, host_of
 from paddock.github.budget import MemoryBudget
 from paddock.ports import Store
+from paddock.recovery.terms import RecoveryTerms
 from paddock.sim.engine.checks import Checks, Promise, Violation
 from paddock.sim.engine.database import Session, database_over
 from paddock.sim.engine.faults import ALL, Fault, Faults, Weather
@@ -32,7 +37,7 @@ from paddock.sim.engine.replicas import SimReplica, Site, Surroundings
 from paddock.sim.engine.story import Stage, Story
 from paddock.sim.engine.time import SeededIds, VirtualClock
 from paddock.sim.engine.trace import Line, Trace
-from paddock.sim.github import FakeGitHub
+from paddock.sim.github import FakeGitHub, Timing
 from paddock.sim.github.keys import public_half
 from paddock.store.store import PgStore
 
@@ -46,6 +51,11 @@ SETTLES_WITHIN: Final = 3600.0
 #: If nothing has changed for this long, nothing will: longer than any threshold of recovery's.
 STANDS_STILL: Final = 1500.0
 _LOOK_EVERY: Final = 20.0
+#: A day of a quarter of an hour: what takes GitHub a day or two to give up, and us as long to notice.
+_SHORT_TIMING: Final = Timing(queued_for=900.0)
+_SHORT_TERMS: Final = RecoveryTerms(
+    thresholds=Thresholds(in_progress=120.0, no_job=200.0, job_expired=150.0, job_end=1000.0)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +154,14 @@ class _Simulation:
         self.trace = Trace(step=lambda: loop.steps, now=loop.time, keep=keep, tell=tell)
         weather = Weather.draw(plan.faults, _stream(plan, "weather"))
         self.faults = Faults(weather, _stream(plan, "faults"), self.trace)
+        short = self.faults.in_the_air(Fault.SHORT_DAY)
+        if short:
+            self.faults.happened(Fault.SHORT_DAY)
         self._github = FakeGitHub(
-            now=clock.now, rng=_stream(plan, "github"), api_url=API_URL, faults=None
+            now=clock.now,
+            rng=_stream(plan, "github"),
+            api_url=API_URL,
+            timing=_SHORT_TIMING if short else None,
         )
         self._github.set_faults(self.faults.at_github())
         self._github.world.deprecated_versions.add(DEPRECATED)
@@ -193,6 +209,7 @@ class _Simulation:
             airwaves=self._airwaves,
             leases=self._leases,
             refused=self.checks.refused,
+            recovery=_SHORT_TERMS if short else RecoveryTerms(),
         )
         self._replicas = [
             SimReplica(f"replica-{number}", around) for number in range(1, plan.replicas + 1)
@@ -222,6 +239,18 @@ class _Simulation:
         self._loop.on_turn = self._on_turn
         self._loop.set_exception_handler(self._broken)
         structlog.configure(processors=[self._logged], cache_logger_on_first_use=False)
+        self._decide = rules.decide
+        setattr(rules, "decide", self._deciding)  # noqa: B010
+
+    def _deciding(
+        self, evidence: AnyEvidence, thresholds: Thresholds
+    ) -> tuple[Rule[Any] | None, Question | None]:
+        """A rule that at most asks, and then leaves things alone, leaves no trace of its own: it is
+        counted here."""
+        rule, question = self._decide(evidence, thresholds)
+        if rule is not None and rule.action is Action.LEAVE:
+            self.trace.count(f"rule {rule.name}")
+        return rule, question
 
     def _on_turn(self, turn: Turn) -> None:
         self.trace.note(turn.actor.name, turn.what)
@@ -289,6 +318,7 @@ class _Simulation:
             pods=self._pods,
             replicas=self._replicas,
             operator=cast("Store", gate),
+            session=self._session,
             leases=self._leases,
             ledger=self._ledger,
             clock=self._clock,
@@ -326,6 +356,7 @@ class _Simulation:
 
     def end(self) -> None:
         """Nothing of this world acts any more."""
+        setattr(rules, "decide", self._decide)  # noqa: B010
         for replica in self._replicas:
             replica.machine.alive = False
         for _ in range(1000):

@@ -8,48 +8,25 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
-from paddock.domain.accounts import AccountSummary
 from paddock.domain.endings import Ending
 from paddock.domain.limits import Limits
-from paddock.pools.spec import parse_pools
 from paddock.ports import Store
+from paddock.sim.engine.database import Session
 from paddock.sim.engine.faults import CHANCE, Fault, Faults
 from paddock.sim.engine.fleet import Node, SimFleet
 from paddock.sim.engine.gates import Leases
 from paddock.sim.engine.ledger import Ledger
+from paddock.sim.engine.operators import LINUX, MACOS, Operators
 from paddock.sim.engine.pods import Pods
 from paddock.sim.engine.replicas import SimReplica
 from paddock.sim.engine.time import VirtualClock
 from paddock.sim.engine.trace import Trace
 from paddock.sim.github import FakeGitHub, FaultKind, JobSpec
-from paddock.sim.github.records import Account, App, Installation, JobStatus, Repository
-from paddock.store.errors import StoreError
+from paddock.sim.github.records import Account, App, Installation, JobStatus, Repository, Run
 
-T = TypeVar("T")
-
-LINUX: Final = ("self-hosted", "linux")
-MACOS: Final = ("self-hosted", "macos")
-
-_POOLS: Final = """
-apiVersion: paddock.dev/v1alpha1
-kind: RunnerPool
-metadata: {name: linux}
-spec:
-  labels: [self-hosted, linux]
-  minIdle: 4
-  resources: {vcpu: 2, memory: 4Gi}
----
-apiVersion: paddock.dev/v1alpha1
-kind: RunnerPool
-metadata: {name: macos}
-spec:
-  labels: [self-hosted, macos]
-  shape: single
-  minIdle: 2
-  resources: {vcpu: 4, memory: 8Gi}
-"""
+__all__ = ["LINUX", "MACOS", "Stage", "Story"]
 
 #: The first jobs come when the first Pods are about to be ready.
 _FIRST_JOB: Final = 20.0
@@ -68,6 +45,7 @@ class Stage:
     pods: Pods
     replicas: list[SimReplica]
     operator: Store
+    session: Session
     leases: Leases
     ledger: Ledger
     clock: VirtualClock
@@ -83,6 +61,10 @@ class Story:
     jobs: int
     repositories: list[Repository] = field(default_factory=list)
     installations: list[Installation] = field(default_factory=list)
+    operators: Operators = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.operators = Operators(self.stage, self.rng)
 
     @property
     def lasts(self) -> float:
@@ -95,11 +77,7 @@ class Story:
             account = accounts.add_organization(login)
             self._install(account, names)
         self._install(accounts.add_user("ana"), ("dotfiles",))
-        pools = parse_pools(_POOLS, name="the simulated pool file")
-        await self._operate(lambda store: store.apply_pools(pools))
-        for pool, idle in zip(pools, (4, 2), strict=True):
-            self.stage.ledger.labels[pool.name] = frozenset(pool.labels)
-            self.stage.ledger.idle[pool.name] = idle
+        await self.operators.begin()
 
     def _install(self, account: Account, names: tuple[str, ...]) -> None:
         accounts = self.stage.github.accounts
@@ -111,12 +89,15 @@ class Story:
         async with asyncio.TaskGroup() as group:
             acts = [
                 self._queue_jobs(),
-                self._limit("umbrella", 3),
+                self.operators.set_first_limits(),
                 self._every(10.0, self._strike_pods),
                 self._every(45.0, self._strike_nodes),
                 self._every(50.0, self._strike_replicas),
                 self._every(60.0, self._strike_github),
-                self._every(75.0, self._strike_operators),
+                self._every(75.0, self.operators.mind_accounts),
+                self._every(60.0, self.operators.mind_pools),
+                self._every(25.0, self.operators.meddle),
+                self._every(60.0, self.operators.mind_backups),
             ]
             for act in acts:
                 group.create_task(act)
@@ -162,6 +143,16 @@ class Story:
             if stage.faults.strike(Fault.CANCELLED):
                 delay = rng.uniform(0.5, 90.0)
                 asyncio.get_running_loop().call_later(delay, stage.github.jobs.cancel, job)
+        if stage.faults.strike(Fault.RUN_DELETED):
+            asyncio.get_running_loop().call_later(rng.uniform(0.5, 60.0), self._delete, run)
+
+    def _delete(self, run: Run) -> None:
+        """Nobody is told, and nobody can ask for its jobs any more."""
+        stage = self.stage
+        if all(job.status in (JobStatus.WAITING, JobStatus.QUEUED) for job in run.jobs):
+            stage.trace.note("users", f"delete run {run.id}: jobs {[job.id for job in run.jobs]}")
+            stage.github.jobs.delete_run(run)
+            stage.ledger.deleted_jobs |= {job.id for job in run.jobs}
 
     def _spec(self) -> JobSpec:
         rng = self.rng
@@ -284,6 +275,35 @@ class Story:
             stage.github.accounts.unsuspend(installation)
         elif self._chance(Fault.FOREIGN_RUNNER, 0.3):
             self._foreign_runner()
+        elif self._chance(Fault.NOT_ASSIGNED, 0.3):
+            await self._shut_out()
+        elif stage.faults.in_the_air(Fault.RECORD_DELETED):
+            self._delete_a_record()
+
+    def _delete_a_record(self) -> None:
+        """In GitHub's settings, by somebody who does not know what an idle runner is for."""
+        world = self.stage.github.world
+        idle = [
+            runner
+            for runner in world.runners.values()
+            if not runner.foreign and world.online(runner) and not (runner.job or runner.offered)
+        ]
+        if idle:
+            self.stage.faults.happened(Fault.RECORD_DELETED)
+            runner = self.rng.choice(idle)
+            self.stage.trace.note("github", f"somebody deletes runner {runner.name}")
+            self.stage.github.runners.delete(runner)
+
+    async def _shut_out(self) -> None:
+        """A runner group that no repository may use: GitHub gives its runners nothing."""
+        stage, rng = self.stage, self.rng
+        account = rng.choice(self.installations[:2]).account
+        group = stage.github.world.groups[account.id][0]
+        stage.trace.note("github", f"assigns nothing to runners of {account.login}")
+        stage.github.accounts.set_group_repositories(group, [])
+        await asyncio.sleep(rng.uniform(60.0, 400.0))
+        own = [each for each in self.repositories if each.owner is account]
+        stage.github.accounts.set_group_repositories(group, own)
 
     def _foreign_runner(self) -> None:
         """Somebody else's, for one of the jobs that paddock also serves."""
@@ -296,53 +316,8 @@ class Story:
                 account, name=name, group=group, labels=LINUX, ephemeral=True
             )
 
-    # Operators.
-
-    async def _strike_operators(self) -> None:
-        rng = self.rng
-        if self._chance(Fault.LIMIT_LOWERED, 0.4):
-            await self._limit("umbrella", rng.choice((0, 1, 2)))
-            await asyncio.sleep(rng.uniform(20.0, 120.0))
-            await self._limit("umbrella", 3)
-        elif self._chance(Fault.ACCOUNT_PAUSED, 0.3):
-            await self._on_account("acme", lambda s, a: s.pause_account(a.id, why="simulated"))
-            await asyncio.sleep(rng.uniform(10.0, 90.0))
-            await self._on_account("acme", lambda s, a: s.resume_account(a.id, why="simulated"))
-        elif self._chance(Fault.POOL_PAUSED, 0.3):
-            pool = await self._operate(lambda store: store.find_pool("linux"))
-            if pool is not None:
-                await self._operate(lambda store: store.pause_pool(pool, why="simulated"))
-                await asyncio.sleep(rng.uniform(10.0, 90.0))
-                await self._operate(lambda store: store.resume_pool(pool, why="simulated"))
-
-    async def _limit(self, login: str, runners: int | None) -> None:
-        ledger, clock = self.stage.ledger, self.stage.clock
-
-        async def write(store: Store, account: AccountSummary) -> None:
-            await store.set_account_limits(account.id, Limits(runners=runners))
-            ledger.set_limit(login, runners, at=clock.monotonic())
-
-        await self._on_account(login, write)
-
-    async def _on_account(
-        self, login: str, act: Callable[[Store, AccountSummary], Awaitable[object]]
-    ) -> None:
-        """As soon as it is known here."""
-        while True:
-            accounts = await self._operate(lambda store: store.list_accounts())
-            found = [account for account in accounts if account.login == login]
-            if found:
-                break
-            await asyncio.sleep(1.0)
-        await self._operate(lambda store: act(store, found[0]))
-
-    async def _operate(self, act: Callable[[Store], Awaitable[T]]) -> T:
-        """An operator tries again until it is done."""
-        while True:
-            try:
-                return await act(self.stage.operator)
-            except StoreError:
-                await asyncio.sleep(1.0)
+    async def _limit(self, login: str, runners: int) -> None:
+        await self.operators.limit(login, Limits(runners=runners))
 
 
 def _uncordon(node: Node) -> None:

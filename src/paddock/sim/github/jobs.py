@@ -323,6 +323,18 @@ class Jobs:
             self.cancel(job)
         return True
 
+    def delete_run(self, run: Run) -> None:
+        """With all its jobs, of which nobody is told any more: as when a repository goes."""
+        for job in run.jobs:
+            self._leave_queue(job)
+            job.status, job.conclusion = JobStatus.COMPLETED, "cancelled"
+            for runner in self._world.runners.values():
+                if runner.offered is job:
+                    runner.offered = runner.busy_from = None
+                    self.runner_idle(runner)
+            del self._world.jobs[job.id]
+        del self._world.runs[run.id]
+
     def rerun(self, run: Run, jobs: Iterable[Job]) -> None:
         """Another attempt; the jobs of an attempt have new ids."""
         specs = [job.spec for job in jobs]

@@ -1,0 +1,123 @@
+"""`paddock sim mutants`, `paddock sim scenario`"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from paddock.cli.options import Json
+from paddock.cli.output import complain, say, show, show_json, table
+from paddock.sim.engine.laboratory import laboratory
+from paddock.sim.engine.simulation import Plan
+from paddock.sim.hunt import Hunt, run_mutants
+from paddock.sim.mutants import MUTANTS
+from paddock.sim.scenarios import SCENARIOS
+from paddock.sim.stage import play
+
+
+def mutants(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes; as many as cores if not given.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Put old bugs back, one at a time, and tell which promise each of them breaks."""
+    unknown = [name for name in names or () if name not in MUTANTS]
+    if unknown:
+        raise typer.BadParameter(
+            f"there is no mutant {', '.join(unknown)}; there are {', '.join(MUTANTS)}."
+        )
+    found: dict[str, Hunt] = {}
+    with laboratory() as lab:
+        for hunt in run_mutants(lab, names or None, workers=workers):
+            found[hunt.name] = hunt
+            say(f"{len(found)} of {len(names or MUTANTS)}: {hunt.name} {_end(hunt)}")
+    hunts = [found[name] for name in MUTANTS if name in found]
+    if as_json:
+        show_json([_json(hunt) for hunt in hunts])
+    else:
+        table(
+            ("mutant", "source", "killed", "where", "step", "by"),
+            [
+                (
+                    hunt.name,
+                    hunt.source,
+                    "yes" if hunt.killed else "NO",
+                    _where(hunt),
+                    str(hunt.violation.step) if hunt.violation else "",
+                    str(hunt.violation.promise) if hunt.violation else "",
+                )
+                for hunt in hunts
+            ],
+            empty="no mutants",
+        )
+        show(f"{sum(hunt.killed for hunt in hunts)} of {len(hunts)} mutants killed")
+    survivors = [hunt.name for hunt in hunts if not hunt.killed]
+    if survivors:
+        complain(
+            f"nobody noticed {', '.join(survivors)}: a promise is not checked, or never tried."
+        )
+        raise typer.Exit(1)
+
+
+def _where(hunt: Hunt) -> str:
+    if hunt.trial is None:
+        return f"{hunt.trials} trials"
+    return f"{hunt.trial.scenario or 'seed'} {hunt.trial.seed}"
+
+
+def _end(hunt: Hunt) -> str:
+    if hunt.violation is None:
+        return f"survived {hunt.trials} trials"
+    return f"killed in {_where(hunt)} at step {hunt.violation.step}: {hunt.violation.promise}"
+
+
+def _json(hunt: Hunt) -> dict[str, Any]:
+    violation, trial = hunt.violation, hunt.trial
+    return {
+        "name": hunt.name,
+        "source": hunt.source,
+        "does": hunt.does,
+        "killed": hunt.killed,
+        "scenario": trial and trial.scenario,
+        "seed": trial and trial.seed,
+        "step": violation and violation.step,
+        "promise": violation and violation.promise,
+        "what": violation and violation.what,
+        "trials": hunt.trials,
+        "broke": hunt.broke,
+    }
+
+
+def scenario(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None,
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="TEXT", help="Only lines with this: a Pod, a replica."),
+    ] = None,
+) -> None:
+    """Tell the story of an incident, step by step; without a name, list them."""
+    if name is None:
+        table(
+            ("scenario", "source", "tells"),
+            [(each.name, each.source, each.tells) for each in SCENARIOS.values()],
+            empty="no scenarios",
+        )
+        return
+    if name not in SCENARIOS:
+        raise typer.BadParameter(f"there is no scenario {name}; there are {', '.join(SCENARIOS)}.")
+    with laboratory() as lab, lab.session() as (session, key):
+        result = play(
+            SCENARIOS[name],
+            Plan(seed=seed, faults=frozenset()),
+            session=session,
+            key=key,
+            tell=lambda line: show(str(line)) if only is None or only in str(line) else None,
+        )
+    for violation in result.violations:
+        complain(str(violation))
+    if result.violations:
+        raise typer.Exit(1)

@@ -1,0 +1,316 @@
+"""What operators do to paddock while it works: they change limits, pause, describe pools anew, delete
+and rename them, send runners away, make Pods by hand, and put a backup back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from paddock.domain.accounts import AccountSummary
+from paddock.domain.endings import Ending, Retired
+from paddock.domain.ids import RunnerId
+from paddock.domain.limits import Limits
+from paddock.domain.names import PodName
+from paddock.domain.pods import PodOrder
+from paddock.domain.pools import PoolFacts
+from paddock.domain.runners import Conflict
+from paddock.domain.states import RunnerState
+from paddock.pools.spec import PoolSpec, ResourceSpec, facts
+from paddock.ports import Store
+from paddock.sim.engine.backup import Backup
+from paddock.sim.engine.faults import Fault
+from paddock.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from paddock.sim.engine.story import Stage
+
+T = TypeVar("T")
+
+Act = Callable[[], Awaitable[None]]
+
+LINUX: Final = ("self-hosted", "linux")
+MACOS: Final = ("self-hosted", "macos")
+
+#: What holds from the first minute on; one of each kind.
+_LIMITS: Final = {
+    "acme": Limits(vcpu_milli=16_000),
+    "umbrella": Limits(runners=3),
+    "ana": Limits(memory_mib=16_384),
+}
+_REPOSITORY, _REPOSITORY_LIMITS = "acme/api", Limits(runners=3)
+#: A runner moves on while one looks.
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A pool as its owner wants it."""
+
+    name: str
+    labels: tuple[str, ...]
+    single: bool = False
+    vcpu: int = 2
+    memory: str = "4Gi"
+    min_idle: int = 4
+    #: Exactly so many, at work or waiting.
+    size: int | None = None
+
+    def facts(self) -> PoolFacts:
+        spec = PoolSpec(
+            labels=list(self.labels),
+            shape="single" if self.single else "gated",
+            min_idle=0 if self.size is not None else self.min_idle,
+            size=self.size,
+            resources=ResourceSpec(vcpu=self.vcpu, memory=self.memory),
+        )
+        return facts(self.name, spec)
+
+    @property
+    def idle(self) -> int:
+        return self.min_idle if self.size is None else self.size
+
+
+POOLS: Final = (
+    Described(name="linux", labels=LINUX),
+    Described(name="macos", labels=MACOS, single=True, vcpu=4, memory="8Gi", min_idle=2),
+)
+
+
+class Operators:
+    def __init__(self, stage: Stage, rng: random.Random) -> None:
+        self._stage = stage
+        self._rng = rng
+        self._pools = list(POOLS)
+        self._backup = Backup(stage.session)
+        self._named = 0
+
+    async def begin(self) -> None:
+        await self.operate(lambda store: store.apply_pools([pool.facts() for pool in self._pools]))
+        for pool in self._pools:
+            self._note(pool)
+
+    def _note(self, pool: Described) -> None:
+        ledger = self._stage.ledger
+        ledger.labels[pool.name] = frozenset(pool.labels)
+        ledger.idle[pool.name] = pool.idle
+
+    async def set_first_limits(self) -> None:
+        for login, limits in _LIMITS.items():
+            await self.limit(login, limits)
+        await self._limit_repository(_REPOSITORY, _REPOSITORY_LIMITS)
+
+    # Now and then one of these.
+
+    async def mind_accounts(self) -> None:
+        await self._one_of(
+            (Fault.LIMIT_LOWERED, 0.4, self._lower_a_limit),
+            (Fault.ACCOUNT_PAUSED, 0.3, self._pause_account),
+        )
+
+    async def mind_pools(self) -> None:
+        await self._one_of(
+            (Fault.POOL_PAUSED, 0.3, self._pause_pool),
+            (Fault.POOL_DELETED, 0.35, self._delete_pool),
+            (Fault.POOL_CHANGED, 0.35, self._change_pool),
+            (Fault.POOL_RESIZED, 0.35, self._resize_pool),
+        )
+
+    async def meddle(self) -> None:
+        await self._one_of(
+            (Fault.RETIRED_BY_HAND, 0.5, self._retire_one),
+            (Fault.FOREIGN_POD, 0.3, self._make_a_pod),
+        )
+
+    async def mind_backups(self) -> None:
+        if not self._stage.faults.in_the_air(Fault.RESTORED):
+            return
+        if not self._backup.taken:
+            await self._backup.take()
+            self._stage.trace.note("operator", "takes a backup")
+        elif self._rng.random() < 0.5:
+            self._stage.faults.happened(Fault.RESTORED)
+            await self._restore()
+            self._backup.taken = False
+
+    async def _one_of(self, *acts: tuple[Fault, float, Act]) -> None:
+        for fault, probability, act in self._rng.sample(acts, len(acts)):
+            faults = self._stage.faults
+            if faults.in_the_air(fault) and self._rng.random() < probability:
+                faults.happened(fault)
+                await act()
+                return
+
+    # Accounts.
+
+    async def _lower_a_limit(self) -> None:
+        rng = self._rng
+        match rng.randrange(3):
+            case 0:
+                await self._for_a_while("umbrella", Limits(runners=rng.choice((0, 1, 2))))
+            case 1:
+                await self._for_a_while("acme", Limits(vcpu_milli=rng.choice((2_000, 7_000))))
+            case _:
+                await self._limit_repository(_REPOSITORY, Limits(runners=rng.choice((0, 1))))
+                await asyncio.sleep(rng.uniform(20.0, 120.0))
+                await self._limit_repository(_REPOSITORY, _REPOSITORY_LIMITS)
+
+    async def _for_a_while(self, login: str, limits: Limits) -> None:
+        await self.limit(login, limits)
+        await asyncio.sleep(self._rng.uniform(20.0, 120.0))
+        await self.limit(login, _LIMITS[login])
+
+    async def _pause_account(self) -> None:
+        await self._on_account("acme", lambda s, a: s.pause_account(a.id, why="simulated"))
+        await asyncio.sleep(self._rng.uniform(10.0, 90.0))
+        await self._on_account("acme", lambda s, a: s.resume_account(a.id, why="simulated"))
+
+    async def limit(self, login: str, limits: Limits) -> None:
+        async def write(store: Store, account: AccountSummary) -> None:
+            await store.set_account_limits(account.id, limits)
+            self._stage.ledger.set_limits(login, limits, at=self._stage.clock.monotonic())
+
+        await self._on_account(login, write)
+
+    async def _limit_repository(self, full_name: str, limits: Limits) -> None:
+        async def write(store: Store, account: AccountSummary) -> bool:
+            found = await store.find_repository(account.id, full_name)
+            if found is None:
+                return False
+            await store.set_repository_limits(found[0], limits)
+            self._stage.ledger.set_limits(full_name, limits, at=self._stage.clock.monotonic())
+            return True
+
+        for _ in range(_ATTEMPTS):  # a repository without jobs may not be known here
+            if await self._on_account(full_name.partition("/")[0], write):
+                return
+            await asyncio.sleep(10.0)
+
+    async def _on_account(
+        self, login: str, act: Callable[[Store, AccountSummary], Awaitable[T]]
+    ) -> T:
+        """As soon as it is known here."""
+        while True:
+            accounts = await self.operate(lambda store: store.list_accounts())
+            found = [account for account in accounts if account.login == login]
+            if found:
+                break
+            await asyncio.sleep(1.0)
+        return await self.operate(lambda store: act(store, found[0]))
+
+    # Pools.
+
+    async def _pause_pool(self) -> None:
+        name = self._rng.choice(self._pools).name
+        pool = await self.operate(lambda store: store.find_pool(name))
+        if pool is not None:
+            await self.operate(lambda store: store.pause_pool(pool, why="simulated"))
+            await asyncio.sleep(self._rng.uniform(10.0, 90.0))
+            await self.operate(lambda store: store.resume_pool(pool, why="simulated"))
+
+    async def _delete_pool(self) -> None:
+        """And make it again, under its old name or a new one: perhaps while its last Pods are busy."""
+        old, ledger = self._rng.choice(self._pools), self._stage.ledger
+        pool = await self.operate(lambda store: store.find_pool(old.name))
+        if pool is None:
+            return
+        self._pools.remove(old)
+        del ledger.labels[old.name]
+        ledger.idle[old.name] = 0
+        self._stage.trace.note("operator", f"deletes pool {old.name}")
+        await self.operate(lambda store: store.delete_pool(pool, why="simulated"))
+        await asyncio.sleep(self._rng.choice((2.0, 30.0, 120.0)) * self._rng.uniform(0.5, 1.0))
+        new = old
+        if self._rng.random() < 0.5:
+            self._named += 1
+            new = replace(old, name=f"{old.name.partition('-')[0]}-{self._named}")
+        await self._describe(new)
+
+    async def _change_pool(self) -> None:
+        """Its idle Pods are renewed; those at work finish."""
+        old = self._rng.choice(self._pools)
+        self._pools.remove(old)
+        await self._describe(replace(old, vcpu=old.vcpu % 4 + 1))
+
+    async def _resize_pool(self) -> None:
+        old, rng = self._rng.choice(self._pools), self._rng
+        self._pools.remove(old)
+        size = rng.randrange(2, 7) if rng.random() < 0.3 else None
+        await self._describe(replace(old, min_idle=rng.randrange(7), size=size))
+
+    async def _describe(self, pool: Described) -> None:
+        self._stage.trace.note("operator", f"describes {pool}")
+        await self.operate(lambda store: store.apply_pools([pool.facts()]))
+        self._pools.append(pool)
+        self._note(pool)
+
+    # Runners.
+
+    async def _retire_one(self) -> None:
+        """`paddock runners retire`: one of whatever there is, so that rare states have their turn."""
+        runners = await self.operate(lambda store: store.list_runners())
+        if not runners:
+            return
+        state = self._rng.choice(sorted({runner.state for runner in runners}))
+        name = self._rng.choice([runner.pod for runner in runners if runner.state is state])
+        self._stage.trace.note("operator", f"retires {name}, which is {state}")
+        for _ in range(_ATTEMPTS):
+            found = await self.operate(lambda store: store.find_runner(name))
+            if found is None or found.state in (RunnerState.RETIRING, RunnerState.GONE):
+                return
+            fenced = await self.operate(
+                lambda store, found=found: store.fence_runner(  # type: ignore[misc]
+                    found.id,
+                    generation=found.generation,
+                    state=found.state,
+                    why="retired by hand",
+                    retired=Retired.UNWANTED,
+                )
+            )
+            if not isinstance(fenced, Conflict):
+                return
+
+    async def _make_a_pod(self) -> None:
+        """With all our labels, and no row."""
+        pool, rng = self._rng.choice(self._pools), self._rng
+        order = PodOrder(
+            runner=RunnerId(UUID(int=rng.getrandbits(128))),
+            name=PodName(f"{pool.name}-byhand-{rng.randrange(10_000)}"),
+            pool=pool.name,
+            spec=msgspec.json.encode({"shape": "single" if pool.single else "gated"}).decode(),
+        )
+        self._stage.trace.note("operator", f"makes Pod {order.name} by hand")
+        self._stage.fleet.create(order)
+        made = self._stage.fleet.named(order.name)
+        if made is not None:
+            made.stuck = rng.random() < 0.5
+
+    async def _restore(self) -> None:
+        stage = self._stage
+        stage.trace.note("operator", "puts the backup back")
+        for replica in stage.replicas:
+            replica.crash("it is started over the restored database")
+        await self._backup.restore()
+        names, holding = await self._backup.unsettled_names(), await self._backup.holding()
+        for pod in stage.fleet.pods:
+            if pod.removed:
+                # Who remembers how it ended does so no longer, and it cannot be looked at again.
+                pod.endings |= set(Ending)
+            elif pod.name not in holding:
+                pod.uncounted = True
+        stage.ledger.forgotten_records |= {
+            runner.id for runner in stage.github.world.runners.values() if runner.name not in names
+        }
+
+    async def operate(self, act: Callable[[Store], Awaitable[T]]) -> T:
+        """An operator tries again until it is done."""
+        while True:
+            try:
+                return await act(self._stage.operator)
+            except StoreError:
+                await asyncio.sleep(1.0)

@@ -1,0 +1,130 @@
+"""Hunting mutants: each is put in, and the world is run until a promise breaks.
+
+A mutant counts as killed only by a promise that the product keeps in the very same run without it, and
+only by a promise: one that merely breaks down has been noticed by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+from typing import Final
+
+from paddock.sim.engine import laboratory
+from paddock.sim.engine.checks import Violation
+from paddock.sim.engine.laboratory import Laboratory
+from paddock.sim.engine.simulation import Plan, Result, simulate
+from paddock.sim.mutants import MUTANTS
+from paddock.sim.scenarios import SCENARIOS
+from paddock.sim.stage import caught, play
+
+#: After the scenarios, these seeds with all faults, in this order.
+SEEDS: Final = range(30)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A scenario, or the story that the seed itself draws."""
+
+    seed: int
+    scenario: str | None = None
+
+    def run(self) -> Result:
+        worker = laboratory._worker  # noqa: SLF001 - a worker process is one worker
+        assert worker is not None
+        if self.scenario is None:
+            return simulate(Plan(seed=self.seed), session=worker.session, key=worker.key)
+        return play(
+            SCENARIOS[self.scenario],
+            Plan(seed=self.seed, faults=frozenset()),
+            session=worker.session,
+            key=worker.key,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hunt:
+    """What became of one mutant."""
+
+    name: str
+    source: str
+    does: str
+    trials: int
+    trial: Trial | None = None
+    violation: Violation | None = None
+    #: Where it broke down instead of breaking a promise.
+    broke: tuple[str, ...] = ()
+
+    @property
+    def killed(self) -> bool:
+        return self.violation is not None
+
+
+@cache
+def _kept(trial: Trial) -> bool:
+    """Whether the product keeps its promises there."""
+    return not trial.run().violations
+
+
+def _hunt(name: str) -> Hunt:
+    worker = laboratory._worker  # noqa: SLF001
+    assert worker is not None
+    mutant = MUTANTS[name]
+    broke: list[str] = []
+    trials = 0
+    for trial in _trials(mutant.exposed_by):
+        if not _kept(trial):
+            continue
+        trials += 1
+        try:
+            with mutant.applied(worker.session):
+                result = trial.run()
+        except Exception as error:
+            broke.append(f"{trial}: {type(error).__name__}: {error}")
+            continue
+        found = caught(result.violations)
+        if found is None:
+            broke += [f"{trial}: {each}" for each in result.violations[:1]]
+            continue
+        return Hunt(
+            name=name,
+            source=mutant.source,
+            does=mutant.does,
+            trials=trials,
+            trial=trial,
+            violation=found,
+            broke=tuple(broke),
+        )
+    return Hunt(
+        name=name, source=mutant.source, does=mutant.does, trials=trials, broke=tuple(broke)
+    )
+
+
+def _trials(exposed_by: Sequence[str]) -> Iterator[Trial]:
+    for seed in range(3):
+        yield from (Trial(seed, name) for name in exposed_by)
+    yield from (Trial(0, name) for name in SCENARIOS if name not in exposed_by)
+    yield from (Trial(seed) for seed in SEEDS)
+
+
+def run_mutants(
+    lab: Laboratory, names: Sequence[str] | None = None, *, workers: int | None = None
+) -> Iterator[Hunt]:
+    """Each mutant's end, in the order in which they come."""
+    names = list(MUTANTS) if names is None else list(names)
+    pool = ProcessPoolExecutor(
+        min(workers or os.cpu_count() or 1, len(names)),
+        mp_context=get_context("spawn"),
+        initializer=laboratory._begin,  # noqa: SLF001
+        initargs=(lab._url, lab._key),  # noqa: SLF001
+    )
+    with pool:
+        try:
+            for done in as_completed([pool.submit(_hunt, name) for name in names]):
+                yield done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
