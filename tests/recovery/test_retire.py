@@ -243,15 +243,28 @@ async def test_a_pod_of_one_container_is_proved_when_it_may_have_a_jit(scene: Ya
     assert scene.deleted == []
 
 
-async def test_a_pod_of_one_container_that_polled_until_the_fence_goes_at_once(
-    scene: Yard,
-) -> None:
+async def test_a_pod_of_one_container_that_polls_after_the_fence_goes_at_once(scene: Yard) -> None:
     await scene.world.rows("UPDATE pools SET shape = 'single' RETURNING 1")
     runner = await scene.idle()
-    scene.fleet.end_poller(runner.pod_name)  # looks like a container that runs
+    pod = scene.fleet.end_poller(runner.pod_name)  # looks like a container that runs
+    await scene.fenced(runner)
+    scene.world.clock.advance(1)
+    await scene.world.store.hear_pod(runner.pod_name, pod_uid=pod.uid)
+
+    assert await step(scene, await scene.row(runner)) is Step.DELETED
+
+
+async def test_a_poll_before_the_fence_proves_nothing_of_a_pod_of_one_container(
+    scene: Yard,
+) -> None:
+    """I70: its row may be from before it got its JIT."""
+    await scene.world.rows("UPDATE pools SET shape = 'single' RETURNING 1")
+    runner = await scene.idle()
+    scene.fleet.end_poller(runner.pod_name)
     runner = await scene.fenced(runner)
 
-    assert await step(scene, runner) is Step.DELETED
+    assert await step(scene, runner) is not Step.DELETED
+    assert scene.deleted == []
 
 
 async def test_what_a_deregistration_settled_is_no_debt(scene: Yard) -> None:

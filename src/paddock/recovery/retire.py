@@ -44,8 +44,6 @@ SECOND_PROOF: Final = timedelta(seconds=90)
 FINISHED: Final = timedelta(minutes=10)
 #: A mint is given up after 30 s. Before this has passed GitHub may still be making the record.
 MINT_SETTLED: Final = timedelta(seconds=60)
-#: A poller's request is held for 50 s at most: whoever was heard within this was polling.
-POLLS: Final = timedelta(minutes=2)
 #: A deletion that has no effect may have been lost on the way: it is asked for again.
 ASK_AGAIN: Final = timedelta(seconds=30)
 
@@ -122,7 +120,7 @@ class Retirement:
             return True
         if ever_started(pod.containers) is Answer.NO:
             return False
-        return runner.shape == "gated" or not _polled_until_the_fence(runner)
+        return runner.shape == "gated" or not _polls_since_the_fence(runner)
 
     async def _look_for_it(self, runner: Runner, pod: Pod) -> Step:
         """Its row knows of no name, and yet its runner started: GitHub is asked for every name it may
@@ -217,8 +215,8 @@ class Retirement:
         if runner.retired is Retired.FINISHED and ended:
             return False  # its process is over, and something beside it keeps the Pod
         if runner.shape == "single":
-            # The acknowledgement may have been lost: whoever may have been handed a JIT may run it.
-            return runner.delivery is not None or runner.name is None
+            # Its row may be older than what it was handed (I70): only its own words tell.
+            return True
         return ever_started(pod.containers) is not Answer.NO
 
     async def _busy(self, runner: Runner, why: str) -> Step:
@@ -255,9 +253,9 @@ class Retirement:
         return Step.DELETED
 
 
-def _polled_until_the_fence(runner: Runner) -> bool:
+def _polls_since_the_fence(runner: Runner) -> bool:
     """Where one container polls and runs, one that polls does not run; and since the fence it was
-    given nothing."""
+    given nothing. What was heard before says nothing: the row may be an old one (I70)."""
     if runner.heard_at is None or runner.retiring_at is None:
         return False
-    return runner.retiring_at - runner.heard_at < POLLS
+    return runner.heard_at > runner.retiring_at

@@ -301,6 +301,9 @@ def _accepted(pod: SimPod) -> set[str]:
         # A code means what it says only if nobody asked for the end: one that is told to stop exits
         # with 0 as if it were done, and one that is slow to obey is killed as if by the kernel.
         accepted.add(Ending.TERMINATED)
+    if pod.uncounted and Ending.HANDSHAKE_FAILED in accepted:
+        # The name under which GitHub tells of its job was lost with a backup.
+        accepted.add(Ending.COMPLETED)
     if pod.wanted_gone and Ending.HARD_DELETED in accepted:
         # We had asked for it, or tried to, and nobody saw how it obeyed.
         accepted |= OURS
