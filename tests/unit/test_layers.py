@@ -35,11 +35,13 @@ def test_only_retire_and_conclude_delete_pods() -> None:
 
 
 def test_reaping_is_left_to_those_who_saw_the_end() -> None:
-    """`reap` deletes at once: only for Pods that ended, or outlived their row and were proved idle."""
+    """`reap` deletes at once: only for Pods that ended, or outlived their row and were proved idle.
+    (The simulator's mutants do what is wrong on purpose.)"""
     callers = {
         str(path.relative_to(_ROOT))
         for path in sorted(_ROOT.rglob("*.py"))
-        if any(
+        if path.relative_to(_ROOT).parts[0] != "sim"
+        and any(
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "reap"
