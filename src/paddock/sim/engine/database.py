@@ -80,6 +80,9 @@ class Session:
     def close(self) -> None:
         self._connection.terminate()
         self._socket.close()
+        loop = self._connection._loop  # noqa: SLF001 - it was made for this connection
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
 
     def run(self, statement: Coroutine[Any, Any, R]) -> R:
         """To its end, without giving anything else a chance to run."""
