@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -24,11 +24,11 @@ from paddock.sim.engine.checks import Promise, Violation
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.faults import Fault
 from paddock.sim.engine.fleet import SimPod
-from paddock.sim.engine.loop import Turn, VirtualLoop
+from paddock.sim.engine.loop import Turn
 from paddock.sim.engine.machine import Machine
 from paddock.sim.engine.pods import Lost, Network
 from paddock.sim.engine.replicas import SimReplica
-from paddock.sim.engine.simulation import Key, Plan, Result, _clear, _Simulation, _stream
+from paddock.sim.engine.simulation import Key, Plan, Result, Simulation, simulate
 from paddock.sim.engine.story import LINUX, Story
 from paddock.sim.engine.trace import Line
 from paddock.sim.enough import Enough, Thrift
@@ -50,7 +50,7 @@ class Scenario:
     script: Script
 
 
-class _Judged(_Simulation):
+class _Judged(Simulation):
     """Holds the promises of thrift as well. They are for worlds without operators: whoever moves a
     limit or deletes a pool moves jobs to other keys, and those are served anew."""
 
@@ -274,26 +274,8 @@ def play(
     tell: Callable[[Line], None] | None = None,
 ) -> Result:
     """A scenario from beginning to verdict."""
-    began = time.perf_counter()
-    session.run(_clear(session))
-    loop = VirtualLoop(_stream(plan, "turns"))
-    asyncio.set_event_loop(None)
-    simulation = _Scripted(scenario, plan, session, key, loop, keep=keep, tell=tell)
-    try:
-        loop.run_until_complete(simulation.main())
-    finally:
-        simulation.end()
-        loop.close()
-    return Result(
-        plan=plan,
-        steps=loop.steps,
-        virtual=loop.time(),
-        seconds=time.perf_counter() - began,
-        digest=simulation.trace.digest,
-        violations=simulation.violations,
-        exercised=dict(sorted(simulation.trace.exercised.items())),
-        lines=simulation.trace.lines,
-    )
+    world = partial(_Scripted, scenario)
+    return simulate(plan, session=session, key=key, keep=keep, tell=tell, world=world)
 
 
 def caught(violations: Sequence[Violation]) -> Violation | None:

@@ -95,12 +95,14 @@ def simulate(
     key: Key,
     keep: bool = False,
     tell: Callable[[Line], None] | None = None,
+    world: Callable[..., Simulation] | None = None,
 ) -> Result:
+    """`world` makes the simulation, where the story is not the one that the seed draws."""
     began = time.perf_counter()
     session.run(_clear(session))
     loop = VirtualLoop(_stream(plan, "turns"))
     asyncio.set_event_loop(None)
-    simulation = _Simulation(plan, session, key, loop, keep=keep, tell=tell)
+    simulation = (world or Simulation)(plan, session, key, loop, keep=keep, tell=tell)
     try:
         loop.run_until_complete(simulation.main())
     finally:
@@ -133,7 +135,7 @@ async def _clear(session: Session) -> None:
     session.take_heard()
 
 
-class _Simulation:
+class Simulation:
     def __init__(
         self,
         plan: Plan,
