@@ -35,7 +35,7 @@ def test_only_retire_and_conclude_delete_pods() -> None:
 
 
 def test_reaping_is_left_to_those_who_saw_the_end() -> None:
-    """`reap` deletes at once: only for Pods that ended, or outlived their row and were proved idle.
+    """`reap` is for Pods that ended and whose end is on record.
     (The simulator's mutants do what is wrong on purpose.)"""
     callers = {
         str(path.relative_to(_ROOT))

@@ -9,29 +9,26 @@ other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 import structlog
 
 from paddock.domain.evidence import LogWord, PodEvidence, RecordWord, pod_seen, record_word
-from paddock.domain.github import Removal
-from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
-from paddock.domain.recovery import FoundRecord
 from paddock.domain.rules import Action, Question, Verdict, diagnose
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.forensics.concluding import Conclusion
-from paddock.ports import Clock, Fleet, GitHub, Ids, Store
+from paddock.ports import Clock, Fleet, Ids, Store
 from paddock.recovery.act import Acting
 from paddock.recovery.gather import Look
 from paddock.recovery.names import Names
 from paddock.recovery.observe import PodView
-from paddock.recovery.retire import SECOND_PROOF
+from paddock.recovery.retire import Outlived, Retirement, Step
 from paddock.recovery.terms import RecoveryTerms
 from paddock.recovery.words import OwnWords
 
@@ -45,17 +42,14 @@ _WORST: Final = (RecordWord.BUSY, RecordWord.IDLE, RecordWord.OFFLINE, RecordWor
 
 @dataclass(slots=True)
 class _Known:
-    """What was found out about one Pod. Kept in memory: whoever leads next begins anew, and waits as
-    long again."""
+    """What was found out about one Pod."""
 
     uid: str
     record: RecordWord = RecordWord.NOT_ASKED
     record_at: datetime | None = None
-    found: FoundRecord | None = None
     log: LogWord = LogWord.NOT_READ
     log_at: datetime | None = None
-    #: Of a Pod whose row is gone: it had no record, and showed no job, first at.
-    proved_at: datetime | None = None
+    outlived: Outlived = field(default_factory=Outlived)
 
 
 class Adoption:
@@ -64,23 +58,23 @@ class Adoption:
         *,
         store: Store,
         fleet: Fleet,
-        github: GitHub,
         clock: Clock,
         ids: Ids,
         view: PodView,
         names: Names,
         acting: Acting,
         conclusion: Conclusion,
+        retirement: Retirement,
         terms: RecoveryTerms,
     ) -> None:
         self._store = store
-        self._github = github
         self._clock = clock
         self._ids = ids
         self._view = view
         self._names = names
         self._acting = acting
         self._conclusion = conclusion
+        self._retirement = retirement
         self._terms = terms
         self._words = OwnWords(fleet)
         self._known: dict[PodName, _Known] = {}
@@ -152,11 +146,11 @@ class Adoption:
                 found = await self._names.look_for(pod)
                 known.record_at = self._clock.now()
                 if found is None:
-                    known.record, known.found = RecordWord.UNREADABLE, None
+                    known.record, known.outlived.record = RecordWord.UNREADABLE, None
                     return True
                 said = {record_word(record): one for one, record in found}
                 known.record = next((word for word in _WORST if word in said), RecordWord.ABSENT)
-                known.found = said.get(known.record)
+                known.outlived.record = said.get(known.record)
                 return True
             case Question.LOG:
                 known.log, known.log_at = await self._words.of(pod), self._clock.now()
@@ -175,50 +169,23 @@ class Adoption:
                 return True
 
     async def _adopt(self, verdict: Verdict, pod: Pod, row: Runner | None, known: _Known) -> bool:
+        if row is not None and pod.phase.terminal:
+            await self._conclusion.reap(pod)
+            return True
         if row is not None:
-            return await self._let_go(pod, row, known)
+            step = await self._retirement.let_go(pod, known.outlived)
+            return step not in (Step.STOPPED, Step.BUSY)
         adopted = await self._store.adopt_pod(
             pod,
             runner=RunnerId(self._ids.uuid()),
             delivery=self._ids.uuid(),
-            record=known.found,
+            record=known.outlived.record,
             why=f"{verdict.rule}: {verdict.why}",
         )
         if adopted is None and pod.phase.terminal:
             # Its pool was never ours to know: there is nowhere to write how it ended but here.
             _log.warning("a Pod of no known pool has ended", pod=pod.name, pool=pod.pool)
         return adopted is not None
-
-    async def _let_go(self, pod: Pod, row: Runner, known: _Known) -> bool:
-        """Its row is gone, and final: there is none to retire it by. The same steps, then, without a
-        row: deregistered, then twice without a job, then deleted."""
-        if pod.phase.terminal:
-            await self._conclusion.reap(pod)
-            return True
-        if known.found is not None:
-            return await self._deregister(known, known.found)
-        now = self._clock.now()
-        if known.proved_at is None:
-            known.proved_at = now
-            return True
-        if now - known.proved_at < SECOND_PROOF:
-            return True
-        _log.warning("a Pod outlived its row", pod=pod.name, runner=str(row.id))
-        await self._conclusion.reap(pod)
-        return True
-
-    async def _deregister(self, known: _Known, found: FoundRecord) -> bool:
-        places = await self._store.key_places([found.key])
-        place = places.get(found.key)
-        if place is None:
-            return False
-        try:
-            removal = await self._github.delete_runner(place.who, place.scope, found.github_id)
-        except GitHubError:
-            return False
-        if removal is not Removal.BUSY:
-            known.found = None
-        return removal is not Removal.BUSY
 
 
 def _is_known(runner: Runner | None, pod: Pod) -> bool:

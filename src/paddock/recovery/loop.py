@@ -89,27 +89,28 @@ class Recovery:
         )
         acting = Acting(store=store, clock=clock, terms=terms)
         names = Names(store=store, github=github, clock=clock)
+        retirement = Retirement(
+            store=store, fleet=fleet, github=github, clock=clock, ids=ids, names=names
+        )
         self._runners = RunnerRecovery(
             store=store,
             gatherer=self._gatherer,
             acting=acting,
             conclusion=self._conclusion,
-            retirement=Retirement(
-                store=store, fleet=fleet, github=github, clock=clock, ids=ids, names=names
-            ),
+            retirement=retirement,
             asker=self._asker,
             terms=terms,
         )
         self._adoption = Adoption(
             store=store,
             fleet=fleet,
-            github=github,
             clock=clock,
             ids=ids,
             view=view,
             names=names,
             acting=acting,
             conclusion=self._conclusion,
+            retirement=retirement,
             terms=terms,
         )
         self._jobs = JobRecovery(

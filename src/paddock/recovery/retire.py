@@ -16,6 +16,7 @@ two is resumed where it happened, by whoever leads then.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
@@ -30,7 +31,7 @@ from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import KeyId
 from paddock.domain.pods import Pod
-from paddock.domain.recovery import KeyPlace
+from paddock.domain.recovery import FoundRecord, KeyPlace
 from paddock.domain.runners import Conflict, Runner
 from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids, Store
 from paddock.recovery.names import Names
@@ -69,6 +70,17 @@ class Step(StrEnum):
         return self not in (Step.STOPPED, Step.WAITS, Step.OVERTAKEN)
 
 
+@dataclass(slots=True)
+class Outlived:
+    """How far a Pod has come whose row is gone. Kept in memory: whoever leads next begins anew, and
+    waits as long again."""
+
+    #: Its record at GitHub, while there is one.
+    record: FoundRecord | None = None
+    #: It had no record, and showed no job, first at.
+    proved_at: datetime | None = None
+
+
 class Retirement:
     def __init__(
         self, *, store: Store, fleet: Fleet, github: GitHub, clock: Clock, ids: Ids, names: Names
@@ -94,6 +106,33 @@ class Retirement:
         step = await self._step(runner, pod, seen_at, places)
         RETIREMENTS.labels(step).inc()
         return step
+
+    async def let_go(self, pod: Pod, known: Outlived) -> Step:
+        """One step further with a live Pod whose row is gone, and final: there is none to retire it by.
+        The same steps without a row. Whoever calls has just read that it shows no job."""
+        if known.record is not None:
+            return await self._strike_off(known, known.record)
+        now = self._clock.now()
+        if known.proved_at is None:
+            known.proved_at = now
+            return Step.PROVED
+        if now - known.proved_at < SECOND_PROOF:
+            return Step.WAITS
+        _log.warning("a Pod outlived its row", pod=pod.name)
+        return await self._ask_fleet(pod)
+
+    async def _strike_off(self, known: Outlived, record: FoundRecord) -> Step:
+        place = (await self._store.key_places([record.key])).get(record.key)
+        if place is None:
+            return Step.STOPPED
+        try:
+            removal = await self._github.delete_runner(place.who, place.scope, record.github_id)
+        except GitHubError:
+            return Step.STOPPED
+        if removal is Removal.BUSY:
+            return Step.BUSY
+        known.record = None
+        return Step.DEREGISTERED
 
     async def _step(
         self, runner: Runner, pod: Pod, seen_at: datetime, places: Mapping[KeyId, KeyPlace]
