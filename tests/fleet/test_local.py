@@ -29,7 +29,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Phase, Pod, PodOrder
 from paddock.fleet.local import fleet as fleet_module
 from paddock.fleet.local import processes
-from paddock.fleet.local.census import START_PATIENCE, TOMBSTONE
+from paddock.fleet.local.census import START_PATIENCE
 from paddock.fleet.local.fleet import LocalFleet, Programs
 from paddock.fleet.local.reviewer import LocalReviewer
 from paddock.ports import Fleet, FleetUnavailable, Reviewer
@@ -364,8 +364,8 @@ async def test_a_pod_of_another_uid_is_not_deleted(machine: Machine) -> None:
     fleet = await machine.fleet("sleep 1000")
     pod = await fleet.create(order())
     await running(fleet)
-    await fleet.delete(pod.name, uid="another")
-    await fleet.delete(PodName("linux-2"), uid=pod.uid)
+    await fleet.ask_to_go(pod.name, uid="another")
+    await fleet.ask_to_go(PodName("linux-2"), uid=pod.uid)
     await asyncio.sleep(0.3)
     [left] = (await fleet.list()).pods
     assert (left.phase, left.deletion_requested_at) == (Phase.RUNNING, None)
@@ -380,7 +380,7 @@ async def test_a_busy_pod_that_is_deleted_ends_in_good_order_and_is_seen_to(
     pod = await fleet.create(order())
     await running(fleet)
     await until(lambda: "hello" in (machine.directory(pod) / "runner.log").read_text())
-    await fleet.delete(pod.name, uid=pod.uid)
+    await fleet.ask_to_go(pod.name, uid=pod.uid)
     [going] = (await fleet.list()).pods
     assert going.deletion_requested_at is not None
     assert going.phase is Phase.RUNNING
@@ -394,10 +394,12 @@ async def test_a_busy_pod_that_is_deleted_ends_in_good_order_and_is_seen_to(
     assert tail == "hello\nbye\n"
 
     await until(lambda: not processes_in(machine.root))
-    machine.clock.by = TOMBSTONE
+    await fleet.reap(pod.name, uid="another")
+    assert len((await fleet.list()).pods) == 1
+    await fleet.reap(pod.name, uid=pod.uid)
     assert (await fleet.list()).pods == ()
     assert list(machine.root.iterdir()) == []
-    await fleet.delete(pod.name, uid=pod.uid)
+    await fleet.reap(pod.name, uid=pod.uid)
 
 
 async def test_only_the_first_process_is_told_to_stop(machine: Machine) -> None:
@@ -407,7 +409,7 @@ async def test_only_the_first_process_is_told_to_stop(machine: Machine) -> None:
     fleet = await machine.fleet(f"touch ../token-of-life; {script}")
     pod = await fleet.create(order())
     await until(lambda: b"hello" in _read(machine.directory(pod) / "runner.log"))
-    await fleet.delete(pod.name, uid=pod.uid)
+    await fleet.ask_to_go(pod.name, uid=pod.uid)
     end = fingerprint((await ended(fleet)).containers)
     assert end is not None
     assert end.exit_code == 143
@@ -418,7 +420,7 @@ async def test_an_idle_pod_that_is_deleted_starts_no_runner(machine: Machine) ->
     fleet = await machine.fleet("touch ../ran", poller=f"trap 'exit 0' TERM; {UNTIL_WORK}")
     pod = await fleet.create(order())
     await polling(fleet)
-    await fleet.delete(pod.name, uid=pod.uid)
+    await fleet.ask_to_go(pod.name, uid=pod.uid)
     done = await ended(fleet)
     assert done.phase is Phase.FAILED
     assert ever_started(done.containers) is Answer.NO
@@ -430,7 +432,7 @@ async def test_a_deletion_asked_for_before_the_supervisor_is_up_is_not_lost(
 ) -> None:
     fleet = await machine.fleet("touch ../ran", poller=UNTIL_WORK)
     pod = await fleet.create(order())
-    await fleet.delete(pod.name, uid=pod.uid)
+    await fleet.ask_to_go(pod.name, uid=pod.uid)
     # Without a look of the fleet's, which would tell it once more.
     status = machine.directory(pod) / "status.json"
     await until(lambda: b'"phase": "Failed"' in _read(status))
@@ -443,7 +445,7 @@ async def test_a_runner_that_will_not_stop_is_killed_after_the_grace_period(
     pod = await fleet.create(order())
     await running(fleet)
     await asyncio.sleep(0.2)
-    await fleet.delete(pod.name, uid=pod.uid)
+    await fleet.ask_to_go(pod.name, uid=pod.uid)
     end = fingerprint((await ended(fleet)).containers)
     assert end is not None
     assert (end.exit_code, end.signal) == (137, signal.SIGKILL)
@@ -607,10 +609,10 @@ async def test_a_token_is_its_pods_for_as_long_as_that_lives(machine: Machine) -
     assert await restarted.review(token) is not None
 
     await polling(fleet, pods[0].name)
-    await fleet.delete(pods[0].name, uid=pods[0].uid)
+    await fleet.ask_to_go(pods[0].name, uid=pods[0].uid)
     await ended(fleet, pods[0].name)
     assert await reviewer.review(token) is None
-    machine.clock.by = TOMBSTONE
+    await fleet.reap(pods[0].name, uid=pods[0].uid)
     await gone(fleet, pods[0].name)
     assert await reviewer.review(token) is None
 
@@ -704,10 +706,10 @@ async def test_a_watch_tells_of_every_change(machine: Machine) -> None:
         async with asyncio.timeout(_PATIENCE):
             while (await pods.get()).owner != "octo-org":
                 pass
-        await fleet.delete(before.name, uid=before.uid)
+        await fleet.ask_to_go(before.name, uid=before.uid)
         ended = await following(pods, Phase.FAILED)
         assert ended.deletion_requested_at is not None
-        machine.clock.by = TOMBSTONE
+        await fleet.reap(before.name, uid=before.uid)
         gone = await following(pods, Phase.UNKNOWN)
         assert (gone.uid, gone.reason) == (before.uid, "deleted")
 
@@ -796,22 +798,23 @@ async def test_stopping_leaves_no_process_and_every_end_on_record(machine: Machi
     idle_fleet = await machine.fleet(poller=UNTIL_WORK)
     idle = [await idle_fleet.create(order(f"idle-{n}")) for n in range(3)]
     just_born = await idle_fleet.create(order("just-born"))
-    await fleet.delete(busy[0].name, uid=busy[0].uid)
+    await fleet.ask_to_go(busy[0].name, uid=busy[0].uid)
 
     await fleet.stop_all()
     assert not processes_in(machine.root)
     assert not [pid for pod in (*busy, *idle) for pid in processes.marked_with(pod.uid)]
     left = {entry.name: {file.name for file in entry.iterdir()} for entry in machine.root.iterdir()}
-    assert set(left) == {pod.name for pod in (*busy[1:], *idle, just_born)}
+    assert set(left) == {pod.name for pod in (*busy, *idle, just_born)}
     records = {"pod.json", "status.json", "lock", "supervisor.log", "poller.log", "runner.log"}
+    records.add("deleting")
     assert all(files <= records for files in left.values()), left
 
     pods = await (await machine.fleet()).list()
     assert pods.complete
     assert {pod.phase for pod in pods.pods} == {Phase.FAILED}
-    assert {pod.reason for pod in pods.pods} == {"Terminated"}
+    assert {pod.reason for pod in pods.pods if pod.deletion_requested_at is None} == {"Terminated"}
     ends = [fingerprint(pod.containers) for pod in pods.pods if pod.name.startswith("busy")]
-    assert [end.exit_code for end in ends if end is not None] == [137, 137]
+    assert [end.exit_code for end in ends if end is not None] == [137, 137, 137]
     await idle_fleet.stop_all()
 
 
@@ -846,9 +849,8 @@ async def test_a_hundred_runners(machine: Machine) -> None:
             await asyncio.sleep(0.2)
     ends = [fingerprint(pod.containers) for pod in listed.pods]
     assert {end.exit_code for end in ends if end is not None} == {100}
-    await asyncio.gather(*(fleet.delete(pod.name, uid=pod.uid) for pod in pods))
+    await asyncio.gather(*(fleet.reap(pod.name, uid=pod.uid) for pod in pods))
     await until(lambda: not processes_in(machine.root))
-    machine.clock.by = TOMBSTONE
     assert (await fleet.list()).pods == ()
     assert list(machine.root.iterdir()) == []
 

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from paddock.domain.endings import Retired
 from paddock.domain.ids import JobId
 from paddock.domain.jobs import Executor
+from paddock.domain.names import PodName
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.forensics.masking import mask
@@ -21,7 +22,7 @@ async def test_the_end_is_recorded_before_the_pod_is_deleted(scene: Yard) -> Non
     """I30, I58"""
     runner, recovery = await scene.running(), scene.recovery()
     scene.fleet.end_runner(runner.pod_name, exit_code=137, reason="OOMKilled")
-    scene.fleet.fail("delete")
+    scene.fleet.fail("reap")
     await scene.rounds(recovery)
 
     verdict = await scene.verdict(runner)
@@ -33,7 +34,7 @@ async def test_the_end_is_recorded_before_the_pod_is_deleted(scene: Yard) -> Non
     assert (await scene.row(runner)).state is RunnerState.GONE
     assert runner.pod_name in scene.fleet.pods
 
-    scene.fleet.fail("delete", times=0)
+    scene.fleet.fail("reap", times=0)
     scene.world.clock.advance(30)
     await scene.rounds(scene.recovery())
     assert runner.pod_name not in scene.fleet.pods
@@ -89,7 +90,7 @@ async def test_last_words_are_captured_once_for_each_pod(scene: Yard) -> None:
     first, second = scene.recovery(), scene.recovery()
     scene.says(runner, "Segmentation fault")
     scene.fleet.end_runner(runner.pod_name, exit_code=139)
-    scene.fleet.fail("delete")
+    scene.fleet.fail("reap")
     with capture_logs() as lines:
         for recovery in (first, second, scene.recovery()):
             await scene.rounds(recovery, 30)
@@ -126,7 +127,7 @@ async def test_last_words_are_bounded_and_masked(scene: Yard) -> None:
 async def test_capacity_is_free_as_soon_as_the_end_is_recorded(scene: Yard) -> None:
     """I46, I57: although its Pod cannot be deleted."""
     runner, recovery = await scene.running(), scene.recovery()
-    scene.fleet.fail("delete")
+    scene.fleet.fail("reap")
     scene.fleet.end_runner(runner.pod_name)
     await scene.rounds(recovery)
     [account] = await scene.world.store.list_accounts()
@@ -210,6 +211,48 @@ async def test_a_fenced_runner_that_ends_by_itself_ended_by_itself(scene: Yard) 
     scene.fleet.end_runner(runner.pod_name, exit_code=100)
     await scene.rounds(recovery)
     assert (await scene.verdict(runner))["ending"] == "completed"
+
+
+async def test_one_that_ended_by_itself_when_our_request_arrived_ended_by_itself(
+    scene: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I30: the request takes nothing away, so its end can still be read."""
+    runner, recovery = await scene.running(), scene.recovery()
+    ask_to_go = scene.fleet.ask_to_go
+
+    async def too_late(name: PodName, *, uid: str) -> None:
+        if not scene.fleet.pods[name].phase.terminal:
+            scene.fleet.end_runner(name, exit_code=139)
+            scene.world.clock.advance(1)
+        await ask_to_go(name, uid=uid)
+
+    monkeypatch.setattr(scene.fleet, "ask_to_go", too_late)
+    await scene.fenced(runner, retired=Retired.SURPLUS)
+    await scene.rounds(recovery, 150)
+    verdict = await scene.verdict(runner)
+    assert (verdict["ending"], verdict["exit_code"]) == ("crash", 139)
+    assert runner.pod_name not in scene.fleet.pods
+
+
+@pytest.mark.parametrize(("earlier", "ending"), [(1, "left"), (3, "terminated")])
+async def test_whoever_asked_first_ended_it(
+    scene: Yard, earlier: float, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's request, just before ours: told apart by the Pod's own note of it, as far as two
+    clocks can tell."""
+    runner, recovery = await scene.idle(), scene.recovery()
+    before = scene.world.clock.now() - timedelta(seconds=earlier)
+    ask_to_go = scene.fleet.ask_to_go
+
+    async def after_another(name: PodName, *, uid: str) -> None:
+        scene.fleet.note_deletion(name, at=before)
+        await ask_to_go(name, uid=uid)
+
+    monkeypatch.setattr(scene.fleet, "ask_to_go", after_another)
+    await scene.fenced(runner, retired=Retired.UNWANTED)
+    await scene.rounds(recovery)
+    await scene.rounds(recovery)
+    assert (await scene.verdict(runner))["ending"] == ending
 
 
 async def test_a_runner_that_never_started_is_told_apart(scene: Yard) -> None:

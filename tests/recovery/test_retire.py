@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paddock.domain.endings import Retired
 from paddock.domain.github import RunnerRecord
 from paddock.domain.ids import GitHubRunnerId
 from paddock.domain.names import runner_name
+from paddock.domain.pods import Phase
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.recovery.names import Names
@@ -290,7 +293,17 @@ async def test_the_name_of_a_mint_under_way_stays_a_debt(scene: Yard) -> None:
     assert mint["state"] == "chosen"
 
 
-CRASHES = ("delete_runner", "note_deregistered", "note_proved", "note_deletion", "delete")
+async def test_a_runner_whose_process_is_over_needs_no_proof(scene: Yard) -> None:
+    """Its log tells of a job, which is over with it; something beside it keeps the Pod."""
+    runner = await scene.fenced(await scene.running(), retired=Retired.UNWANTED)
+    scene.says(runner, "Running job: build")
+    ended = scene.fleet.end_runner(runner.pod_name, exit_code=100)
+    scene.fleet.pods[runner.pod_name] = replace(ended, phase=Phase.RUNNING)
+
+    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.DELETED]
+
+
+CRASHES = ("delete_runner", "note_deregistered", "note_proved", "note_deletion", "ask_to_go")
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
@@ -300,7 +313,7 @@ async def test_a_crash_between_any_two_steps_is_resumed(
 ) -> None:
     """Whoever leads next has only the row."""
     runner = await scene.fenced(await scene.running())
-    owner = {"delete_runner": scene.github, "delete": scene.fleet}.get(call, scene.world.store)
+    owner = {"delete_runner": scene.github, "ask_to_go": scene.fleet}.get(call, scene.world.store)
     real = getattr(owner, call)
 
     class Crash(Exception): ...
@@ -334,7 +347,7 @@ async def test_a_crash_between_any_two_steps_is_resumed(
 
 async def test_a_fleet_that_is_away_is_asked_again(scene: Yard) -> None:
     runner = await scene.fenced(await scene.idle())
-    scene.fleet.fail("delete", times=1)
+    scene.fleet.fail("ask_to_go", times=1)
 
     assert await step(scene, runner) is Step.STOPPED
     scene.world.clock.advance(30)

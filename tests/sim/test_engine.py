@@ -120,7 +120,7 @@ async def _vandalise(parts: FleetParts) -> None:
     while True:
         for pod in (await parts.fleet.list()).pods:
             if pod.phase is Phase.RUNNING:
-                await parts.fleet.delete(pod.name, uid=pod.uid)
+                await parts.fleet.ask_to_go(pod.name, uid=pod.uid)
         await asyncio.sleep(7.0)
 
 

@@ -1,12 +1,12 @@
 """A fleet in memory, honest about what a fleet is: Pods change only through time and the test's hand,
-deletion is a request, an ended Pod stays to be seen until it is deleted, and any call can fail.
+deletion is a request, an ended Pod stays to be seen until it is reaped, and any call can fail.
 
     fleet = MemoryFleet(clock)
     fleet.start_polling(name)            a healthy idle Pod, still `Pending` (I55)
     fleet.end_poller(name)               it holds its JIT; the runner's container starts
     fleet.end_runner(name, exit_code=137, reason="OOMKilled")
     fleet.vanish(name)                   forced away: nobody sees its end
-    fleet.fail("delete", times=2)        the next two deletes raise FleetUnavailable
+    fleet.fail("reap", times=2)          the next two of these raise FleetUnavailable
     fleet.lose_reply("create")           the next create happens, and is not answered
     with fleet.stalled("create"): ...    creates wait
     fleet.cordon("host-1")
@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Literal
 
 from paddock.domain.fingerprints import (
@@ -36,7 +37,7 @@ from paddock.domain.pods import Host, Phase, Pod, PodList, PodOrder
 from paddock.ports import Clock, Fleet, FleetUnavailable
 
 POLLER = "poller"
-Call = Literal["create", "list", "hosts", "delete", "stamp", "log_tail"]
+Call = Literal["create", "list", "hosts", "ask_to_go", "reap", "stamp", "log_tail"]
 Shape = Literal["gated", "single"]
 
 
@@ -50,7 +51,8 @@ class MemoryFleet:
         self._hosts = {name: Host(name=name) for name in hosts}
         self._places = itertools.cycle(sorted(hosts))
         self._uids = itertools.count(1)
-        #: Every order, and every request to delete as (name, uid), in order; also those that failed.
+        #: Every order, and every request to go or to reap as (name, uid), in order; also those that
+        #: failed.
         self.orders: list[PodOrder] = []
         self.deletions: list[tuple[str, str]] = []
         self.calls: Counter[Call] = Counter()
@@ -112,18 +114,24 @@ class MemoryFleet:
         finally:
             self._changes.remove(changes)
 
-    async def delete(self, name: PodName, *, uid: str) -> None:
+    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
         self.deletions.append((name, uid))
-        await self._called("delete", name)
+        await self._called("ask_to_go", name)
         pod = self.pods.get(name)
         if pod is not None and pod.uid == uid:
-            if pod.phase.terminal:
-                self.vanish(name)
-            else:
-                self._put(replace(pod, deletion_requested_at=self._clock.now()))
-                if self.obedient:
-                    self._end(name, exit_code=143, reason="Error")
-        self._answer("delete")
+            asked_at = pod.deletion_requested_at or self._clock.now()
+            self._put(replace(pod, deletion_requested_at=asked_at))
+            if self.obedient and not pod.phase.terminal:
+                self._end(name, exit_code=143, reason="Error")
+        self._answer("ask_to_go")
+
+    async def reap(self, name: PodName, *, uid: str) -> None:
+        self.deletions.append((name, uid))
+        await self._called("reap", name)
+        pod = self.pods.get(name)
+        if pod is not None and pod.uid == uid and pod.phase.terminal:
+            self.vanish(name)
+        self._answer("reap")
 
     async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
         await self._called("stamp", name)
@@ -185,6 +193,10 @@ class MemoryFleet:
         self, name: str, *, exit_code: int = 0, reason: str = "", pod_reason: str | None = None
     ) -> Pod:
         return self._end(name, exit_code=exit_code, reason=reason, pod_reason=pod_reason)
+
+    def note_deletion(self, name: str, *, at: datetime) -> Pod:
+        """Another asked for it, then."""
+        return self._put(replace(self.pods[name], deletion_requested_at=at))
 
     def vanish(self, name: str) -> None:
         pod = self.pods.pop(name)

@@ -8,9 +8,6 @@ from pathlib import Path
 
 _ROOT = Path(str(resources.files("paddock")))
 
-#: Retire asks for a live Pod's end when everybody agrees; a Pod whose end is on record is reaped.
-_MAY_DELETE = {"recovery/retire.py", "forensics/concluding.py"}
-
 
 def _calls(path: Path, method: str) -> list[int]:
     tree = ast.parse(path.read_text("utf-8"))
@@ -24,14 +21,19 @@ def _calls(path: Path, method: str) -> list[int]:
     ]
 
 
-def test_only_retire_and_conclude_delete_pods() -> None:
-    """I35: whoever else wants a Pod gone fences it. The adapters and the simulator are the fleet."""
-    callers = {
+def _callers(method: str) -> set[str]:
+    """The adapters and the simulator are the fleet itself."""
+    return {
         str(path.relative_to(_ROOT))
         for path in sorted(_ROOT.rglob("*.py"))
-        if path.relative_to(_ROOT).parts[0] not in ("fleet", "sim") and _calls(path, "delete")
+        if path.relative_to(_ROOT).parts[0] not in ("fleet", "sim") and _calls(path, method)
     }
-    assert callers == _MAY_DELETE
+
+
+def test_only_retire_asks_pods_to_go_and_only_conclude_takes_them_away() -> None:
+    """I35: whoever else wants a Pod gone fences it."""
+    assert _callers("ask_to_go") == {"recovery/retire.py"}
+    assert _callers("reap") == {"forensics/concluding.py"}
 
 
 def test_reaping_is_left_to_those_who_saw_the_end() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
@@ -43,6 +44,9 @@ TAIL_TIMEOUT: Final = 5.0
 #: GitHub gives a job up when its lease of ten minutes was not renewed, which happens every minute: at
 #: the earliest nine minutes after a silent death. A runner that says goodbye is heard within seconds.
 LEASE_RAN_OUT: Final = timedelta(minutes=5)
+#: Kubernetes notes whole seconds, and by its own clock: a request that seems to have arrived this long
+#: before it was made was another's.
+CLOCKS_DIFFER: Final = timedelta(seconds=2)
 #: Late webhooks are redelivered for three days; a verdict of last week is history.
 REFINED_FOR: Final = timedelta(days=3)
 _REFINED_AT_ONCE: Final = 100
@@ -108,7 +112,7 @@ class Conclusion:
     async def reap(self, pod: Pod) -> None:
         """Delete a Pod whose end is on record. One that cannot be deleted now is found again."""
         try:
-            await self._fleet.delete(pod.name, uid=pod.uid)
+            await self._fleet.reap(pod.name, uid=pod.uid)
         except FleetUnavailable as error:
             _log.warning("an ended Pod could not be deleted", pod=pod.name, error=str(error))
 
@@ -233,14 +237,13 @@ class Conclusion:
 def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
     mark = fingerprint(pod.containers) if pod else None
     started = _started(runner, pod)
+    asked = _asked_by(runner, pod, mark)
     return EndingEvidence(
         fingerprint=mark,
         pod_reason=(pod and pod.reason) or "",
         vanished=_vanished(runner, pod),
-        deleted=pod is not None
-        and pod.deletion_requested_at is not None
-        and runner.deletion_asked_at is None,
-        retired=None if _vanished(runner, pod) else _retired(runner, started),
+        deleted=asked is _AskedBy.ANOTHER,
+        retired=None if _vanished(runner, pod) else _retired(runner, started, asked),
         job=_had_job(runner, started),
         # Its job was reported as completed while it lived: they had not lost each other.
         lost_communication=Answer.UNKNOWN if runner.done_at is None else Answer.NO,
@@ -248,6 +251,28 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
         registered=Answer.NO if runner.unregistered else Answer.UNKNOWN,
         node=(pod.node if pod else None) or runner.node,
     )
+
+
+class _AskedBy(Enum):
+    """Whose request a Pod ended upon."""
+
+    NOBODY = auto()
+    US = auto()
+    ANOTHER = auto()
+
+
+def _asked_by(runner: Runner, pod: Pod | None, mark: Fingerprint | None) -> _AskedBy:
+    """A request can arrive when its Pod has just ended by itself, or a moment after another's: the
+    Pod's own times tell."""
+    ours = runner.deletion_asked_at
+    if pod is None:
+        return _AskedBy.NOBODY if ours is None else _AskedBy.US
+    arrived = pod.deletion_requested_at
+    if arrived is None or (mark and mark.finished_at and mark.finished_at < arrived):
+        return _AskedBy.NOBODY
+    if ours is None or arrived < ours - CLOCKS_DIFFER:
+        return _AskedBy.ANOTHER
+    return _AskedBy.US
 
 
 def _vanished(runner: Runner, pod: Pod | None) -> bool:
@@ -276,16 +301,12 @@ def _was_given_nothing(runner: Runner, started: Answer) -> bool:
     return runner.shape == "gated" or runner.heard_at is not None
 
 
-def _retired(runner: Runner, started: Answer) -> Retired | None:
+def _retired(runner: Runner, started: Answer, asked: _AskedBy) -> Retired | None:
     """Whether the end was our doing. A runner that ended by itself while its retirement had come no
     further than the fence ended by itself; but one that never ran left because it was told to."""
-    if runner.state is not RunnerState.RETIRING:
+    if runner.state is not RunnerState.RETIRING or asked is _AskedBy.ANOTHER:
         return None
-    ours = (
-        runner.deletion_asked_at is not None
-        or started is Answer.NO
-        or _was_given_nothing(runner, started)
-    )
+    ours = asked is _AskedBy.US or started is Answer.NO or _was_given_nothing(runner, started)
     return runner.retired if ours else None
 
 

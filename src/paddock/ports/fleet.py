@@ -35,8 +35,14 @@ class Fleet(Protocol):
         by `list` (I28)."""
         ...
 
-    async def delete(self, name: PodName, *, uid: str) -> None:
-        """Only the Pod of that UID (I36); one that is not there is no error."""
+    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
+        """Ask for the end of a Pod that may live. It stays to be seen until it is reaped, also if it
+        ended at this very moment by itself: how it ended can still be read (I30). Only the Pod of that
+        UID (I36); one that is not there is no error."""
+        ...
+
+    async def reap(self, name: PodName, *, uid: str) -> None:
+        """Take away a Pod that has ended, and whose end is on record; the same of its UID."""
         ...
 
     async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:

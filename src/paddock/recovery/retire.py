@@ -4,7 +4,7 @@
     deregister  if it may have a record at GitHub, that is deleted first (I35)
     prove       if its runner ever started, it must show no job either: after the deregistration, and
                 again 90 s later (I65)
-    delete      with its UID (I36)
+    delete      it is asked to go, by its UID (I36); it is reaped when its end is on record
 
 GitHub's word is strong evidence and no lock: it was seen to call a busy runner idle for a minute, and
 to delete its record. So GitHub, the runner's own log and our events must agree, twice, before a live
@@ -24,7 +24,6 @@ from typing import Final, assert_never
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.endings import Retired
 from paddock.domain.evidence import Container, LogWord, container_seen
 from paddock.domain.fingerprints import Answer, ever_started
 from paddock.domain.github import Absent, Removal
@@ -248,10 +247,9 @@ class Retirement:
         return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.PROVED
 
     def _needs_proof(self, runner: Runner, pod: Pod) -> bool:
-        ended = container_seen(pod.containers) is Container.TERMINATED
         if runner.done_at is not None:
             return False  # GitHub said that its one job was over, ten minutes ago
-        if runner.retired is Retired.FINISHED and ended:
+        if container_seen(pod.containers) is Container.TERMINATED:
             return False  # its process is over, and something beside it keeps the Pod
         if runner.shape == "single":
             # Its row may be older than what it was handed (I70): only its own words tell.
@@ -285,9 +283,9 @@ class Retirement:
 
     async def _ask_fleet(self, pod: Pod) -> Step:
         try:
-            await self._fleet.delete(pod.name, uid=pod.uid)
+            await self._fleet.ask_to_go(pod.name, uid=pod.uid)
         except FleetUnavailable as error:
-            _log.warning("a Pod could not be deleted", pod=pod.name, error=str(error))
+            _log.warning("a Pod could not be asked to go", pod=pod.name, error=str(error))
             return Step.STOPPED
         return Step.DELETED
 

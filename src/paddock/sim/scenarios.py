@@ -203,7 +203,7 @@ async def _same_name(scene: Scene) -> None:
         stage.fleet.tell(pod, "is another's, and executes a job")
         new.append(pod)
 
-    scene.at_turn(lambda turn: turn.what.startswith(f"fleet.delete {old.name} "), replace)
+    scene.at_turn(lambda turn: turn.what.startswith(f"fleet.ask_to_go {old.name} "), replace)
     node = scene.story.stage.fleet.nodes[old.node or ""]
     node.cordoned = True
     await scene.until(lambda: new, within=600.0)
@@ -405,7 +405,7 @@ async def _empty_list(scene: Scene) -> None:
         await scene.executed(job)
 
 
-@_told("crash-after-delete", "I30", "The leader dies with the deletion of an ended Pod.")
+@_told("crash-after-delete", "I30", "The leader dies with the reaping of an ended Pod.")
 async def _crash_after_delete(scene: Scene) -> None:
     await scene.sleep(WARM)
     job = scene.queue(20.0)
@@ -418,7 +418,7 @@ async def _crash_after_delete(scene: Scene) -> None:
         )
 
     await scene.started(job)
-    scene.at_turn(lambda turn: turn.what.startswith("fleet.delete "), crash)
+    scene.at_turn(lambda turn: turn.what.startswith("fleet.reap "), crash)
     await scene.executed(job)
     await scene.sleep(30.0)
 

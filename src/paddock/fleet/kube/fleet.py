@@ -2,7 +2,7 @@
 
 Nothing is remembered here that the API server does not know. A Pod is made under the name its row
 fixed, so making it twice makes one; it is deleted by its UID; and our finalizer stays on it until its
-end has been shown to whoever records it (I30).
+end is on record (I30).
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ _WATCH_SECONDS: Final = 600
 #: After a watch that broke; then twice as long each time.
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 15.0
-#: More than a namespace has; the oldest make room.
-_ENDED_REMEMBERED: Final = 50_000
 #: Each of the many things that may be said of one Pod.
 _EVENTS: Final = 100
 #: Lines have no longest length: this much is read to find the end of a log.
@@ -95,8 +93,6 @@ class KubeFleet:
         self._pods = Resource("pods", namespace=placement.namespace)
         self._nodes = Resource("nodes")
         self._events = Resource("events", namespace=placement.namespace)
-        #: UIDs of Pods that were shown to have ended. Whoever deletes such a Pod has recorded that.
-        self._ended: dict[str, None] = {}
 
     # Making and taking away.
 
@@ -122,7 +118,7 @@ class KubeFleet:
             )
         return shown(found)
 
-    async def delete(self, name: PodName, *, uid: str) -> None:
+    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
         call = Call("delete", self._pods, name)
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
@@ -131,34 +127,27 @@ class KubeFleet:
             # Not there, or another of that name (I36).
             if not (error.absent or error.conflict):
                 raise
-            return
-        if uid in self._ended:
-            await self._let_go(name, uid)
 
-    async def _let_go(self, name: PodName, uid: str) -> None:
+    async def reap(self, name: PodName, *, uid: str) -> None:
+        await self.ask_to_go(name, uid=uid)
         change = {
             "metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [VERDICT_FINALIZER]}
         }
-        if await self._patch(name, change, STRATEGIC):
-            del self._ended[uid]
+        await self._patch(name, change, STRATEGIC)
 
     async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
         labels = {OWNER_LABEL: label_value(owner)}
         await self._patch(name, {"metadata": {"uid": uid, "labels": labels}}, MERGE)
 
-    async def _patch(self, name: PodName, change: object, content_type: str) -> bool:
-        """Whether it is gone or changed; a Pod of another UID is left alone."""
+    async def _patch(self, name: PodName, change: object, content_type: str) -> None:
+        """A Pod of another UID is left alone."""
         call = Call("patch", self._pods, name)
         try:
             await self._api.send("PATCH", call, change, msgspec.Raw, content_type=content_type)
         except Refused as error:
-            if error.absent:
-                return True
             # The precondition of the UID; two who write at once are told apart by the words.
-            if error.conflict and "uid" in str(error).lower():
-                return True
-            raise
-        return True
+            if not (error.absent or (error.conflict and "uid" in str(error).lower())):
+                raise
 
     # Looking.
 
@@ -213,7 +202,6 @@ class KubeFleet:
             async for some in received:
                 for line in lines.feed(some):
                     if pod := following.line(line):
-                        self._note(pod)
                         yield pod
 
     async def _read(self) -> _Read:
@@ -229,11 +217,7 @@ class KubeFleet:
                 # It took us so long that the rest is of another moment (I29).
                 return _Read(pods, False, "")
             complete = complete and page.readable
-            for found in page.pods:
-                if is_ours(found):
-                    pod = shown(found)
-                    self._note(pod)
-                    pods.append(pod)
+            pods += [shown(found) for found in page.pods if is_ours(found)]
             if not page.metadata.continue_:
                 return _Read(pods, complete, page.metadata.resource_version)
             params["continue"] = page.metadata.continue_
@@ -245,12 +229,6 @@ class KubeFleet:
         except msgspec.MsgspecError as error:
             return _one_by_one(content, error)
         return _Page(listed.items, True, listed.metadata)
-
-    def _note(self, pod: Pod) -> None:
-        if pod.phase.terminal and pod.uid not in self._ended:
-            if len(self._ended) >= _ENDED_REMEMBERED:
-                del self._ended[next(iter(self._ended))]
-            self._ended[pod.uid] = None
 
     async def hosts(self) -> Sequence[Host]:
         params = {"labelSelector": self._node_selector} if self._node_selector else {}

@@ -1,8 +1,8 @@
 """All Pods of a fleet at one moment, cheaply, four times per second.
 
 Looking is also tending: a Pod whose supervisor was killed is concluded by whoever looks, and one that
-was to be deleted is removed when its end has been on show for long enough. So nothing depends on a
-moment that somebody may have missed (I28).
+was reaped is removed as soon as nobody is at work in it. So nothing depends on a moment that somebody
+may have missed (I28).
 """
 
 from __future__ import annotations
@@ -32,9 +32,6 @@ _log = structlog.get_logger()
 #: Directories' times are as coarse as the kernel's tick. One that changed is read again until this
 #: is over: its next change may have the same time.
 _COARSE: Final = 0.1
-#: A Pod that is deleted stays to be seen for this long after its end: whoever asked for the deletion
-#: records how it ended (I30), and looks every few seconds at the latest.
-TOMBSTONE: Final = timedelta(seconds=15)
 #: For a supervisor that somebody else started, and that is not there. A machine under full load takes
 #: seconds to start a Python.
 START_PATIENCE: Final = timedelta(seconds=30)
@@ -55,6 +52,7 @@ class _Seen:
 
     pod: Pod
     finished_at: datetime | None
+    reaped: bool
     changed: int
     #: Until when what was read may be out of date although nothing seems to have changed.
     doubtful_until: float
@@ -110,7 +108,9 @@ class Census:
             seen = self._read(name, changed)
         if closely and seen is not None and seen.finished_at is None and self._tend(name, seen.pod):
             seen = self._read(name, changed)
-        if seen is None or (self._may_be_removed(seen) and self._at(name).remove()):
+        if seen is None:
+            return None
+        if seen.reaped and seen.finished_at is not None and self._at(name).remove():
             return None
         return seen.pod
 
@@ -126,6 +126,7 @@ class Census:
         self._seen[name] = _Seen(
             show(record, status, directory.deletion_requested_at()),
             status.finished_at if status else None,
+            directory.is_reaped(),
             changed,
             known.doubtful_until if known and known.changed == changed else now + _COARSE,
         )
@@ -148,11 +149,6 @@ class Census:
             _log.warning("a runner's supervisor was lost", pod=pod.name, pool=pod.pool)
             return True
         return False
-
-    def _may_be_removed(self, seen: _Seen) -> bool:
-        if seen.pod.deletion_requested_at is None or seen.finished_at is None:
-            return False
-        return self._clock.now() - seen.finished_at >= TOMBSTONE
 
     def _complain(self, name: str, error: Exception) -> None:
         if name not in self._complained:

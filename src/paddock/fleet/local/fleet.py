@@ -161,8 +161,11 @@ class LocalFleet:
                     yield pod
             await self._clock.sleep(WATCH_EVERY)
 
-    async def delete(self, name: PodName, *, uid: str) -> None:
-        await self._ask(f"delete the Pod {name}", self._delete, name, uid)
+    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
+        await self._ask(f"ask the Pod {name} to go", self._ask_to_go, name, uid)
+
+    async def reap(self, name: PodName, *, uid: str) -> None:
+        await self._ask(f"reap the Pod {name}", self._reap, name, uid)
 
     async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
         await self._ask(f"stamp the Pod {name}", self._stamp, name, uid, owner)
@@ -270,10 +273,15 @@ class LocalFleet:
             directory.remove()  # nothing ever ran there
             raise
 
-    def _delete(self, name: PodName, uid: str) -> None:
+    def _ask_to_go(self, name: PodName, uid: str) -> None:
         directory = self._of_uid(name, uid)
         if directory is not None:
             directory.request_deletion(self._clock.now())
+
+    def _reap(self, name: PodName, uid: str) -> None:
+        directory = self._of_uid(name, uid)
+        if directory is not None:
+            directory.let_go()
 
     def _stamp(self, name: PodName, uid: str, owner: str) -> None:
         directory = self._of_uid(name, uid)
@@ -316,7 +324,7 @@ class LocalFleet:
             with _tolerating(name):
                 directory = PodDirectory(self.root / name)
                 directory.conclude(self._clock.now(), reason=SHUT_DOWN)
-                if directory.deletion_requested_at() is not None:
+                if directory.is_reaped():
                     directory.remove()
 
 

@@ -3,6 +3,7 @@
     pod.json      what the Pod is and runs; written by the fleet
     status.json   how it is; written by its supervisor, or for a supervisor that is no more
     deleting      when its deletion was asked for
+    reaped        its end is on record elsewhere: all of this may go
     lock          held by the supervisor for as long as it lives
     token         who it is, to the dispatch endpoint; gone before the runner starts
     vitals-token  the same for its sidecar, and good for nothing else
@@ -29,6 +30,7 @@ from typing import Any
 POD = "pod.json"
 STATUS = "status.json"
 DELETING = "deleting"
+REAPED = "reaped"
 LOCK = "lock"
 TOKEN = "token"  # noqa: S105 - a file's name
 VITALS_TOKEN = "vitals-token"  # noqa: S105

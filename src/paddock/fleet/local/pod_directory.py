@@ -133,6 +133,13 @@ class PodDirectory:
             layout.write(self.path / layout.DELETING, now.isoformat().encode())
         self.tell_supervisor(signal.SIGTERM)
 
+    def let_go(self) -> None:
+        """It may be removed as soon as it has ended and nobody is at work in it."""
+        layout.write(self.path / layout.REAPED, b"")
+
+    def is_reaped(self) -> bool:
+        return self._read(layout.REAPED) is not None
+
     def tell_supervisor(self, number: signal.Signals) -> None:
         status = self.status()
         if status is not None and status.supervisor is not None and status.finished_at is None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from paddock.domain.endings import Ending
 from paddock.domain.limits import NOTHING
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
+from paddock.forensics.concluding import CLOCKS_DIFFER
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
@@ -296,20 +297,27 @@ _SUCCEEDED: Final = frozenset({100, 101})
 def _accepted(pod: SimPod) -> set[str]:
     """How it may be judged: as it really ended, or as what nobody could tell that from."""
     accepted = {str(ending) for ending in pod.endings}
-    asked = pod.deletion_requested_at is not None
-    if asked and not accepted & _SAID_BY_THE_NODE and pod.code not in _SUCCEEDED:
+    if pod.sent_away and not accepted & _SAID_BY_THE_NODE and pod.code not in _SUCCEEDED:
         # A code means what it says only if nobody asked for the end: one that is told to stop exits
         # with 0 as if it were done, and one that is slow to obey is killed as if by the kernel.
         accepted.add(Ending.TERMINATED)
     if pod.uncounted and Ending.HANDSHAKE_FAILED in accepted:
         # The name under which GitHub tells of its job was lost with a backup.
         accepted.add(Ending.COMPLETED)
-    if pod.wanted_gone and Ending.HARD_DELETED in accepted:
+    if pod.wanted_gone_at is not None and Ending.HARD_DELETED in accepted:
         # We had asked for it, or tried to, and nobody saw how it obeyed.
+        accepted |= OURS
+    if pod.sent_away and not pod.deleted_by and _asked_nearly_at_once(pod):
         accepted |= OURS
     if pod.poller.waiting is not None and Ending.HARD_DELETED in accepted:
         accepted.add(Ending.NEVER_STARTED)  # which is as true of it
     return accepted
+
+
+def _asked_nearly_at_once(pod: SimPod) -> bool:
+    """Whether our request came so soon after another's that only one clock could tell them apart."""
+    first, ours = pod.deletion_requested_at, pod.wanted_gone_at
+    return first is not None and ours is not None and ours - first <= CLOCKS_DIFFER
 
 
 def _protected(pod: SimPod) -> bool:

@@ -2,7 +2,7 @@
 
 The API may lag, fail, and show a part or nothing; `pods` is the truth, and holds every Pod there ever
 was. Deletion is a request: a living Pod is told to stop, an ended one stays to be seen until it is
-deleted once more (its finalizer), and only a foreign hand makes one vanish.
+reaped (its finalizer), and only a foreign hand makes one vanish.
 """
 
 from __future__ import annotations
@@ -110,8 +110,10 @@ class SimPod:
     jit: Jit | None = None
     removed: bool = False
     deleted_by: str | None = None
-    #: paddock asked for its deletion, whether or not the request arrived.
-    wanted_gone: bool = False
+    #: Somebody had asked for its end before it came.
+    sent_away: bool = False
+    #: When paddock first asked it to go, whether or not the request arrived.
+    wanted_gone_at: datetime | None = None
     #: How it may be judged, from how it really ended.
     endings: set[Ending] = field(default_factory=set)
     fate: str = ""
@@ -257,16 +259,24 @@ class SimFleet:
             if not node.lost
         ]
 
-    def delete(self, name: PodName, *, uid: str, by: str) -> None:
+    def ask_to_go(self, name: PodName, *, uid: str, by: str) -> SimPod | None:
         pod = self._there.get(name)
         if pod is None or pod.uid != uid:
-            return
+            return None
         self.on_delete(pod, by)
-        if pod.ended:
-            self.remove(pod, f"deleted by {by}")
-            return
-        pod.deleted_by = pod.deleted_by or by
-        self.ask_to_go(pod, f"is asked to go by {by}")
+        if pod.deletion_requested_at is None and not pod.ended:
+            pod.deleted_by = by
+        self.send_away(pod, f"is asked to go by {by}")
+        return pod
+
+    def note_wish(self, pod: SimPod) -> None:
+        """That it go; the request may be lost."""
+        pod.wanted_gone_at = pod.wanted_gone_at or self._clock.now()
+
+    def reap(self, name: PodName, *, uid: str, by: str) -> None:
+        pod = self.ask_to_go(name, uid=uid, by=by)
+        if pod is not None and pod.ended:
+            self.remove(pod, f"reaped by {by}")
 
     def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
         pod = self._there.get(name)
@@ -302,7 +312,7 @@ class SimFleet:
 
     # The world's hand.
 
-    def ask_to_go(self, pod: SimPod, what: str) -> None:
+    def send_away(self, pod: SimPod, what: str) -> None:
         if pod.deletion_requested_at is None:
             pod.deletion_requested_at = self._clock.now()
             self.tell(pod, what)
@@ -370,6 +380,7 @@ class SimFleet:
         if not pod.fate:
             pod.fate, pod.ended_at = fate, self._clock.monotonic()
             pod.endings |= endings
+            pod.sent_away = pod.deletion_requested_at is not None
             self._trace.count(f"fate {fate}")
 
     def tell(self, pod: SimPod, what: str) -> None:

@@ -154,11 +154,15 @@ class FleetGate:
         finally:
             self._fleet.close_watch(events)
 
-    async def delete(self, name: PodName, *, uid: str) -> None:
+    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
         if (pod := self._fleet.named(name)) is not None and pod.uid == uid:
-            pod.wanted_gone = True
-        async with self._call(f"delete {name} {uid}"):
-            self._fleet.delete(name, uid=uid, by=self._machine.name)
+            self._fleet.note_wish(pod)
+        async with self._call(f"ask_to_go {name} {uid}"):
+            self._fleet.ask_to_go(name, uid=uid, by=self._machine.name)
+
+    async def reap(self, name: PodName, *, uid: str) -> None:
+        async with self._call(f"reap {name} {uid}"):
+            self._fleet.reap(name, uid=uid, by=self._machine.name)
 
     async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
         async with self._call(f"stamp {name} {owner}"):

@@ -204,7 +204,7 @@ class Story:
         elif self._chance(Fault.HARD_DELETED, 5 * CHANCE[Fault.HARD_DELETED]):
             stage.pods.vanish(pod, "hard-deleted")
         elif self._chance(Fault.FOREIGN_DELETE, 5 * CHANCE[Fault.FOREIGN_DELETE]):
-            stage.fleet.ask_to_go(pod, "is asked to go by a foreign hand")
+            stage.fleet.send_away(pod, "is asked to go by a foreign hand")
         elif self._chance(Fault.WATCH_BROKEN, 0.1):
             stage.fleet.break_watches()
 
