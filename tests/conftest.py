@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -14,6 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.migrate import migrate
+from tests.support import scenes
 from tests.support.directories import in_memory, open_directory
 
 # No test asserts how long something takes.
@@ -92,6 +93,36 @@ async def database(database_url: str) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.close()
+
+
+@pytest.fixture(scope="session")
+def chaotic_template(postgres: EmbeddedPostgres) -> Iterator[str]:
+    """A fleet on a bad day, lived through once and copied for each test."""
+    with start_blocking_portal() as portal:
+        yield portal.call(stage, postgres, "scene_chaotic", scenes.chaotic)
+
+
+async def stage(
+    server: EmbeddedPostgres, name: str, make: Callable[[Database], Awaitable[object]]
+) -> str:
+    """A database in which something has happened, to copy; its name."""
+    await _administer(server, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+    database = await Database.connect(server.url_of(name), application_name="paddock-test")
+    try:
+        await make(database)
+    finally:
+        await database.close()
+    return name
+
+
+@pytest.fixture
+async def chaotic(postgres: EmbeddedPostgres, chaotic_template: str) -> AsyncIterator[Database]:
+    async for url in fresh_database(postgres, template=chaotic_template):
+        database = await Database.connect(url, application_name="paddock-test")
+        try:
+            yield database
+        finally:
+            await database.close()
 
 
 async def fresh_database(server: EmbeddedPostgres, *, template: str) -> AsyncIterator[str]:

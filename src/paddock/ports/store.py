@@ -25,6 +25,7 @@ from paddock.domain.deliveries import (
     Postponement,
     Settlement,
 )
+from paddock.domain.dossiers import Pause
 from paddock.domain.endings import Ending, Retired
 from paddock.domain.evidence import JobWord
 from paddock.domain.fingerprints import Fingerprint
@@ -149,6 +150,14 @@ class Store(Protocol):
         """It takes no more jobs, those that wait for it may be another's, and it is gone when its last
         runner is (I42). False if it is being deleted already."""
         ...
+
+    async def pause_dispatch(self, *, why: str) -> bool:
+        """Nothing is claimed for anybody; what is at work goes on. False if that is so already."""
+        ...
+
+    async def resume_dispatch(self, *, why: str) -> bool: ...
+
+    async def dispatch_pause(self) -> Pause | None: ...
 
     async def survey_pools(
         self, *, ended: Sequence[str], since: datetime, after: int | None = None

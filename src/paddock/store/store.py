@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from paddock.ports import Store
+from paddock.ports.dossiers import Dossiers
 from paddock.store.accounts import Accounts
 from paddock.store.comparison import Comparisons
 from paddock.store.deliveries import Deliveries
 from paddock.store.dispatch import Dispatch
+from paddock.store.dossiers import DossierReading
 from paddock.store.intake import Intake
 from paddock.store.levels import Leveling
-from paddock.store.matching import Matching
+from paddock.store.pauses import Pausing
 from paddock.store.recovery import Recovering
 from paddock.store.retention import Retaining
 from paddock.store.sizing import Sizing
@@ -23,17 +25,22 @@ class PgStore(
     Deliveries,
     Intake,
     Comparisons,
-    Matching,
+    DossierReading,
     Recovering,
     Dispatch,
     Vitals,
     Summaries,
     Leveling,
     Retaining,
+    Pausing,
 ):
     """PostgreSQL behind the `Store` port."""
 
 
 def _keeps_its_promises(store: PgStore) -> Store:
     """Checked by mypy, where the two would part."""
+    return store
+
+
+def _tells_all_it_knows(store: PgStore) -> Dossiers:
     return store

@@ -41,7 +41,8 @@ WITH RECURSIVE demanded (key_id) AS (
 )
 SELECT k.id AS key_id, k.pool_id, k.account_id, k.repository_id, a.login, r.full_name, q.queued, q.oldest,
        coalesce(s.supply, 0)::int AS supply,
-       a.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.state <> 'active' AS paused,
+       a.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.state <> 'active'
+       OR EXISTS (SELECT FROM dispatch_pauses) AS paused,
        i.app_id IS NULL AS uninstalled, b.until AS blocked_until, b.reason AS blocked_because
   FROM demanded d
   JOIN demand_keys k ON k.id = d.key_id

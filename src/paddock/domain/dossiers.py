@@ -1,0 +1,224 @@
+"""All that is written down about one job or one runner, read at one moment.
+
+Who asks why a job waits, or how a runner ended, should not have to join six tables; and two who ask
+must not get two answers. `paddock.stories` makes sentences of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from paddock.domain.allocation import Withheld
+from paddock.domain.backoffs import BackOffScope
+from paddock.domain.endings import Ending
+from paddock.domain.ids import HostId, JobId
+from paddock.domain.limits import Limits, Resources
+from paddock.domain.names import PodName, RunnerName
+from paddock.domain.runners import Runner
+from paddock.domain.states import JobState
+from paddock.domain.vitals import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A step, and who made it. `pod` is the runner's whose step it was, if it was one's."""
+
+    at: datetime
+    actor: str
+    before: str | None
+    after: str
+    why: str
+    pod: PodName | None = None
+    #: JSON.
+    evidence: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What recovery did, or would have done."""
+
+    at: datetime
+    actor: str
+    rule: str
+    action: str
+    outcome: str
+    why: str
+    pod: PodName | None = None
+    #: JSON.
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictOnFile:
+    ending: Ending
+    abnormal: bool
+    why: str
+    exit_code: int | None
+    signal: int | None
+    reason: str | None
+    node: str | None
+    ended_at: datetime
+    written_at: datetime
+    refined_at: datetime | None
+    log_tail: str | None
+    #: JSON: an `EndingEvidence`, or nothing.
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOnFile:
+    host: HostId
+    host_name: str
+    id: JobId
+    account: str
+    repository: str
+    run_id: int
+    name: str
+    workflow: str | None
+    labels: tuple[str, ...]
+    state: JobState
+    pool: str | None
+    refusal: str | None
+    refusal_detail: str | None
+    queued_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    conclusion: str | None
+    #: The executor GitHub names, ours or not.
+    executor: str | None
+    demotions: int
+    #: When paddock first heard of it.
+    seen_at: datetime
+    since: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What GitHub said of a job when it was last asked."""
+
+    at: datetime
+    answer: str
+    times: int
+    waits_because: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackedOff:
+    scope: BackOffScope
+    until: datetime
+    failures: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """What stands between a queued job that a pool takes and its runner, at one moment."""
+
+    #: How many jobs of its key are served before it, and how many runners are on their way to them.
+    ahead: int
+    supply: int
+    #: Runners that ended without a reported job, and count as supply until GitHub was asked.
+    echoes: int
+    echoes_until: datetime | None
+    #: The matcher's own reason; `None` if the next match serves it.
+    withheld: Withheld | None
+    everybody_paused: Pause | None
+    account_paused: Pause | None
+    pool_paused: Pause | None
+    pool_state: Literal["active", "draining", "deleted"]
+    #: The best there is.
+    installation: Literal["active", "suspended", "removed"] | None
+    back_off: BackedOff | None
+    account_limits: Limits
+    account_used: Resources
+    #: Of the repository, if its runners register there.
+    repository_limits: Limits
+    repository_used: Resources
+    pool_maximum: int | None
+    pool_occupied: int
+    idle: int
+    booting: int
+    #: Why the pool has the size it has.
+    pool_target: int | None
+    pool_because: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelatedRunner:
+    """A runner in a job's story: the one that executed it, one that was claimed for it, or one of
+    those on their way to its key."""
+
+    runner: Runner
+    executed: bool
+    hinted: bool
+    verdict: VerdictOnFile | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDossier:
+    job: JobOnFile
+    #: `None` unless it is queued and a pool takes it.
+    wait: Wait | None
+    check: Check | None
+    runners: tuple[RelatedRunner, ...]
+    #: Its own, and those of its runners while they were its.
+    events: tuple[Event, ...]
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenName:
+    """A name a runner was to be registered under, and what became of it at GitHub."""
+
+    name: RunnerName
+    at: datetime
+    state: Literal["chosen", "minted", "settled"]
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobInBrief:
+    host_name: str
+    id: JobId
+    name: str
+    repository: str
+    state: JobState
+    conclusion: str | None
+    #: Whether GitHub names this runner as its executor.
+    executed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerDossier:
+    runner: Runner
+    pool: str
+    pool_paused: Pause | None
+    account: str | None
+    verdict: VerdictOnFile | None
+    #: Those it executed, and the one it was claimed for.
+    jobs: tuple[JobInBrief, ...]
+    names: tuple[ChosenName, ...]
+    events: tuple[Event, ...]
+    actions: tuple[Action, ...]
+    #: By its own word.
+    last_sample: Sample | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A job that only its webhooks tell of: nothing was done for it."""
+
+    job: JobId
+    labels: tuple[str, ...]
+    received_at: datetime
+    state: str
+    note: str | None

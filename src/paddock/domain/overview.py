@@ -1,0 +1,175 @@
+"""What there is at one moment, and how the last hour went: what the first page shows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from paddock.domain.endings import Ending
+from paddock.domain.reading import ActionLine, Line
+from paddock.domain.states import JobState, RunnerState
+
+#: More cells than this are no picture any more; the counts are of all runners.
+MOST_CELLS: Final = 3000
+#: Of the jobs that wait, those that have waited longest.
+MOST_WAITING: Final = 8
+MOST_ACTIONS: Final = 10
+
+#: "Lately": for times to JIT and for what ended.
+LATELY: Final = timedelta(minutes=15)
+TREND: Final = timedelta(hours=1)
+TREND_STEP: Final = timedelta(minutes=1)
+
+
+class Cell(Line, frozen=True, kw_only=True):
+    """A runner in the picture of all of them."""
+
+    pod: str
+    pool: str
+    state: RunnerState
+    since: datetime
+    account: str | None
+    job: int | None
+    node: str | None
+    suspect: bool
+
+
+class QueueLine(Line, frozen=True, kw_only=True):
+    """Jobs of an account that wait for a pool's runners."""
+
+    pool: str
+    account: str
+    jobs: int
+    oldest_at: datetime
+
+
+class WaitingJob(Line, frozen=True, kw_only=True):
+    host: str
+    id: int
+    name: str
+    repository: str
+    pool: str | None
+    queued_at: datetime
+    refusal: str | None
+    refusal_detail: str | None
+    waits_because: str | None
+
+
+class Latency(Line, frozen=True, kw_only=True):
+    """Seconds from the first word of a job to its runner's JIT, of so many."""
+
+    p50: float
+    p99: float
+    count: int
+
+
+class Pause(Line, frozen=True, kw_only=True):
+    """Something for which nothing is claimed: all dispatch, a pool, an account."""
+
+    what: str
+    name: str | None
+    at: datetime
+    by: str
+
+
+class BackOffLine(Line, frozen=True, kw_only=True):
+    scope: str
+    name: str
+    until: datetime
+    failures: int
+    reason: str
+
+
+class BudgetLine(Line, frozen=True, kw_only=True):
+    """What is left of a budget towards GitHub, of 1."""
+
+    app: int
+    bucket: str
+    left: float
+
+
+class Overview(Line, frozen=True, kw_only=True):
+    at: datetime
+    #: The number of the last event, job or runner step: while it is the same, nothing moved.
+    last_event: int
+    runners: dict[RunnerState, int]
+    cells: list[Cell]
+    #: Jobs that are not over, by status.
+    jobs: dict[JobState, int]
+    #: Jobs completed in the last hour, by conclusion.
+    completed: dict[str, int]
+    queues: list[QueueLine]
+    #: Queued jobs that no pool takes.
+    refused: int
+    oldest: list[WaitingJob]
+    to_jit: Latency | None
+    #: What recovery did in the last hour, newest first.
+    actions: list[ActionLine]
+    #: How runners ended in the last hour.
+    endings: dict[Ending, int]
+    pending_deliveries: int
+    dead_deliveries: int
+    last_delivery_at: datetime | None
+    debts: int
+    pauses: list[Pause]
+    backoffs: list[BackOffLine]
+    budgets: list[BudgetLine]
+    pools: int
+    accounts: int
+
+    @property
+    def oldest_at(self) -> datetime | None:
+        """Since when the oldest job waits that some pool takes."""
+        return min((queue.oldest_at for queue in self.queues), default=None)
+
+
+class QueuePoint(Line, frozen=True, kw_only=True):
+    """A minute: how many jobs waited at its end, and how many came and went in it."""
+
+    at: datetime
+    depth: int
+    came: int
+    went: int
+
+
+class LatencyPoint(Line, frozen=True, kw_only=True):
+    at: datetime
+    p50: float
+    p99: float
+    count: int
+
+
+class EndPoint(Line, frozen=True, kw_only=True):
+    """Jobs completed in a minute."""
+
+    at: datetime
+    conclusion: str
+    jobs: int
+
+
+class Trends(Line, frozen=True, kw_only=True):
+    since: datetime
+    until: datetime
+    queue: list[QueuePoint]
+    to_jit: list[LatencyPoint]
+    completed: list[EndPoint]
+
+
+def depths(
+    *,
+    since: datetime,
+    until: datetime,
+    came: dict[datetime, int],
+    went: dict[datetime, int],
+    now: int,
+) -> list[QueuePoint]:
+    """The queue's depth, minute by minute, counted back from what waits now: nobody has to write it
+    down while it happens."""
+    points: list[QueuePoint] = []
+    at, depth = since + ((until - since) // TREND_STEP) * TREND_STEP, now
+    while at >= since:
+        come, gone = came.get(at, 0), went.get(at, 0)
+        points.append(QueuePoint(at=at, depth=max(0, depth), came=come, went=gone))
+        depth += gone - come
+        at -= TREND_STEP
+    return points[::-1]

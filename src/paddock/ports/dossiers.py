@@ -1,0 +1,26 @@
+"""What is on file about a job or a runner, for those who ask why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from paddock.domain.dossiers import JobDossier, PassedOver, RunnerDossier
+from paddock.domain.ids import HostId, JobId, RunnerId
+
+
+class Dossiers(Protocol):
+    """Each is read at one moment: what it says of a job and of its runners fits together."""
+
+    async def find_dossiers(self, name: str) -> Sequence[JobDossier | RunnerDossier]:
+        """By a job's number, a Pod's name, or a name that GitHub knows or knew a runner by. Several
+        if two hosts have a job of that number (I71)."""
+        ...
+
+    async def job_dossier(self, host: HostId, job: JobId) -> JobDossier | None: ...
+
+    async def runner_dossier(self, runner: RunnerId) -> RunnerDossier | None: ...
+
+    async def passed_over(self, job: JobId) -> PassedOver | None:
+        """What a webhook told of a job that nothing was done for."""
+        ...

@@ -1,0 +1,26 @@
+"""A pause of all dispatch."""
+
+from __future__ import annotations
+
+from paddock.domain.dossiers import Pause
+from paddock.store.base import Part
+from paddock.store.sql import queries
+
+_SQL = queries("pauses")
+
+
+class Pausing(Part):
+    async def pause_dispatch(self, *, why: str) -> bool:
+        return await self._note_pause("pause", self._clock.now(), self.actor, why)
+
+    async def resume_dispatch(self, *, why: str) -> bool:
+        return await self._note_pause("resume", self._clock.now(), self.actor, why)
+
+    async def dispatch_pause(self) -> Pause | None:
+        row = await self._database.row(_SQL["current"])
+        return None if row is None else Pause(at=row["paused_at"], by=row["paused_by"])
+
+    async def _note_pause(self, query: str, *arguments: object) -> bool:
+        """Under the matcher's lock: a match that is under way is still of before."""
+        async with self._matching() as connection:
+            return await connection.fetchval(_SQL[query], *arguments) is not None

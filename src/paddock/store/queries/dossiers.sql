@@ -1,0 +1,184 @@
+-- All that is written down about one job or one runner.
+
+-- name: jobs_numbered[]
+-- The jobs of number $1, of whichever host.
+SELECT host_id, id FROM jobs WHERE id = $1 ORDER BY host_id
+
+-- name: runner_named
+-- The runner whose Pod is named $1, or that was ever to be registered under that name.
+SELECT id FROM runners
+ WHERE pod_name = $1 OR id = (SELECT runner_id FROM mints WHERE name = $1)
+
+-- name: job
+-- Job $2 of host $1, whose it is, and which pool takes it.
+SELECT j.*, h.name AS host, a.login, r.full_name, k.pool_id, k.repository_id AS registers_at, p.name AS pool
+  FROM jobs j
+  JOIN hosts h ON h.id = j.host_id
+  JOIN accounts a ON a.id = j.account_id
+  JOIN repositories r ON r.id = j.repository_id
+  LEFT JOIN demand_keys k ON k.id = j.key_id
+  LEFT JOIN pools p ON p.id = k.pool_id
+ WHERE j.host_id = $1 AND j.id = $2
+
+-- name: check
+-- What GitHub said of job $2 of host $1.
+SELECT * FROM job_checks WHERE host_id = $1 AND job_id = $2
+
+-- name: related[]
+-- The runners in the story of job $2 of host $1: the one that executed it, those claimed for it, and, while it
+-- waits, those on their way to its key. Among those that are gone only those of its time are looked at.
+WITH story AS (
+    SELECT * FROM jobs WHERE host_id = $1 AND id = $2
+), found AS (
+    SELECT runner_id AS id FROM story WHERE runner_id IS NOT NULL
+     UNION
+    SELECT r.id FROM story j JOIN runners r ON r.hint_job_id = j.id AND r.account_id = j.account_id AND r.gone_at IS NULL
+     UNION
+    SELECT r.id FROM story j JOIN runners r ON r.hint_job_id = j.id AND r.account_id = j.account_id
+                                           AND r.gone_at BETWEEN j.queued_at AND coalesce(j.completed_at, j.seen_at) + interval '1 day'
+     UNION
+    SELECT r.id FROM story j JOIN runners r ON r.key_id = j.key_id AND r.gone_at IS NULL AND j.state = 'queued'
+                                           AND (r.state IN ('claimed', 'armed', 'running')
+                                                OR r.state = 'busy' AND r.job_id IS NULL)
+)
+SELECT r.*, r.id IS NOT DISTINCT FROM j.runner_id AS executed, r.hint_job_id IS NOT DISTINCT FROM j.id AS hinted,
+       v.runner_id AS verdict, v.ending, v.abnormal, v.why AS verdict_why, v.exit_code, v.signal, v.reason,
+       v.node AS verdict_node, v.ended_at, v.log_tail, v.evidence AS verdict_evidence, v.written_at, v.refined_at
+  FROM found
+  JOIN runners r USING (id)
+ CROSS JOIN story j
+  LEFT JOIN verdicts v ON v.runner_id = r.id
+ ORDER BY r.claimed_at, r.id
+
+-- name: job_events[]
+-- The steps of job $2 of host $1, and of runners $3 since they were last claimed.
+SELECT e.*, r.pod_name
+  FROM events e LEFT JOIN runners r ON r.id = e.runner_id
+ WHERE (e.host_id = $1 AND e.job_id = $2)
+    OR (e.runner_id = ANY ($3)
+        AND e.id >= (SELECT max(c.id) FROM events c WHERE c.runner_id = e.runner_id AND c.after = 'claimed'))
+ ORDER BY e.at, e.id
+
+-- name: failed_mints[]
+-- The last $3 claims for key $1 since $2 that came to nothing.
+SELECT f.*
+  FROM (SELECT e.*, r.pod_name
+          FROM mints m
+          JOIN events e ON e.runner_id = m.runner_id AND e.generation = m.generation
+                       AND e.before = 'claimed' AND e.after = 'idle'
+          JOIN runners r ON r.id = m.runner_id
+         WHERE m.key_id = $1 AND m.chosen_at >= $2
+         ORDER BY e.id DESC LIMIT $3) f
+ ORDER BY f.id
+
+-- name: job_actions[]
+-- What recovery did about job $2 of host $1, and about runners $3.
+SELECT c.*, coalesce(c.pod_name, r.pod_name) AS pod
+  FROM actions c LEFT JOIN runners r ON r.id = c.runner_id
+ WHERE (c.host_id = $1 AND c.job_id = $2) OR c.runner_id = ANY ($3)
+ ORDER BY c.at, c.id
+
+-- name: wait
+-- What binds key $1, and how many of its jobs are served before job $2, at $3.
+SELECT (SELECT count(*) FROM jobs o
+         WHERE o.state = 'queued' AND o.key_id = k.id AND (o.queued_at, o.id) < (j.queued_at, j.id)) AS ahead,
+       (SELECT count(*) FROM runners r
+         WHERE r.key_id = k.id AND r.gone_at IS NULL
+           AND (r.state IN ('claimed', 'armed', 'running') AND r.suspect_at IS NULL
+                OR r.state = 'busy' AND r.job_id IS NULL AND r.busy_at > $3::timestamptz - interval '2 minutes')) AS supply,
+       (SELECT count(*) FROM echoes e WHERE e.key_id = k.id AND e.until > $3) AS echoes,
+       (SELECT max(e.until) FROM echoes e WHERE e.key_id = k.id AND e.until > $3) AS echoes_until,
+       d.paused_at AS all_paused_at, d.paused_by AS all_paused_by,
+       a.paused_at AS account_paused_at, a.paused_by AS account_paused_by,
+       p.paused_at AS pool_paused_at, p.paused_by AS pool_paused_by, p.state AS pool_state,
+       (SELECT i.state FROM installations i WHERE i.account_id = a.id ORDER BY i.state, i.app_id LIMIT 1) AS installation,
+       b.scope, b.until, b.failures, b.reason,
+       a.max_runners, a.max_vcpu_milli, a.max_memory_mib,
+       u.runners, u.vcpu_milli, u.memory_mib,
+       rep.max_runners AS repository_max_runners, rep.max_vcpu_milli AS repository_max_vcpu_milli,
+       rep.max_memory_mib AS repository_max_memory_mib,
+       ru.runners AS repository_runners, ru.vcpu_milli AS repository_vcpu_milli, ru.memory_mib AS repository_memory_mib,
+       p.max_runners AS pool_maximum, c.occupied, c.idle, c.booting, t.target, t.why AS because
+  FROM demand_keys k
+  JOIN accounts a ON a.id = k.account_id
+  JOIN pools p ON p.id = k.pool_id
+  JOIN jobs j ON j.host_id = a.host_id AND j.id = $2
+  LEFT JOIN dispatch_pauses d ON true
+  LEFT JOIN repositories rep ON rep.id = k.repository_id
+ CROSS JOIN LATERAL (SELECT count(*) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli,
+                            coalesce(sum(r.memory_mib), 0) AS memory_mib
+                       FROM runners r WHERE r.account_id = a.id AND r.gone_at IS NULL) u
+ CROSS JOIN LATERAL (SELECT count(*) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli,
+                            coalesce(sum(r.memory_mib), 0) AS memory_mib
+                       FROM runners r JOIN demand_keys o ON o.id = r.key_id
+                      WHERE o.repository_id = k.repository_id AND r.gone_at IS NULL) ru
+ CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE r.key_id IS NOT NULL) AS occupied,
+                            count(*) FILTER (WHERE r.state = 'idle') AS idle,
+                            count(*) FILTER (WHERE r.state = 'booting') AS booting
+                       FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL) c
+  LEFT JOIN LATERAL (SELECT f.scope, f.until, f.failures, f.reason FROM backoffs f
+                      WHERE f.until > $3
+                        AND (f.scope, f.subject) IN (('key', k.id), ('repository', k.repository_id), ('account', a.id),
+                                                     ('app', (SELECT i.app_id FROM installations i
+                                                               WHERE i.account_id = a.id AND i.state = 'active'
+                                                               ORDER BY i.app_id LIMIT 1)))
+                      ORDER BY f.until DESC, f.scope, f.subject LIMIT 1) b ON true
+  LEFT JOIN LATERAL (SELECT q.target, q.why FROM pool_decisions q WHERE q.pool_id = p.id ORDER BY q.id DESC LIMIT 1) t ON true
+ WHERE k.id = $1
+
+-- name: waiting_pods[]
+-- Runners that ask for work, as the matcher would meet them.
+SELECT id, pool_id, pod_name, generation FROM runners WHERE gone_at IS NULL AND state = 'idle'
+ ORDER BY created_at, id
+
+-- name: runner
+-- Runner $1, whose it is, and its verdict.
+SELECT r.*, p.name AS pool, p.paused_at, p.paused_by, a.login, v.runner_id AS verdict, v.ending, v.abnormal,
+       v.why AS verdict_why, v.exit_code, v.signal, v.reason, v.node AS verdict_node, v.ended_at, v.log_tail,
+       v.evidence AS verdict_evidence, v.written_at, v.refined_at
+  FROM runners r
+  JOIN pools p ON p.id = r.pool_id
+  LEFT JOIN accounts a ON a.id = r.account_id
+  LEFT JOIN verdicts v ON v.runner_id = r.id
+ WHERE r.id = $1
+
+-- name: jobs_of_runner[]
+-- What runner $1 executed, and the job it was claimed for.
+WITH found AS (
+    SELECT host_id, id FROM jobs WHERE runner_id = $1
+     UNION
+    SELECT j.host_id, j.id
+      FROM runners r
+      JOIN accounts a ON a.id = r.account_id
+      JOIN jobs j ON j.host_id = a.host_id AND j.id IN (r.hint_job_id, r.job_id)
+     WHERE r.id = $1
+)
+SELECT h.name AS host, j.id, j.name, r.full_name, j.state, j.conclusion, j.runner_id IS NOT DISTINCT FROM $1 AS executed
+  FROM found
+  JOIN jobs j USING (host_id, id)
+  JOIN hosts h ON h.id = j.host_id
+  JOIN repositories r ON r.id = j.repository_id
+ ORDER BY j.queued_at, j.host_id, j.id
+
+-- name: names[]
+-- Names chosen for runner $1.
+SELECT name, chosen_at, state, outcome FROM mints WHERE runner_id = $1 ORDER BY generation
+
+-- name: runner_events[]
+-- The steps of runner $1.
+SELECT e.*, r.pod_name FROM events e LEFT JOIN runners r ON r.id = e.runner_id
+ WHERE e.runner_id = $1 ORDER BY e.id
+
+-- name: runner_actions[]
+-- What recovery did about runner $1.
+SELECT c.*, coalesce(c.pod_name, r.pod_name) AS pod FROM actions c LEFT JOIN runners r ON r.id = c.runner_id
+ WHERE c.runner_id = $1 ORDER BY c.id
+
+-- name: told[]
+-- What the last $2 deliveries that changed nothing tell of job $1, the newest first, while their bodies are kept.
+SELECT t.received_at, t.state, t.note, t.body
+  FROM (SELECT id, received_at, state, note, payload AS body FROM deliveries
+         WHERE event = 'workflow_job' AND state IN ('ignored', 'pending') AND payload IS NOT NULL
+         ORDER BY id DESC LIMIT $2) t
+ WHERE position(convert_to($1::bigint::text, 'UTF8') IN t.body) > 0
+ ORDER BY t.id DESC
