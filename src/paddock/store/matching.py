@@ -8,8 +8,10 @@ idle-in-transaction time-out and its lock goes with it (I72).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import asyncpg
 
@@ -25,12 +27,13 @@ from paddock.domain.allocation import (
     allocate,
 )
 from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
-from paddock.domain.limits import NOTHING, Limits, Resources
+from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import runner_name
 from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Match, WaitingPod
 from paddock.store.database import Connection, retrying
 from paddock.store.runners import Runners
 from paddock.store.sql import queries
+from paddock.store.terms import KeyTerms, Terms
 
 _SQL = queries("matching")
 
@@ -39,19 +42,30 @@ BATCH = 256
 
 
 class Matching(Runners):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._terms = Terms()
+
     @retrying
     async def match(self, pods: Sequence[WaitingPod]) -> Match:
         pods = pods[:BATCH]
         async with self._matching() as connection:
             now = self._clock.now()
-            pools = {row["id"]: row for row in await connection.fetch(_SQL["pools"])}
-            keys = await connection.fetch(_SQL["demand"], len(pods), None, now)
-            allocation = _decide(pods, keys, pools)
+            allocation, terms = await self._allocate(connection, pods, None, now)
             if allocation.read_deeper:
-                keys = await connection.fetch(_SQL["demand"], len(pods), len(pods), now)
-                allocation = _decide(pods, keys, pools)
-            claims = await self._claim(connection, _claims(pods, keys, pools, allocation, now), now)
+                allocation, terms = await self._allocate(connection, pods, len(pods), now)
+            claims = await self._claim(connection, _claims(pods, terms, allocation, now), now)
         return Match(claims, dict(allocation.withheld))
+
+    async def _allocate(
+        self, connection: Connection, pods: Sequence[WaitingPod], depth: int | None, now: datetime
+    ) -> tuple[Allocation, Mapping[KeyId, KeyTerms]]:
+        """Writes nothing: whoever explains a wait asks it too."""
+        read = await connection.fetchrow(_SQL["demand"], len(pods), depth, now)
+        unserved = _unserved(read)
+        keys = {*unserved, *(read["held_keys"] or ())}
+        terms = await self._terms.of(connection, read["terms"], keys)
+        return _decide(pods, read, terms, unserved), terms
 
     @retrying
     async def take_over_claim(
@@ -94,101 +108,129 @@ class Matching(Runners):
         return tuple([claim for claim in claims if claim.runner in written])
 
 
+def _unserved(read: asyncpg.Record) -> dict[KeyId, list[QueuedJob]]:
+    """Per key, oldest first."""
+    jobs: dict[KeyId, list[QueuedJob]] = defaultdict(list)
+    for key, queued_at, job in zip(
+        read["job_keys"] or (), read["queued_at"] or (), read["job_ids"] or (), strict=True
+    ):
+        jobs[key].append(QueuedJob(queued_at, job))
+    return jobs
+
+
 def _decide(
     pods: Sequence[WaitingPod],
-    keys: Sequence[asyncpg.Record],
-    pools: Mapping[PoolId, asyncpg.Record],
+    read: asyncpg.Record,
+    terms: Mapping[KeyId, KeyTerms],
+    unserved: Mapping[KeyId, Sequence[QueuedJob]],
 ) -> Allocation:
-    waiting: dict[PoolId, list[RunnerId]] = {}
+    waiting: dict[PoolId, list[RunnerId]] = defaultdict(list)
     for pod in pods:
-        waiting.setdefault(pod.pool, []).append(pod.id)
-    used_by_account: dict[AccountId, Resources] = {}
-    used_by_repository: dict[RepositoryId, Resources] = {}
-    occupied: dict[PoolId, int] = {}
-    mints: dict[AppId, int | None] = {}
+        waiting[pod.pool].append(pod.id)
+    used = _Used.of(read, terms)
+    backing_off = {*zip(read["backoff_scopes"] or (), read["backoff_subjects"] or (), strict=True)}
     demand: list[KeyDemand] = []
-    for key in keys:
-        account, pool, repository = key["account_id"], key["pool_id"], key["repository_id"]
-        used = Resources(
-            runners=key["runners"], vcpu_milli=key["vcpu_milli"], memory_mib=key["memory_mib"]
-        )
-        used_by_account[account] = (
-            used_by_account[account] + used if account in used_by_account else used
-        )
-        if repository is not None:
-            used_by_repository[repository] = used_by_repository.get(repository, NOTHING) + used
-        occupied[pool] = occupied.get(pool, 0) + used.runners
-        mints[key["app_id"]] = key["mints"]
-        if key["ids"] is not None:
-            demand.append(_demand_of(key))
     accounts: dict[AccountId, AccountTerms] = {}
     repositories: dict[RepositoryId, RepositoryTerms] = {}
-    for key in keys:
-        account, repository = key["account_id"], key["repository_id"]
-        if account not in accounts:
-            accounts[account] = AccountTerms(
-                app=AppId(key["app_id"] or 0),
-                weight=key["weight"],
-                limits=_limits_of(key, ""),
-                used=used_by_account[account],
+    pools: dict[PoolId, PoolTerms] = {}
+    for key, jobs in unserved.items():
+        bound = terms[key]
+        demand.append(
+            KeyDemand(
+                key=key,
+                account=bound.account,
+                pool=bound.pool,
+                repository=bound.repository_id,
+                unserved=jobs,
+                truncated=len(jobs) == read["depth"],
+                blocked=_blocked(key, bound, backing_off),
             )
-        if repository is not None:
-            repositories[repository] = RepositoryTerms(
-                limits=_limits_of(key, "repository_"), used=used_by_repository[repository]
+        )
+        if bound.account not in accounts:
+            accounts[bound.account] = AccountTerms(
+                app=AppId(bound.app or 0),
+                weight=bound.weight,
+                limits=bound.limits,
+                used=used.by_account[bound.account],
+            )
+        if bound.repository_id is not None:
+            repositories[bound.repository_id] = RepositoryTerms(
+                limits=bound.repository_limits, used=used.by_repository[bound.repository_id]
+            )
+        if bound.pool not in pools:
+            maximum = bound.pool_maximum
+            pools[bound.pool] = PoolTerms(
+                cost=bound.cost,
+                places=None if maximum is None else maximum - used.runners_of_pool[bound.pool],
             )
     return allocate(
         demand=demand,
-        supplies=Supplies(pods=waiting, mints=mints),
+        supplies=Supplies(
+            pods=waiting, mints=dict(zip(read["apps"] or (), read["mints"] or (), strict=True))
+        ),
         accounts=accounts,
         repositories=repositories,
-        pools={
-            pool: PoolTerms(
-                cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
-                places=None
-                if row["max_runners"] is None
-                else row["max_runners"] - occupied.get(pool, 0),
-            )
-            for pool, row in pools.items()
-        },
+        pools=pools,
     )
 
 
-def _demand_of(key: asyncpg.Record) -> KeyDemand:
-    blocked = None
-    if key["paused"]:
-        blocked = Withheld.PAUSED
-    elif key["app_id"] is None:
-        blocked = Withheld.INSTALLATION
-    elif key["backing_off"]:
-        blocked = Withheld.BACK_OFF
-    return KeyDemand(
-        key=key["key_id"],
-        account=key["account_id"],
-        pool=key["pool_id"],
-        repository=key["repository_id"],
-        unserved=[
-            QueuedJob(queued_at, job)
-            for queued_at, job in zip(key["queued_at"], key["ids"], strict=True)
-        ],
-        truncated=key["truncated"],
-        blocked=blocked,
-    )
+class _Used:
+    """What runners hold of each limit, added up from what they hold per key."""
+
+    def __init__(self) -> None:
+        self.by_account: dict[AccountId, Resources] = defaultdict(lambda: NOTHING)
+        self.by_repository: dict[RepositoryId, Resources] = defaultdict(lambda: NOTHING)
+        self.runners_of_pool: dict[PoolId, int] = defaultdict(int)
+
+    @classmethod
+    def of(cls, read: asyncpg.Record, terms: Mapping[KeyId, KeyTerms]) -> _Used:
+        used = cls()
+        for key, runners, vcpu_milli, memory_mib in zip(
+            read["held_keys"] or (),
+            read["runners"] or (),
+            read["vcpu_milli"] or (),
+            read["memory_mib"] or (),
+            strict=True,
+        ):
+            bound = terms[key]
+            held = Resources(runners=runners, vcpu_milli=vcpu_milli, memory_mib=memory_mib)
+            used.by_account[bound.account] += held
+            used.runners_of_pool[bound.pool] += runners
+            if bound.repository_id is not None:
+                used.by_repository[bound.repository_id] += held
+        return used
+
+
+def _blocked(key: KeyId, terms: KeyTerms, backing_off: set[tuple[str, int]]) -> Withheld | None:
+    if terms.paused:
+        return Withheld.PAUSED
+    if terms.app is None:
+        return Withheld.INSTALLATION
+    if backing_off and (
+        ("key", key) in backing_off
+        or ("repository", terms.repository_id) in backing_off
+        or ("account", terms.account) in backing_off
+        or ("app", terms.app) in backing_off
+    ):
+        return Withheld.BACK_OFF
+    return None
 
 
 def _claims(
     pods: Sequence[WaitingPod],
-    keys: Sequence[asyncpg.Record],
-    pools: Mapping[PoolId, asyncpg.Record],
+    terms: Mapping[KeyId, KeyTerms],
     allocation: Allocation,
     now: datetime,
 ) -> list[Claim]:
     waiting = {pod.id: pod for pod in pods}
-    terms = {key["key_id"]: key for key in keys}
-    labels = {pool: tuple(row["labels"]) for pool, row in pools.items()}
     deadline = now + MINT_DEADLINE
     claims = []
     for given in allocation.assignments:
-        pod, key = waiting[given.runner], terms[given.key]
+        pod, bound = waiting[given.runner], terms[given.key]
+        # Without an installation a key is blocked, and gets nothing.
+        assert bound.app is not None
+        assert bound.github_app is not None
+        assert bound.installation is not None
         claims.append(
             Claim(
                 runner=pod.id,
@@ -196,27 +238,19 @@ def _claims(
                 name=runner_name(pod.pod_name, pod.generation + 1),
                 mint_deadline=deadline,
                 key=given.key,
-                account=key["account_id"],
-                app=key["app_id"],
-                github_app=key["github_app"],
-                installation=key["installation_id"],
-                host=key["host"],
-                login=key["login"],
-                repository=key["repository"],
-                runner_group=key["runner_group_id"],
-                labels=labels[pod.pool],
+                account=bound.account,
+                app=bound.app,
+                github_app=bound.github_app,
+                installation=bound.installation,
+                host=bound.host,
+                login=bound.login,
+                repository=bound.repository,
+                runner_group=bound.runner_group,
+                labels=bound.labels,
                 hint=given.hint,
             )
         )
     return claims
-
-
-def _limits_of(key: asyncpg.Record, prefix: str) -> Limits:
-    return Limits(
-        runners=key[f"{prefix}max_runners"],
-        vcpu_milli=key[f"{prefix}max_vcpu_milli"],
-        memory_mib=key[f"{prefix}max_memory_mib"],
-    )
 
 
 def _claim_of(row: asyncpg.Record) -> Claim:

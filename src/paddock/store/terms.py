@@ -1,0 +1,93 @@
+"""What binds each key, kept between matches and read again when any of it changed.
+
+Limits, weights, names and installations change by the hour, matches happen many times a second.
+The tables give every state of the terms a name of its own (`terms.version`); a match reads that
+name under its lock with everything else, so a limit lowered a moment ago binds the next claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from paddock.domain.ids import AccountId, AppId, KeyId, PoolId, RepositoryId
+from paddock.domain.limits import Limits, Resources
+from paddock.store.database import Connection
+from paddock.store.sql import queries
+
+_SQL = queries("matching")
+
+
+class KeyTerms(msgspec.Struct, frozen=True, kw_only=True):
+    account: AccountId
+    weight: int
+    limits: Limits
+    host: str
+    login: str
+    #: `None`: no active installation serves the account.
+    app: AppId | None
+    github_app: int | None
+    installation: int | None
+    #: The repository the key's runners register at; `None` is the organisation.
+    repository_id: RepositoryId | None
+    repository: str | None
+    repository_limits: Limits
+    runner_group: int
+    pool: PoolId
+    cost: Resources
+    pool_maximum: int | None
+    labels: tuple[str, ...]
+    paused: bool
+
+
+class Terms:
+    """One per store, shared by all that act through it."""
+
+    def __init__(self) -> None:
+        self._version: UUID | None = None
+        self._known: dict[KeyId, KeyTerms] = {}
+
+    async def of(
+        self, connection: Connection, version: UUID, keys: Iterable[KeyId]
+    ) -> Mapping[KeyId, KeyTerms]:
+        """Those of `keys`, among others. Call it in the transaction that read `version`."""
+        if version != self._version:
+            self._version, self._known = version, {}
+        known = self._known
+        if missing := [key for key in keys if key not in known]:
+            for row in await connection.fetch(_SQL["terms"], missing):
+                known[KeyId(row["id"])] = _terms_of(row)
+        return known
+
+
+def _terms_of(row: asyncpg.Record) -> KeyTerms:
+    return KeyTerms(
+        account=row["account_id"],
+        weight=row["weight"],
+        limits=_limits_of(row, ""),
+        host=row["host"],
+        login=row["login"],
+        app=row["app_id"],
+        github_app=row["github_app"],
+        installation=row["installation_id"],
+        repository_id=row["repository_id"],
+        repository=row["repository"],
+        repository_limits=_limits_of(row, "repository_"),
+        runner_group=row["runner_group_id"],
+        pool=row["pool_id"],
+        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
+        pool_maximum=row["pool_max_runners"],
+        labels=tuple(row["labels"]),
+        paused=row["paused"],
+    )
+
+
+def _limits_of(row: asyncpg.Record, prefix: str) -> Limits:
+    return Limits(
+        runners=row[f"{prefix}max_runners"],
+        vcpu_milli=row[f"{prefix}max_vcpu_milli"],
+        memory_mib=row[f"{prefix}max_memory_mib"],
+    )
