@@ -70,7 +70,8 @@ BEGIN
       FROM was o JOIN became n USING (id)
       LEFT JOIN demand_keys k ON k.id = n.key_id AND k.account_id = n.account_id
      WHERE n.version <> o.version OR n.state <> o.state OR n.generation <> o.generation
-        OR n.key_id IS DISTINCT FROM o.key_id OR n.account_id IS DISTINCT FROM o.account_id
+        OR (n.key_id IS NOT NULL AND k.id IS NULL
+            AND (n.key_id IS DISTINCT FROM o.key_id OR n.account_id IS DISTINCT FROM o.account_id))
      ORDER BY n.id;
     IF FOUND THEN
         PERFORM pg_notify('paddock', 'runners');
