@@ -22,6 +22,8 @@ _log = structlog.get_logger()
 #: Longer than this and the caller is better off with other work (I17) than in a queue: a Pod's poll
 #: is held for some tens of seconds, and the mint itself needs its share.
 LONGEST_WAIT_S: Final = 5.0
+#: In which remarks are gathered. Fifty mints a second make fifty of them, and the last says it all.
+GATHERED_FOR_S: Final = 0.5
 
 
 class Budget(Protocol):
@@ -52,24 +54,39 @@ class Budget(Protocol):
 class Remarks:
     """What GitHub's answers say is left, passed on to the budget beside the work.
 
-    No mint waits for it: it would wait for the row the matcher is just taking tokens from. Whoever
-    pays here waits until all remarks are known. Of several on one key only the newest is worth a
-    write.
+    No mint waits for it: it would wait for the row the matcher is just taking tokens from. Of several
+    on one key only the newest is worth a write. Whoever pays here waits until all remarks are known,
+    and one that says that nothing is left does not wait for others.
     """
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, clock: Clock) -> None:
         self._budget = budget
+        self._clock = clock
         self._newest: dict[BudgetKey, tuple[int, float | None]] = {}
         self._passing: asyncio.Task[None] | None = None
+        self._gathering: asyncio.Task[None] | None = None
 
     def note(self, key: BudgetKey, *, remaining: int, resets_in_s: float | None) -> None:
         self._newest[key] = remaining, resets_in_s
-        if self._passing is None or self._passing.done():
-            self._passing = asyncio.create_task(self._pass_on(), name="GitHub's remarks")
+        if remaining <= 0:
+            self._begin()
+        elif self._gathering is None or self._gathering.done():
+            self._gathering = asyncio.create_task(self._gather(), name="GitHub's remarks")
 
     async def passed_on(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+        self._begin()
         if self._passing is not None:
             await asyncio.wait([self._passing])
+
+    async def _gather(self) -> None:
+        await self._clock.sleep(GATHERED_FOR_S)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._newest and (self._passing is None or self._passing.done()):
+            self._passing = asyncio.create_task(self._pass_on(), name="GitHub's remarks, passed on")
 
     async def _pass_on(self) -> None:
         while self._newest:

@@ -79,7 +79,7 @@ class Caller:
         self._apps = apps
         self._clock = clock
         self._budget = budget
-        self._remarks = Remarks(budget)
+        self._remarks = Remarks(budget, clock)
         self._tokens = InstallationTokens(self._fetch_token, clock)
         self._signers = {app.key: AppSigner(app.key, app.private_key_file, clock) for app in apps}
         connect = connect or over_http()

@@ -28,7 +28,7 @@ from paddock.domain.reconcile import Candidate, Fence, Plan, PoolAim, plan
 from paddock.domain.runners import Runner
 from paddock.domain.sizing import Decision, SizedPool, as_found, change, decide
 from paddock.domain.surveys import Survey, SurveyedPool
-from paddock.pools.hosts import Hosts, room
+from paddock.pools.hosts import Hosts, rooms
 from paddock.pools.orders import Orders
 from paddock.pools.past import Past
 from paddock.ports import Clock, Fleet, Ids, Store, Topic, Wakeups
@@ -78,12 +78,12 @@ class Reconciler:
         self._past = Past()
         async with asyncio.TaskGroup() as group:
             while True:
+                began = self._clock.monotonic()
                 try:
                     orders = await self.decide()
                 except StoreError as error:
                     _log.warning("pools could not be decided on", error=error.message)
                     orders = []
-                began = self._clock.monotonic()
                 # A fleet that is slow to create holds up no pool, not even its own (I57).
                 for order in orders:
                     group.create_task(self._orders.place(order))
@@ -112,7 +112,7 @@ class Reconciler:
             sized,
             accounts=survey.accounts,
             repositories=survey.repositories,
-            room=room(survey.pools, terms, hosts, seen.pods),
+            rooms=rooms(survey.pools, terms, hosts, seen.pods),
             now=self._clock.now(),
         )
         await self._record(sized, decisions)
@@ -203,7 +203,7 @@ class Reconciler:
             return []
         for runner in planned:
             self._orders.note(runner)
-        return [_order(pool, runner, avoid) for runner in planned]
+        return [self._order(pool, runner, avoid) for runner in planned]
 
     async def _fence(self, fence: Fence) -> None:
         """One that fails holds up no other (I57); one that has moved on is not to be sent away."""
@@ -236,7 +236,18 @@ class Reconciler:
         ]
         for runner in lost:
             self._orders.note(runner)
-        return [_order(pool, runner, ()) for runner in lost]
+        return [self._order(pool, runner, ()) for runner in lost]
+
+    def _order(self, pool: SurveyedPool, runner: Runner, avoid: tuple[str, ...]) -> PodOrder:
+        return PodOrder(
+            runner=runner.id,
+            name=runner.pod_name,
+            pool=pool.name,
+            spec=pool.spec,
+            cost=pool.cost,
+            avoid=avoid,
+            shun=self._hosts.shunned(),
+        )
 
     async def _bury(self, survey: Survey) -> None:
         leaving = {pool.id for pool in survey.pools if pool.state != "active"}
@@ -265,14 +276,3 @@ def _candidates(
             )
         )
     return found
-
-
-def _order(pool: SurveyedPool, runner: Runner, avoid: tuple[str, ...]) -> PodOrder:
-    return PodOrder(
-        runner=runner.id,
-        name=runner.pod_name,
-        pool=pool.name,
-        spec=pool.spec,
-        cost=pool.cost,
-        avoid=avoid,
-    )

@@ -127,11 +127,17 @@ def merge_reports(reports: Iterable[JobReport]) -> list[JobReport]:
 async def place(
     connection: Connection, reports: Sequence[JobReport], now: datetime
 ) -> Sequence[asyncpg.Record]:
-    """Our own ids for each job's repository and key, made where they are new."""
+    """Our own ids for each job's repository and key, made where they are new. They seldom are: then
+    looking is enough."""
     accounts = [report.account for report in reports]
     hosts = [report.facts.host for report in reports]
     repositories = [report.repository.github_id for report in reports]
     pools = [None if isinstance(report.served, Refusal) else report.served for report in reports]
+    names = [report.repository.full_name for report in reports]
+    asked = (_SQL["places"], accounts, hosts, repositories, pools, names, now)
+    places = await connection.fetch(*asked)
+    if all(place["noted"] for place in places):
+        return places  # type: ignore[no-any-return]
     told = {
         (report.facts.host, report.repository.github_id): (report.account, report.repository)
         for report in reports
@@ -145,7 +151,7 @@ async def place(
         now,
     )
     await connection.execute(_SQL["note_keys"], accounts, hosts, repositories, pools)
-    return await connection.fetch(_SQL["places"], accounts, hosts, repositories, pools)  # type: ignore[no-any-return]
+    return await connection.fetch(*asked)  # type: ignore[no-any-return]
 
 
 def _columns(reports: Sequence[JobReport], places: Sequence[asyncpg.Record]) -> list[list[object]]:

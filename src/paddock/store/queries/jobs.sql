@@ -27,11 +27,14 @@ SELECT DISTINCT t.account_id, at.at_repository, at.runner_group_id, t.pool_id
 ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO NOTHING
 
 -- name: places[]
--- Our ids of the repositories and keys of jobs, in the jobs' order; no key for a job without a pool.
-SELECT r.id AS repository_id, k.id AS key_id
-  FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) WITH ORDINALITY
-       AS t (account_id, host_id, github_id, pool_id, position)
-  JOIN repositories r ON r.host_id = t.host_id AND r.github_id = t.github_id
+-- Our ids of the repositories and keys of jobs, in the jobs' order; no key for a job without a pool. `noted`: what
+-- the job says is written already, and that its repository was active a minute before $6.
+SELECT r.id AS repository_id, k.id AS key_id,
+       coalesce((r.account_id, r.full_name) = (t.account_id, t.full_name) AND r.active_at >= $6::timestamptz - interval '1 minute'
+                AND (t.pool_id IS NULL OR k.id IS NOT NULL), false) AS noted
+  FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[], $5::text[]) WITH ORDINALITY
+       AS t (account_id, host_id, github_id, pool_id, full_name, position)
+  LEFT JOIN repositories r ON r.host_id = t.host_id AND r.github_id = t.github_id
   LEFT JOIN LATERAL registration(t.account_id, r.id, t.pool_id) at ON true
   LEFT JOIN demand_keys k ON k.account_id = t.account_id AND k.pool_id = t.pool_id
                          AND k.repository_id IS NOT DISTINCT FROM at.at_repository
