@@ -142,7 +142,7 @@ async def test_a_login_on_two_hosts_must_say_which(
         )
     )
     done = paddock("accounts", "pause", "org-1")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "github.example.org/org-1" in done.stderr
     assert paddock("accounts", "pause", "github.example.org/org-1").returncode == 0
 
@@ -197,5 +197,5 @@ async def test_runners_are_listed_and_sent_away(world: World, paddock: Commands)
 
 async def test_a_runner_that_is_not_there_is_a_sentence(paddock: Commands) -> None:
     done = paddock("runners", "retire", "linux-nobody")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "There is no runner linux-nobody" in done.stderr

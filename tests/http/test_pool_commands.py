@@ -103,5 +103,5 @@ async def test_a_pool_is_deleted_when_its_last_runner_is_gone(
     await world.rounds(3)
     assert paddock.json("pools", "list") == []
     missing = paddock("pools", "explain", "linux")
-    assert missing.returncode == 1
+    assert missing.returncode == 3
     assert "There is no pool linux" in missing.stderr

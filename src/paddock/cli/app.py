@@ -9,7 +9,19 @@ import sys
 import typer
 
 import paddock
-from paddock.cli import accounts, deliveries, migrate, pools, rules, runners, serve, sim, up
+from paddock.cli import (
+    accounts,
+    deliveries,
+    drain,
+    migrate,
+    pools,
+    rules,
+    runners,
+    serve,
+    sim,
+    up,
+    why,
+)
 from paddock.cli.operating import NotFound
 from paddock.cli.output import complain
 from paddock.pools.spec import PoolFileError
@@ -17,6 +29,7 @@ from paddock.settings import SettingsError
 from paddock.store.errors import StoreError
 
 EXIT_FAILED = 1  # 2 is for wrong usage, and typer's
+EXIT_NOT_FOUND = 3
 EXIT_INTERRUPTED = 130  # what a shell makes of Ctrl-C
 
 app = typer.Typer(
@@ -39,6 +52,8 @@ app.command()(up.up)
 app.command()(serve.serve)
 app.command()(migrate.migrate)
 app.command()(rules.rules)
+app.command()(drain.drain)
+app.command()(why.why)
 
 
 app.add_typer(accounts.app, name="accounts")
@@ -60,7 +75,7 @@ def main() -> None:
     except StoreError as error:
         _end(error, error.message)
     except NotFound as error:
-        _end(error, str(error))
+        _end(error, str(error), code=EXIT_NOT_FOUND)
     except (PoolFileError, SettingsError) as error:
         _end(error, *error.mistakes)
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -73,9 +88,9 @@ def main() -> None:
         )
 
 
-def _end(error: Exception, *sentences: str) -> None:
+def _end(error: Exception, *sentences: str, code: int = EXIT_FAILED) -> None:
     if os.environ.get("PADDOCK_DEBUG"):
         raise error
     for sentence in sentences:
         complain(sentence)
-    sys.exit(EXIT_FAILED)
+    sys.exit(code)

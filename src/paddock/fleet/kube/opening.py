@@ -36,6 +36,7 @@ def placement(settings: KubeSettings) -> Placement:
         agent_image=settings.agent_image,
         agent_command=settings.command,
         server=settings.server_url,
+        vitals=settings.vitals_url,
         ca_config_map=settings.server_ca,
     )
 

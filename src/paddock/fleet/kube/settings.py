@@ -33,6 +33,11 @@ class KubeSettings(BaseModel):
     server_url: str | None = Field(
         default=None, description="where Pods find paddock, like http://paddock.paddock:8787"
     )
+    vitals_url: str | None = Field(
+        default=None,
+        description="where their sidecars leave vitals, if PADDOCK_VITALS_LISTEN gives them an "
+        "address of their own; unset: the same",
+    )
     server_ca: str | None = Field(
         default=None,
         description="a ConfigMap with `ca.crt` in the runners' namespace, if the server's certificate "
@@ -47,7 +52,7 @@ class KubeSettings(BaseModel):
         description="how to reach the cluster; unset: as a Pod in it, or by KUBECONFIG as usual",
     )
 
-    @field_validator("server_url")
+    @field_validator("server_url", "vitals_url")
     @classmethod
     def _is_a_url(cls, value: str | None) -> str | None:
         if value is not None:

@@ -1,0 +1,68 @@
+"""`paddock drain`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from paddock.cli.operating import NotFound
+from paddock.cli.options import Config
+from paddock.cli.output import say, show
+from paddock.cli.running import run
+from paddock.ports import FleetUnavailable
+from paddock.settings import Settings, SettingsError, load
+from paddock.system import SystemClock
+
+Abandon = Annotated[
+    bool,
+    typer.Option(
+        "--abandon",
+        help="Wait for nothing: for when paddock itself no longer runs, or never will again.",
+    ),
+]
+
+
+def drain(abandon: Abandon = False, config: Config = None) -> None:
+    """Delete every pool of the cluster, and wait until the last runner has gone.
+
+    For uninstalling: the chart does this before it deletes anything. paddock must be running
+    meanwhile: idle runners leave at once, and jobs are waited for. Then nothing is left that waits
+    for paddock. It talks to Kubernetes and needs no database.
+
+    With --abandon pools and Pods are only freed of paddock's finalizers. Runners go on as long as
+    their jobs do; what ends them is yours to decide.
+
+    Examples:
+
+        PADDOCK_KUBE_NAMESPACE=paddock-runners paddock drain
+
+        paddock drain --abandon
+    """
+    settings = load(config)
+    run(_drain(settings, abandon=abandon), settings)
+
+
+async def _drain(settings: Settings, *, abandon: bool) -> None:
+    # Seven megabytes, only where they are needed.
+    from paddock.fleet.kube.api import KubeApi, configured
+    from paddock.fleet.kube.leaving import Leaving
+
+    try:
+        api = KubeApi.connected(configured(settings.kube.kubeconfig))
+    except ValueError as error:
+        raise SettingsError(f"{str(error).rstrip('.')}.") from None
+    try:
+        leaving = Leaving(api, namespace=settings.kube.namespace, clock=SystemClock(), say=say)
+        if not abandon:
+            await leaving.drain()
+            show("drained: nothing of paddock's is left in the cluster")
+            return
+        left = await leaving.abandon()
+        show(f"abandoned: {left}")
+        if left.alive:
+            show("still running, and nobody's now: " + ", ".join(left.alive))
+    except FleetUnavailable as error:
+        raise NotFound(str(error)) from None
+    finally:
+        await api.aclose()

@@ -1,0 +1,108 @@
+"""`paddock why`"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from paddock.cli.operating import NotFound, with_store
+from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.output import console, show, show_json
+from paddock.domain.ids import JobId
+from paddock.settings import load
+from paddock.store.store import PgStore
+from paddock.stories import Story, tell
+from paddock.stories.story import length
+from paddock.system import SystemClock
+
+#: As GitHub shows a job in the browser.
+_JOB_URL = re.compile(r"https?://\S+/actions/runs/\d+/(?:attempts/\d+/)?jobs?/(\d+)\S*")
+#: Lines of a log tail that fit a screen; `--json` has all of it.
+_LAST_WORDS = 15
+
+
+def why(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A job's number or its address at GitHub, a Pod's name, or a runner's at GitHub.",
+        ),
+    ],
+    as_json: Json = False,
+    config: Config = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Tell why a job or a runner is where it is, and what would have to happen next.
+
+    One sentence says why, one what comes next; below them stands who knew what when. It asks the
+    database alone: what GitHub and the fleet said is written down there. Exit code 3: nothing is
+    known by that name.
+
+    Examples:
+
+        paddock why 48251733917
+
+        paddock why https://github.com/acme/site/actions/runs/16215/job/48251733917
+
+        paddock why linux-9ksbdsft7r --json
+    """
+    thresholds = load(config, data_dir=data_dir).recovery.thresholds
+    asked = found[1] if (found := _JOB_URL.fullmatch(name)) else name
+
+    async def work(store: PgStore) -> Sequence[Story]:
+        now = SystemClock().now()
+        dossiers = await store.find_dossiers(asked)
+        if not dossiers and asked.isascii() and asked.isdigit() and len(asked) < 19:
+            told = await store.passed_over(JobId(int(asked)))
+            return [] if told is None else [tell(told, now=now)]
+        return [tell(each, now=now, thresholds=thresholds) for each in dossiers]
+
+    stories = with_store(work, config=config, data_dir=data_dir)
+    if not stories:
+        raise NotFound(
+            f"Nothing is known of {asked}: it is no job that GitHub told of, no Pod, and no runner's "
+            "name. See `paddock jobs list` and `paddock runners list --ended`."
+        )
+    if as_json:
+        show_json(stories)
+        return
+    for number, story in enumerate(stories):
+        if number:
+            show("")
+        _show(story, SystemClock().now())
+
+
+def _show(story: Story, now: datetime) -> None:
+    kind = "" if story.kind == "runner" else f"job {story.name}  "
+    console.print(Text.assemble((f"{kind}{story.title}", "bold")))
+    console.print(Text(f"{story.state} since {length(now - story.since)}", style="dim"))
+    show("")
+    show(f"  {story.why}")
+    console.print(Text.assemble(("  Next: ", "bold"), story.next))
+    for remark in story.remarks:
+        show(f"  {remark}")
+    show("")
+    _show_facts(story)
+    if story.log_tail:
+        lines = story.log_tail.splitlines()
+        show("")
+        console.print(Text("Its last words", style="bold"))
+        for line in lines[-_LAST_WORDS:]:
+            show(f"  {line}")
+
+
+def _show_facts(story: Story) -> None:
+    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column(style="dim", no_wrap=True)
+    drawn.add_column(overflow="fold")
+    for fact in story.facts:
+        drawn.add_row(f"{fact.at:%H:%M:%S.%f}"[:-3], Text(fact.who), Text(fact.what))
+    console.print(drawn)

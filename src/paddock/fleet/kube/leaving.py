@@ -1,0 +1,158 @@
+"""Leaving a cluster: every pool deleted, every job waited for, nothing left that waits for us (I75).
+
+Our finalizers keep pools and Pods until their ends are recorded. Once nobody is there to record them
+they would keep them for ever, and their namespace with them. So before paddock is uninstalled its pools
+are deleted while it still runs, which sends idle runners away and waits for busy ones; then the
+finalizers are taken off whatever it did not get to. Nothing here ends a Pod: no job is killed by this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from paddock.domain.pool_objects import DRAIN_FINALIZER, GROUP, PLURAL, VERSION
+from paddock.fleet.kube.api import MERGE, STRATEGIC, Call, KubeApi, Refused, Resource, Unreached
+from paddock.fleet.kube.objects import VERDICT_FINALIZER, Listed, Metadata, PodObject
+from paddock.fleet.kube.pods import is_ours
+from paddock.ports import Clock
+
+#: A server that runs records an end within a second or two, and looks at everything every half minute.
+#: What has not been let go of after this is not going to be.
+PATIENCE: Final = 120.0
+_EVERY: Final = 2.0
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: Metadata = Metadata()
+
+
+_POOLS: Final = msgspec.json.Decoder(Listed[_Object])
+_PODS: Final = msgspec.json.Decoder(Listed[PodObject])
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What there still is of ours."""
+
+    pools: Sequence[str]
+    #: Those whose containers may still run.
+    alive: Sequence[str]
+    #: Those that have ended and that our finalizer keeps.
+    kept: Sequence[str]
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.pools or self.alive or self.kept)
+
+    def __str__(self) -> str:
+        counted = (
+            (len(self.pools), "pool"),
+            (len(self.alive), "runner"),
+            (len(self.kept), "ended Pod"),
+        )
+        words = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counted if count]
+        return ", ".join(words) or "nothing"
+
+
+class Leaving:
+    def __init__(
+        self, api: KubeApi, *, namespace: str, clock: Clock, say: Callable[[str], None]
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._say = say
+        self._pools = Resource(PLURAL, group=GROUP, version=VERSION, namespace=namespace)
+        self._pods = Resource("pods", namespace=namespace)
+
+    async def drain(self) -> None:
+        """Until nothing of ours is left, however long jobs take."""
+        last, since = "", self._clock.monotonic()
+        while True:
+            try:
+                left = await self.left()
+                if left.nothing:
+                    return
+                if str(left) != last:
+                    last, since = str(left), self._clock.monotonic()
+                    self._say(f"left: {left}")
+                await self._delete_pools(left)
+                if self._clock.monotonic() - since > PATIENCE and not left.alive:
+                    self._say("paddock does not let go of them: it is done here instead")
+                    await self._let_go(left)
+            except Unreached as error:
+                self._say(f"{error} Trying again.")
+            await self._clock.sleep(_EVERY)
+
+    async def abandon(self) -> Left:
+        """Wait for nobody: take our marks off everything, now. What runs goes on. What there was."""
+        left = await self.left()
+        await self._delete_pools(left)
+        await self._let_go(left)
+        for pod in left.alive:
+            await self._release_pod(pod)
+        return left
+
+    async def left(self) -> Left:
+        pools = [pool.name for pool in await self._list_pools()]
+        pods = (await self._api.get(Call("list", self._pods), _PODS)).items
+        ours = [pod for pod in pods if is_ours(pod)]
+        return Left(
+            pools=pools,
+            alive=[pod.metadata.name for pod in ours if not _has_ended(pod)],
+            kept=[
+                pod.metadata.name
+                for pod in ours
+                if _has_ended(pod) and VERDICT_FINALIZER in pod.metadata.finalizers
+            ],
+        )
+
+    async def _list_pools(self) -> list[Metadata]:
+        try:
+            found = await self._api.get(Call("list", self._pools), _POOLS)
+        except Refused as error:
+            # Without the definition there are none.
+            if error.absent:
+                return []
+            raise
+        return [pool.metadata for pool in found.items]
+
+    async def _delete_pools(self, left: Left) -> None:
+        for pool in left.pools:
+            await self._tolerantly("DELETE", Call("delete", self._pools, pool), {})
+
+    async def _let_go(self, left: Left) -> None:
+        for pod in left.kept:
+            await self._release_pod(pod)
+        for pool in await self._list_pools():
+            await self._release_pool(pool)
+
+    async def _release_pod(self, name: str) -> None:
+        change = {"metadata": {"$deleteFromPrimitiveList/finalizers": [VERDICT_FINALIZER]}}
+        await self._tolerantly("PATCH", Call("patch", self._pods, name), change, STRATEGIC)
+
+    async def _release_pool(self, pool: Metadata) -> None:
+        others = [each for each in pool.finalizers if each != DRAIN_FINALIZER]
+        change = {"metadata": {"resourceVersion": pool.resource_version, "finalizers": others}}
+        await self._tolerantly("PATCH", Call("patch", self._pools, pool.name), change, MERGE)
+
+    async def _tolerantly(
+        self, method: str, call: Call, body: object, content_type: str = "application/json"
+    ) -> None:
+        try:
+            await self._api.send(method, call, body, msgspec.Raw, content_type=content_type)
+        except Refused as error:
+            # Gone meanwhile, or changed: the next look tells.
+            if not (error.absent or error.conflict):
+                raise
+
+
+def _has_ended(pod: PodObject) -> bool:
+    """One that no node ever had cannot run any more once it is deleted."""
+    if pod.status.phase in _ENDED:
+        return True
+    return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name

@@ -1,0 +1,48 @@
+"""Who knew what when: steps, actions and GitHub's own times, as one row of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paddock.domain.dossiers import Action, Event
+from paddock.stories.story import Fact, clause
+
+#: Their action is the step that stands beside it, with its verdict.
+_TOLD_BY_THE_STEP = frozenset({"pod-ended", "concluded"})
+#: How the applier of deliveries signs.
+_BY_WEBHOOK = "a webhook"
+
+
+def in_order(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    return tuple(sorted(facts, key=lambda fact: fact.at))
+
+
+def of_steps(events: Iterable[Event]) -> Iterable[Fact]:
+    for event in events:
+        became = event.after.replace("_", " ")
+        if event.why == _BY_WEBHOOK:
+            yield Fact(at=event.at, who="a webhook", what=f"the job is {became}")
+            continue
+        if event.pod is None:
+            what = f"the job is {became}: {clause(event.why)}"
+        elif event.before is None:
+            what = f"{event.pod} is planned: {clause(event.why)}"
+        else:
+            what = f"{event.pod} is {became}: {clause(event.why)}"
+        yield Fact(at=event.at, who=event.actor, what=what, pod=event.pod, evidence=event.evidence)
+
+
+def of_actions(actions: Iterable[Action]) -> Iterable[Fact]:
+    for action in actions:
+        if action.rule in _TOLD_BY_THE_STEP and action.outcome == "done":
+            continue
+        done = action.action if action.outcome == "done" else f"{action.action}, {action.outcome}"
+        about = f"{action.pod}: " if action.pod else ""
+        yield Fact(
+            at=action.at,
+            who="recovery",
+            what=f"{about}{action.rule} ({done}): {clause(action.why)}",
+            pod=action.pod,
+            rule=action.rule,
+            evidence=action.evidence,
+        )

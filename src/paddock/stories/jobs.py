@@ -1,0 +1,150 @@
+"""A job's story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import assert_never
+
+from paddock.domain.dossiers import JobDossier, JobOnFile, RelatedRunner
+from paddock.domain.endings import Ending
+from paddock.domain.states import JobState, RunnerState
+from paddock.domain.thresholds import Thresholds, duration
+from paddock.stories.facts import in_order, of_actions, of_steps
+from paddock.stories.story import Fact, Story, Told, clause, length
+from paddock.stories.waiting import tell_wait
+
+_STALE = "stale"
+
+
+def tell_job(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Story:
+    job = dossier.job
+    why, following = _told(dossier, now, thresholds)
+    return Story(
+        kind="job",
+        name=str(job.id),
+        title=f"{job.repository}: {job.name}" + (f" ({job.workflow})" if job.workflow else ""),
+        state=job.state.replace("_", " "),
+        since=job.since,
+        why=why,
+        next=following,
+        facts=in_order([*_by_github(job), *of_steps(dossier.events), *of_actions(dossier.actions)]),
+        remarks=tuple(_remarks(dossier)),
+        jobs=(job.id,),
+        pods=tuple(each.runner.pod_name for each in dossier.runners),
+    )
+
+
+def _told(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Told:
+    job = dossier.job
+    match job.state:
+        case JobState.WAITING:
+            return Told(
+                "GitHub holds it for an approval (a protected environment or a required review), and "
+                "until then it gets no runner.",
+                "Somebody approves it at GitHub, which then calls it queued; or rejects it, and it "
+                "is over.",
+            )
+        case JobState.QUEUED:
+            return tell_wait(dossier, now, thresholds)
+        case JobState.IN_PROGRESS:
+            return _in_progress(dossier, now, thresholds)
+        case JobState.COMPLETED:
+            return Told(_completed(dossier), "Nothing: it is over.")
+        case _:
+            assert_never(job.state)
+
+
+def _in_progress(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Told:
+    job, ours = dossier.job, _executor(dossier)
+    age = length(now - (job.started_at or job.since))
+    if ours is None:
+        whose = job.executor or "a runner that GitHub does not name"
+        return Told(
+            f"{whose}, which is not one of paddock's runners, executes it, since {age}.",
+            "GitHub reports its end.",
+        )
+    pod = ours.runner.pod_name
+    if ours.runner.state is not RunnerState.GONE:
+        return Told(
+            f"{pod} executes it, since {age}.",
+            "It ends by itself, and GitHub reports that. Nobody here ends it, however long it takes.",
+        )
+    assert ours.verdict is not None
+    return Told(
+        f"Its runner, {pod}, ended {length(now - ours.verdict.ended_at)} ago before the job did "
+        f"({ours.verdict.ending}: {clause(ours.verdict.why)}), and GitHub has not noticed yet.",
+        "GitHub fails it for lost communication when its lease is over, 10 to 15 minutes after the "
+        "runner's death, or calls it queued again; paddock asks every "
+        f"{duration(thresholds.recheck)} and serves it again in that case.",
+    )
+
+
+def _completed(dossier: JobDossier) -> str:
+    job, ours = dossier.job, _executor(dossier)
+    ended = f"It completed: {job.conclusion}."
+    if job.conclusion == _STALE:
+        return f"It was given up as stale: {clause(job.why)}."
+    if ours is None:
+        if job.executor is None:
+            return f"{ended} It never was on a runner."
+        return f"{ended} It ran on {job.executor}, which is not one of paddock's runners."
+    ran = f"It ran on {ours.runner.pod_name}"
+    if job.started_at and job.completed_at:
+        ran += (
+            f" for {length(job.completed_at - job.started_at)}, after "
+            f"{length(job.started_at - job.queued_at)} in the queue"
+        )
+    verdict = ours.verdict
+    if verdict is None or not verdict.abnormal:
+        return f"{ended} {ran}."
+    if verdict.ending is Ending.HANDSHAKE_FAILED:
+        return f"{ended} {ran}. Nothing died: {clause(verdict.why)}."
+    return f"{ended} {ran}, whose end was abnormal ({verdict.ending}): {clause(verdict.why)}."
+
+
+def _executor(dossier: JobDossier) -> RelatedRunner | None:
+    return next((each for each in dossier.runners if each.executed), None)
+
+
+def _by_github(job: JobOnFile) -> Iterable[Fact]:
+    yield Fact(at=job.queued_at, who="GitHub", what="GitHub created the job")
+    if job.started_at is not None:
+        on = f" on {job.executor}" if job.executor else ""
+        yield Fact(at=job.started_at, who="GitHub", what=f"the job began{on}")
+    if job.completed_at is not None and job.conclusion != _STALE:
+        yield Fact(at=job.completed_at, who="GitHub", what=f"the job ended: {job.conclusion}")
+
+
+def _remarks(dossier: JobDossier) -> Iterable[str]:
+    """What else explains it: runners that were meant for it and came to nothing, and late news."""
+    for each in dossier.runners:
+        if each.executed or not each.hinted:
+            continue
+        pod, runner = each.runner.pod_name, each.runner
+        if each.verdict is not None and each.verdict.abnormal:
+            yield (
+                f"{pod} was claimed for it and came to nothing: {each.verdict.ending}, "
+                f"{clause(each.verdict.why)}."
+            )
+        elif runner.suspect_at is not None:
+            yield (
+                f"{pod} was claimed for it and has not registered with GitHub; since "
+                f"{runner.suspect_at:%H:%M:%S} it no longer counts, and another takes its place."
+            )
+        elif runner.state is RunnerState.RETIRING:
+            yield f"{pod} was claimed for it and is given up: {clause(runner.retire_reason or '')}."
+    failed = [
+        event for event in dossier.events if (event.before, event.after) == ("claimed", "idle")
+    ]
+    if failed:
+        yield f"A mint for its kind failed {_times(len(failed))}, last: {clause(failed[-1].why)}."
+    if dossier.job.demotions:
+        yield f"It was queued again {_times(dossier.job.demotions)} after its runner was lost."
+    learnt = next((event for event in dossier.events if event.pod is None), None)
+    if learnt is not None and "webhook" not in learnt.why:
+        yield f"No webhook told of it: {clause(learnt.why)}."
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

@@ -1,0 +1,84 @@
+"""The parts of a story, and the words they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Who knew or did what, when."""
+
+    at: datetime
+    #: GitHub, a Pod, recovery, the operator, or the replica that wrote it down.
+    who: str
+    what: str
+    #: Whose step it was, if it was a runner's.
+    pod: str | None = None
+    #: The rule of recovery that did it, if one did.
+    rule: str | None = None
+    #: JSON: what it was decided by.
+    evidence: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    kind: Literal["job", "runner"]
+    #: A job's number or a Pod's name.
+    name: str
+    title: str
+    state: str
+    since: datetime
+    #: Why it is where it is, in a sentence.
+    why: str
+    #: What would have to happen next, in a sentence.
+    next: str
+    #: In the order in which they happened.
+    facts: tuple[Fact, ...]
+    #: What happened on the way that explains it further, a sentence each.
+    remarks: tuple[str, ...] = ()
+    #: The job's or the runner's own, by name: for links.
+    jobs: tuple[int, ...] = ()
+    pods: tuple[str, ...] = ()
+    #: The last words of a runner that ended abnormally.
+    log_tail: str | None = None
+
+
+class Told(NamedTuple):
+    """Why, and what would have to happen next."""
+
+    why: str
+    next: str
+
+
+def length(time: timedelta) -> str:
+    """As exact as matters to somebody who waits."""
+    seconds = max(0.0, time.total_seconds())
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.0f} h"
+    return f"{seconds / 86400:.0f} days"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def sentence(text: str) -> str:
+    """With a capital and one full stop, whoever wrote it."""
+    text = text.strip().rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def clause(text: str) -> str:
+    """To go on within a sentence. Names (GitHub, JIT) keep their capitals."""
+    text = text.strip().rstrip(".")
+    first, *_ = text.split(maxsplit=1) or [""]
+    return text if first[1:] != first[1:].lower() else f"{text[:1].lower()}{text[1:]}"

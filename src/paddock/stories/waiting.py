@@ -1,0 +1,239 @@
+"""Why a queued job waits: the matcher's reason, with the numbers behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from paddock.domain.allocation import Withheld
+from paddock.domain.dossiers import JobDossier, JobOnFile, Pause, RelatedRunner, Wait
+from paddock.domain.limits import Limits, Resources
+from paddock.domain.runners import Runner
+from paddock.domain.states import RunnerState
+from paddock.domain.thresholds import Thresholds, duration
+from paddock.stories.story import Told, clause, counted, length, sentence
+
+
+def tell_wait(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Told:
+    job, wait = dossier.job, dossier.wait
+    if wait is None:
+        return _refused(job)
+    if wait.ahead < wait.supply:
+        return _on_its_way(dossier, wait, now, thresholds)
+    if wait.ahead < wait.supply + wait.echoes:
+        until = wait.echoes_until or now
+        return Told(
+            "A runner that was claimed for its key has just ended without a reported job; the job may "
+            "have been done, and GitHub is asked before it is served again.",
+            f"GitHub says that it is queued, and it gets another runner: within "
+            f"{length(until - now)} at most.",
+        )
+    return _withheld(job, wait, now, thresholds)
+
+
+def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds) -> Told:
+    match wait.withheld:
+        case None:
+            return _next_match(job, wait, thresholds)
+        case Withheld.PAUSED:
+            return _paused(job, wait)
+        case Withheld.INSTALLATION:
+            return _uninstalled(job, wait)
+        case Withheld.BACK_OFF:
+            return _backing_off(job, wait, now)
+        case Withheld.ACCOUNT_LIMIT:
+            return _limited(job.account, "account", wait.account_used, wait.account_limits)
+        case Withheld.REPOSITORY_LIMIT:
+            return _limited(
+                job.repository, "repository", wait.repository_used, wait.repository_limits
+            )
+        case Withheld.POOL_MAXIMUM:
+            return Told(
+                f"All {wait.pool_maximum} runners that the pool {job.pool} may have are occupied.",
+                f"One of them ends, or the pool's maxRunners is raised. {_before_it(wait)}".strip(),
+            )
+        case Withheld.MINT_BUDGET:
+            return Told(
+                "The GitHub App has minted as many JITs as GitHub allows for now.",
+                "The budget comes back by itself, within a minute; another App, or higher limits in "
+                f"the settings, would raise it. {_before_it(wait)}".strip(),
+            )
+        case Withheld.NO_POD:
+            return _no_pod(job, wait, thresholds)
+
+
+def _refused(job: JobOnFile) -> Told:
+    wanted = ", ".join(job.labels) or "no label at all"
+    return Told(
+        f"No pool takes it ({job.refusal}): {clause(job.refusal_detail or '')}.",
+        f"A pool whose labels cover {wanted} is applied, or its runs-on is corrected and it is run "
+        "again. When pools change, it is looked at again at once.",
+    )
+
+
+def _on_its_way(dossier: JobDossier, wait: Wait, now: datetime, thresholds: Thresholds) -> Told:
+    """There is supply for it: GitHub gives it to whichever of these runners it likes."""
+    check = dossier.check
+    if check is not None and check.waits_because is not None:
+        return Told(
+            f"GitHub does not assign it: {clause(check.waits_because)}.",
+            "Look at the runner group's access to the repository, at its labels and at GitHub's own "
+            "status; as soon as GitHub assigns it, the runner that waits runs it.",
+        )
+    runner = _nearest(dossier.runners)
+    if runner is None:
+        return Told(
+            "A runner on its way to its key says that it executes a job, and GitHub has not said "
+            "which one.",
+            "GitHub's in_progress names the job; if it does not come, recovery asks.",
+        )
+    pod, since = runner.pod_name, length(now - runner.since)
+    match runner.state:
+        case RunnerState.CLAIMED:
+            return Told(
+                f"{pod} was claimed for it {since} ago, and its JIT is being minted at GitHub.",
+                "GitHub answers the mint. If nobody finishes it, the Pod's next question takes over.",
+            )
+        case RunnerState.ARMED:
+            return Told(
+                f"{pod} was given a JIT for it {since} ago and has not acknowledged it yet.",
+                "The Pod fetches it and starts its runner; if it does not ask for "
+                f"{duration(thresholds.undelivered)}, recovery replaces it.",
+            )
+        case _:
+            return Told(
+                f"{pod} has its JIT since {since} and has been started; GitHub has not given it a "
+                "job yet.",
+                "The runner connects and GitHub assigns the job, usually within ten seconds. If "
+                f"GitHub still calls it offline after {duration(thresholds.suspect)}, another one is "
+                "given out.",
+            )
+
+
+def _nearest(runners: Sequence[RelatedRunner]) -> Runner | None:
+    """Of the runners on their way, the one that was claimed for this job, or the furthest."""
+    order = (RunnerState.RUNNING, RunnerState.ARMED, RunnerState.CLAIMED)
+    on_their_way = [
+        each for each in runners if each.runner.state in order and each.runner.suspect_at is None
+    ]
+    found = min(
+        on_their_way,
+        key=lambda each: (not each.hinted, order.index(each.runner.state), each.runner.since),
+        default=None,
+    )
+    return None if found is None else found.runner
+
+
+def _next_match(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> Told:
+    return Told(
+        "Nothing stands in its way: "
+        f"{counted(wait.idle, 'runner is', 'runners are')} idle in the pool {job.pool}.",
+        f"The next match gives one out as soon as it asks. {_before_it(wait)} Runners that do not ask "
+        f"for {duration(thresholds.silent)} are replaced.".replace("  ", " "),
+    )
+
+
+def _paused(job: JobOnFile, wait: Wait) -> Told:
+    def said(what: str, pause: Pause, resume: str) -> Told:
+        by = pause.by.removeprefix("operator:")
+        return Told(
+            f"{what} is paused, by {by} since {pause.at:%Y-%m-%d %H:%M:%S} UTC.",
+            f"Somebody resumes it: `{resume}`.",
+        )
+
+    if wait.everybody_paused:
+        return said("All dispatch", wait.everybody_paused, "paddock resume")
+    if wait.account_paused:
+        return said(
+            f"The account {job.account}",
+            wait.account_paused,
+            f"paddock accounts resume {job.account}",
+        )
+    if wait.pool_paused:
+        return said(f"The pool {job.pool}", wait.pool_paused, f"paddock pools resume {job.pool}")
+    return Told(
+        f"Its pool, {job.pool}, is being deleted.",
+        "Another pool with its labels takes it as soon as there is one.",
+    )
+
+
+def _uninstalled(job: JobOnFile, wait: Wait) -> Told:
+    what = {
+        "suspended": f"The App's installation for {job.account} is suspended",
+        "removed": f"The App is no longer installed for {job.account}",
+    }.get(wait.installation or "removed", f"The App is not installed for {job.account}")
+    return Told(
+        f"{what}, so no runner can be registered there.",
+        f"An owner of {job.account} unsuspends or installs the GitHub App; paddock reads it at once.",
+    )
+
+
+def _backing_off(job: JobOnFile, wait: Wait, now: datetime) -> Told:
+    off = wait.back_off
+    if off is None:
+        return Told("It backs off after a failure.", "The next try is due any moment.")
+    whom = {
+        "key": f"runners like its own ({job.account}, pool {job.pool})",
+        "repository": job.repository,
+        "account": f"the account {job.account}",
+        "app": "the whole GitHub App",
+    }[off.scope]
+    times = "once" if off.failures == 1 else f"{off.failures} times in a row"
+    return Told(
+        f"Minting failed for {whom} {times}, and it is left alone for now: {clause(off.reason)}."
+        if "ending without a job" not in off.reason
+        else f"No more runners are given to {whom} for now: {clause(off.reason)}.",
+        f"The cause is removed at GitHub; it is tried again in {length(off.until - now)} in any case.",
+    )
+
+
+def _limited(name: str, kind: str, used: Resources, limits: Limits) -> Told:
+    full = [
+        f"{used.runners} of {counted(limits.runners, 'runner')}"
+        if limits.runners is not None
+        else "",
+        f"{used.vcpu_milli / 1000:g} of {limits.vcpu_milli / 1000:g} CPUs"
+        if limits.vcpu_milli is not None
+        else "",
+        f"{used.memory_mib} of {limits.memory_mib} MiB of memory"
+        if limits.memory_mib is not None
+        else "",
+    ]
+    command = (
+        f"paddock accounts limits {name}"
+        if kind == "account"
+        else f"paddock accounts limits {name.partition('/')[0]} --repository {name}"
+    )
+    return Told(
+        f"The {kind} {name} has reached its limit: it uses {', '.join(filter(None, full))}.",
+        f"One of its runners ends, or its limit is raised: `{command} --runners N`.",
+    )
+
+
+def _no_pod(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> Told:
+    if wait.booting:
+        coming = (
+            f"{counted(wait.booting, 'runner is', 'runners are')} starting and will ask for work; one "
+            f"that is not heard within {duration(thresholds.boot)} is replaced."
+        )
+    else:
+        coming = (
+            "The pool makes more as soon as its size allows it; `paddock pools explain` tells why."
+        )
+    because = (
+        f" The pool should have {wait.pool_target}: {clause(wait.pool_because)}."
+        if (wait.pool_target is not None and wait.pool_because)
+        else ""
+    )
+    return Told(
+        f"No runner of the pool {job.pool} is idle.",
+        sentence(f"{coming} {_before_it(wait)}{because}"),
+    )
+
+
+def _before_it(wait: Wait) -> str:
+    unserved = wait.ahead - wait.supply - wait.echoes
+    if unserved <= 0:
+        return ""
+    before = counted(unserved, "job of its kind is", "jobs of its kind are")
+    return f"{before} served before it."
