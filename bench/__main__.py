@@ -18,6 +18,7 @@ from paddock.store.errors import StoreError
 BENCHMARKS = {
     "claims": "claims per second beside other queues on PostgreSQL, within limits and without",
     "dispatch": "from a webhook to the JIT in a Pod's hands, and what idle Pods cost",
+    "watch": "Pods followed per second and in how much memory, beside kubernetes_asyncio and kopf",
     "webhooks": "webhooks per second to a durable row, beside Flask with psycopg",
 }
 
