@@ -604,6 +604,12 @@ CASES: dict[str, AnyEvidence] = {
     "ended-unexplained": replace(ENDED, since=120, record=RecordWord.ABSENT),
     "concluded": replace(ORPHAN, pod=pod(terminal=True), concluded=True),
     "ended-without-row": replace(ORPHAN, pod=pod(terminal=True)),
+    "runner-ended-without-row": replace(
+        ORPHAN,
+        pod=pod(Container.TERMINATED, unchanged=600),
+        record=RecordWord.OFFLINE,
+        log=LogWord.JOB,
+    ),
     "executing-without-row": replace(ORPHAN, log=LogWord.JOB),
     "unrecognised-without-row": replace(ORPHAN, pod=pod(Container.UNRECOGNISED)),
     "pod-without-row": replace(
@@ -681,7 +687,8 @@ def test_names_are_given_once_and_every_rule_has_its_words() -> None:
         assert rule.invariants
         assert "{" not in rule.seen_with(USUAL)
         assert (rule.retired is not None) == (
-            rule.action is Action.FENCE or rule.name == "pod-without-row"
+            rule.action is Action.FENCE
+            or rule.name in ("pod-without-row", "runner-ended-without-row")
         )
 
 
@@ -919,6 +926,9 @@ def test_no_pod_without_a_row_that_executes_by_anyones_word_is_adopted() -> None
     for values, end in _all(rowless):
         if end in ENDS and not values["pod.terminal"]:
             assert values["record"] not in (RecordWord.BUSY, RecordWord.UNREADABLE), values
+            long_over = values.get("pod.unchanged", 0.0) >= USUAL.linger
+            if values["pod.runner"] is Container.TERMINATED and long_over:
+                continue
             if values["pod.runner"] in EVER_RAN:
                 assert values["log"] is LogWord.NO_JOB, values
             assert values["pod.runner"] is not Container.UNRECOGNISED, values

@@ -11,7 +11,7 @@ from typing import Final
 
 from paddock.domain.endings import Retired
 from paddock.domain.evidence import Container, LogWord, PodEvidence, RecordWord, Sighting, Subject
-from paddock.domain.readings import NOT_BUSY, alive, log, record
+from paddock.domain.readings import NOT_BUSY, alive, ended, log, record
 from paddock.domain.rule import LOG_NEVER_SHOWED_A_JOB, Action, Rule, record_is
 from paddock.domain.thresholds import Thresholds
 
@@ -38,6 +38,18 @@ POD_RULES: Final[tuple[Rule[PodEvidence], ...]] = (
         action=Action.ADOPT,
         holds=lambda e, _: e.pod.sighting is Sighting.PRESENT and e.pod.terminal,
         invariants=("I30", "I58"),
+    ),
+    Rule(
+        name="runner-ended-without-row",
+        subject=Subject.POD,
+        seen="No row knows it, its runner container ended {linger} ago, its Pod has not, and GitHub "
+        "calls it busy under none of its possible names",
+        done="Give it a row, fenced: it retires like any other",
+        action=Action.ADOPT,
+        holds=lambda e, t: alive(e.pod) and ended(e.pod) and e.pod.unchanged >= t.linger,
+        needs=(record_is(*sorted(NOT_BUSY)),),
+        retired=Retired.FINISHED,
+        invariants=("I28", "I40"),
     ),
     Rule(
         name="executing-without-row",
