@@ -192,13 +192,20 @@ async def test_a_poller_that_was_told_to_leave_left(scene: Yard) -> None:
     assert (await scene.verdict(runner))["ending"] == "left"
 
 
-async def test_one_that_was_to_leave_and_vanished_was_hard_deleted(scene: Yard) -> None:
-    """S3: we had not asked the fleet for anything yet."""
+@pytest.mark.parametrize("asked", [False, True], ids=["before", "after"])
+async def test_one_that_was_to_leave_and_vanished_was_hard_deleted(
+    scene: Yard, asked: bool
+) -> None:
+    """S3: before we asked it to go, and also after that, since it would have stayed to be seen."""
     runner, recovery = await scene.idle(), scene.recovery()
     await scene.idle()
     await scene.rounds(recovery)
-    scene.fleet.vanish(runner.pod_name)
+    scene.fleet.obedient = False
     await scene.fenced(runner, retired=Retired.UNWANTED)
+    if asked:
+        await scene.rounds(recovery)
+        assert scene.fleet.pods[runner.pod_name].deletion_requested_at is not None
+    scene.fleet.vanish(runner.pod_name)
     await scene.rounds(recovery, 40)
     assert (await scene.verdict(runner))["ending"] == "hard-deleted"
 

@@ -99,7 +99,7 @@ class Conclusion:
         return ending
 
     async def conclude_vanished(self, runner: Runner) -> Ending | None:
-        """Its Pod is proven absent. Nobody saw its end, unless we had asked for it ourselves."""
+        """Its Pod is proven absent, and nobody saw its end: whom we asked to go stays to be seen."""
         at = runner.absent_since or self._clock.now()
         pools = {pool.id: pool.name for pool in await self._store.list_pools()}
         pool = pools.get(runner.pool, "deleted")
@@ -265,9 +265,7 @@ def _asked_by(runner: Runner, pod: Pod | None, mark: Fingerprint | None) -> _Ask
     """A request can arrive when its Pod has just ended by itself, or a moment after another's: the
     Pod's own times tell."""
     ours = runner.deletion_asked_at
-    if pod is None:
-        return _AskedBy.NOBODY if ours is None else _AskedBy.US
-    arrived = pod.deletion_requested_at
+    arrived = pod.deletion_requested_at if pod else None
     if arrived is None or (mark and mark.finished_at and mark.finished_at < arrived):
         return _AskedBy.NOBODY
     if ours is None or arrived < ours - CLOCKS_DIFFER:
@@ -276,8 +274,8 @@ def _asked_by(runner: Runner, pod: Pod | None, mark: Fingerprint | None) -> _Ask
 
 
 def _vanished(runner: Runner, pod: Pod | None) -> bool:
-    """There was a Pod, and it went without a word of ours."""
-    return pod is None and runner.pod_uid is not None and runner.deletion_asked_at is None
+    """There was a Pod, and it went before anybody saw its end."""
+    return pod is None and runner.pod_uid is not None
 
 
 def _started(runner: Runner, pod: Pod | None) -> Answer:

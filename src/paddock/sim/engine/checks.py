@@ -304,9 +304,6 @@ def _accepted(pod: SimPod) -> set[str]:
     if pod.uncounted and Ending.HANDSHAKE_FAILED in accepted:
         # The name under which GitHub tells of its job was lost with a backup.
         accepted.add(Ending.COMPLETED)
-    if pod.wanted_gone_at is not None and Ending.HARD_DELETED in accepted:
-        # We had asked for it, or tried to, and nobody saw how it obeyed.
-        accepted |= OURS
     if pod.sent_away and not pod.deleted_by and _asked_nearly_at_once(pod):
         accepted |= OURS
     if pod.poller.waiting is not None and Ending.HARD_DELETED in accepted:
