@@ -8,6 +8,7 @@ asks again.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -87,7 +88,9 @@ class AppSigner:
         return self._key
 
 
+@functools.lru_cache(maxsize=16)
 def _parse(pem: bytes) -> RSAPrivateKey:
+    """Checking that its numbers are a key takes a tenth of a second: once for each file."""
     try:
         key = load_pem_private_key(pem, password=None)
     except TypeError:

@@ -33,6 +33,7 @@ _SETTINGS: Final = {
     "full_page_writes": "off",
     "synchronous_commit": "off",
     "autovacuum": "off",
+    "jit": "off",
     "max_wal_size": "256MB",
 }
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
