@@ -28,7 +28,16 @@ _CLOCKS = re.compile(
 )
 
 
+#: The name of a state of the terms is compared with another, and with nothing else: it is in no trace.
+_COMPARED_ONLY = (
+    "SET version = gen_random_uuid()",
+    "version  uuid NOT NULL DEFAULT gen_random_uuid()",
+)
+
+
 def _code(text: str) -> str:
+    for name in _COMPARED_ONLY:
+        text = text.replace(name, "")
     return re.sub(r"--.*", "", text)
 
 
