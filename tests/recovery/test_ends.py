@@ -328,6 +328,22 @@ async def test_a_job_whose_runner_ended_unreported_is_not_served_twice(scene: Ya
     assert len((await scene.world.store.match([pod])).claims) == 1
 
 
+async def test_a_job_whose_runner_vanished_before_it_was_seen_to_start_is_not_served_twice(
+    scene: Yard,
+) -> None:
+    """I68: that it had not started when somebody last looked is old news."""
+    await scene.idle()
+    runner, recovery = await scene.running(started=False), scene.recovery()
+    await scene.rounds(recovery)
+    assert (await scene.row(runner)).started is False
+    scene.github.down = True
+    scene.fleet.vanish(runner.pod_name)
+    await scene.rounds(recovery, 30)
+
+    assert (await scene.row(runner)).state is RunnerState.GONE
+    assert (await scene.world.store.match([waiting(await scene.idle())])).claims == ()
+
+
 async def test_a_job_whose_runner_ended_is_served_again_once_github_was_asked(
     scene: Yard,
 ) -> None:

@@ -50,6 +50,8 @@ CLOCKS_DIFFER: Final = timedelta(seconds=2)
 #: Late webhooks are redelivered for three days; a verdict of last week is history.
 REFINED_FOR: Final = timedelta(days=3)
 _REFINED_AT_ONCE: Final = 100
+#: What the runner program says when it cannot go on, as after its registration was deleted.
+_TERMINATED: Final = 1
 
 ENDINGS = Counter("paddock_runner_endings_total", "Runners ended, by class.", ["ending"])
 REFINED = Counter("paddock_verdicts_refined_total", "Verdicts changed by late news.", ["ending"])
@@ -243,7 +245,7 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
         pod_reason=(pod and pod.reason) or "",
         vanished=_vanished(runner, pod),
         deleted=asked is _AskedBy.ANOTHER,
-        retired=None if _vanished(runner, pod) else _retired(runner, started, asked),
+        retired=None if _vanished(runner, pod) else _retired(runner, started, asked, mark),
         job=_had_job(runner, started),
         # Its job was reported as completed while it lived: they had not lost each other.
         lost_communication=Answer.UNKNOWN if runner.done_at is None else Answer.NO,
@@ -284,11 +286,15 @@ def _started(runner: Runner, pod: Pod | None) -> Answer:
         return Answer.NO  # nobody ever heard of it
     if runner.shape == "single":
         return Answer.UNKNOWN
+    if runner.job is not None or runner.job_marked_at is not None:
+        return Answer.YES
     if pod is not None and (now := ever_started(pod.containers)) is not Answer.UNKNOWN:
         return now
-    if runner.started is None:
-        return Answer.NO if runner.pod_uid is None else Answer.UNKNOWN
-    return Answer.YES if runner.started else Answer.NO
+    if runner.started or runner.pod_uid is None:
+        return Answer.YES if runner.started else Answer.NO
+    if runner.started is None or (runner.delivery and runner.deletion_asked_at is None):
+        return Answer.UNKNOWN  # it held a JIT, and may have started since anybody looked
+    return Answer.NO
 
 
 def _was_given_nothing(runner: Runner, started: Answer) -> bool:
@@ -299,13 +305,23 @@ def _was_given_nothing(runner: Runner, started: Answer) -> bool:
     return runner.shape == "gated" or runner.heard_at is not None
 
 
-def _retired(runner: Runner, started: Answer, asked: _AskedBy) -> Retired | None:
+def _retired(
+    runner: Runner, started: Answer, asked: _AskedBy, mark: Fingerprint | None
+) -> Retired | None:
     """Whether the end was our doing. A runner that ended by itself while its retirement had come no
-    further than the fence ended by itself; but one that never ran left because it was told to."""
+    further than the fence ended by itself; but one that never ran left because it was told to, and
+    one whose record we had removed left because of that."""
     if runner.state is not RunnerState.RETIRING or asked is _AskedBy.ANOTHER:
         return None
     ours = asked is _AskedBy.US or started is Answer.NO or _was_given_nothing(runner, started)
-    return runner.retired if ours else None
+    return runner.retired if ours or _missed_its_record(runner, mark) else None
+
+
+def _missed_its_record(runner: Runner, mark: Fingerprint | None) -> bool:
+    """A runner that finds its registration deleted exits with 1."""
+    if runner.deregistered_at is None or mark is None or mark.finished_at is None:
+        return False
+    return mark.exit_code == _TERMINATED and mark.finished_at >= runner.deregistered_at
 
 
 def _had_job(runner: Runner, started: Answer) -> Answer:
