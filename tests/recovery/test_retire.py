@@ -215,6 +215,24 @@ async def test_a_row_from_a_restored_backup_kills_nothing(scene: Yard) -> None:
     assert scene.deleted == []
 
 
+async def test_a_row_from_a_restored_backup_leaves_no_record_at_github(scene: Yard) -> None:
+    """I41: its poller had its JIT, its runner never started, and the row knows of neither."""
+    runner = await scene.idle()
+    scene.fleet.keep_runner_waiting(runner.pod_name, "CreateContainerError")
+    scene.github.records[GitHubRunnerId(9)] = RunnerRecord(
+        host=HOST,
+        id=GitHubRunnerId(9),
+        name=runner_name(runner.pod_name, runner.generation + 1),
+        status="offline",
+        busy=False,
+        labels=(),
+    )
+    runner = await scene.fenced(runner)
+
+    assert await steps(scene, runner, 3) == [Step.IDENTIFIED, Step.DEREGISTERED, Step.DELETED]
+    assert scene.github.records == {}
+
+
 async def test_a_row_from_a_restored_backup_learns_its_name_from_github(scene: Yard) -> None:
     """I70: GitHub knows a busy runner of the name that the Pod's next claim had."""
     runner = await scene.idle()

@@ -153,10 +153,11 @@ class Retirement:
 
     def _may_have_a_record(self, runner: Runner, pod: Pod) -> bool:
         """A Pod for which no name was ever chosen cannot execute anything. But a row of a restored
-        backup may not know of the name (I70): a runner that started all the same is believed."""
+        backup may not know of the name (I70): a runner that started all the same is believed, and so
+        is a poller that went because it had what it asked for (I41)."""
         if runner.name is not None:
             return True
-        if ever_started(pod.containers) is Answer.NO:
+        if ever_started(pod.containers) is Answer.NO and not _was_handed_something(pod):
             return False
         return runner.shape == "gated" or not _polls_since_the_fence(runner)
 
@@ -288,6 +289,12 @@ class Retirement:
             _log.warning("a Pod could not be asked to go", pod=pod.name, error=str(error))
             return Step.STOPPED
         return Step.DELETED
+
+
+def _was_handed_something(pod: Pod) -> bool:
+    """A poller ends well only with a JIT."""
+    ended = pod.poller.state.terminated if pod.poller else None
+    return ended is not None and ended.exit_code == 0
 
 
 def _polls_since_the_fence(runner: Runner) -> bool:
