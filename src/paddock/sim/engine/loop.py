@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Actor(Protocol):
@@ -33,8 +33,13 @@ class Turn:
     granted: asyncio.Future[None]
 
 
+#: Timers that are due at one moment, without anybody acting; there are some hundred things.
+_MOST_AT_ONCE: Final = 100_000
+
+
 class Stuck(Exception):
-    """Nobody waits for a turn and no timer is set: the simulated world has ended."""
+    """Nobody waits for a turn and no timer is set, or timers are set for ever for now: the simulated
+    world has ended."""
 
 
 class _NoSockets:
@@ -59,6 +64,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = _NoSockets(self)
         self._rng = rng
         self._virtual = 0.0
+        self._standing = 0
         self._waiting: list[Turn] = []
         self.steps = 0
         #: Told of every turn before it is taken.
@@ -83,7 +89,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not self._grant():
             if not self._scheduled:
                 raise Stuck(f"nothing is left to happen at {self._virtual:.3f} s")
-            self._virtual = max(self._virtual, self._scheduled[0].when())
+            due = self._scheduled[0].when()
+            self._standing = 0 if due > self._virtual else self._standing + 1
+            if self._standing > _MOST_AT_ONCE:
+                raise Stuck(f"something never lets time pass at {self._virtual:.3f} s")
+            self._virtual = max(self._virtual, due)
 
     def _grant(self) -> bool:
         free = [

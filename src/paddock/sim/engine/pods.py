@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Literal, Protocol
 from uuid import UUID
 
@@ -510,24 +511,29 @@ class _Job:
         renew_at = clock.monotonic() + _RENEW
         while (left := until - clock.monotonic()) > 0:
             news.clear()
-            try:
+            # A runner that executes goes on, and reports its result, also without its registration.
+            with suppress(RegistrationDeletedError):
                 if isinstance(self._github.runners.poll(self._session), Cancellation):
                     await asyncio.sleep(self._life.rng.uniform(0.2, 5.0))
                     return True
-                if clock.monotonic() >= renew_at:
-                    self._github.runners.renew(self._session, self._job)
-                    renew_at += _RENEW
-            except RegistrationDeletedError:
-                pass  # a runner that executes goes on and reports its result all the same
-            except JobGoneError:
-                self._life.say("the job was given up by GitHub")
-                raise Exit(105, "gave its job up", frozenset({Ending.HANDSHAKE_FAILED})) from None
+            if clock.monotonic() >= renew_at:
+                renew_at += _RENEW
+                self._renew()
             try:
                 async with asyncio.timeout(min(left, renew_at - clock.monotonic() + 0.001)):
                     await news.wait()
             except TimeoutError:
                 continue
         return False
+
+    def _renew(self) -> None:
+        try:
+            self._github.runners.renew(self._session, self._job)
+        except RegistrationDeletedError:
+            return
+        except JobGoneError:
+            self._life.say("the job was given up by GitHub")
+            raise Exit(105, "gave its job up", frozenset({Ending.HANDSHAKE_FAILED})) from None
 
     async def _end(self, *, cancelled: bool) -> None:
         life, pod = self._life, self._life.pod
