@@ -59,6 +59,18 @@ async def test_runners_are_told_by_pool_and_state_and_none_is_zero(watched: Watc
     assert seen["paddock_runners", "linux", "busy"] == 0
 
 
+async def test_a_pool_tells_what_it_may_have_and_how_much_of_it_is_suspect(
+    watched: Watched,
+) -> None:
+    [pod, _] = await watched.world.idle_pods(watched.pool, 2)
+    await watched.world.rows("UPDATE pools SET max_runners = 7")
+    await watched.world.rows("UPDATE runners SET suspect_at = now() WHERE id = $1", pod.id)
+    seen = await watched.scrape()
+    assert seen["paddock_pool_max_runners", "linux"] == 7
+    assert seen["paddock_suspect_runners", "linux"] == 1
+    assert ("paddock_pool_target_runners", "linux") not in seen
+
+
 async def test_the_series_of_a_deleted_pool_disappear(watched: Watched) -> None:
     """I61"""
     assert ("paddock_runners", "linux", "idle") in await watched.scrape()
@@ -84,6 +96,13 @@ async def test_what_is_left_of_the_mints_is_told(watched: Watched) -> None:
     await world.queue(watched.account, watched.key, 10)
     await world.store.match(await world.idle_pods(watched.pool, 10))
     assert (await watched.scrape())[mints] < 1
+
+
+async def test_what_alarms_count_begins_at_zero(watched: Watched) -> None:
+    """The step from no series to 3 is no increase."""
+    seen = await watched.scrape()
+    assert ("paddock_runner_endings_total", "host-oom") in seen
+    assert ("paddock_mints_total", "not accessible") in seen
 
 
 async def test_levels_that_cannot_be_read_are_absent_and_the_rest_is_told(

@@ -19,6 +19,7 @@ from paddock.fleet.kube.nodes import host, troubles
 from paddock.fleet.kube.objects import EventObject, NodeObject, PodObject
 from paddock.fleet.kube.pods import is_ours, shown
 from paddock.fleet.kube.telling import told
+from paddock.host.reports import CONDITION
 from paddock.ports.fleet import LOG_IS_CUT
 
 WAITS = {"waiting": {"reason": "PodInitializing"}}
@@ -277,6 +278,29 @@ def test_a_node_that_is_not_ready_says_why() -> None:
         "its node is not ready (NodeStatusUnknown)",
         "its node reports MemoryPressure (little is left)",
     ]
+
+
+def _condition(status: str, **more: str) -> list[dict[str, str]]:
+    return [
+        {"type": "Ready", "status": "True"},
+        {"type": CONDITION, "status": status, **more},
+    ]
+
+
+def test_a_host_whose_bootstrap_fails_is_fit_for_nobody_and_says_why() -> None:
+    busy = node(conditions=_condition("False", reason="LoadFailed", message="Resource busy"))
+    assert host(busy).fault == "LoadFailed: Resource busy"
+    assert host(busy).leaving
+    assert "its node is not fit for runners (LoadFailed: Resource busy)" in troubles(busy)
+    assert host(node(conditions=_condition("True"))).fault is None
+
+
+def test_a_mac_of_which_nothing_is_said_is_no_host_for_runners() -> None:
+    """Nothing filters its virtual machines, as far as anybody knows."""
+    mac = {"labels": {"kubernetes.io/os": "darwin"}}
+    assert host(node(metadata=mac)).leaving
+    assert not host(node(metadata=mac, conditions=_condition("True"))).leaving
+    assert not host(node(metadata={"labels": {"kubernetes.io/os": "linux"}})).leaving
 
 
 def test_runners_do_not_share_the_control_planes_nodes() -> None:

@@ -33,7 +33,12 @@ DIND: dict[str, Any] = {
 
 
 def pod(
-    *, avoid: tuple[str, ...] = (), metadata: Any = None, described: Any = None, **spec: Any
+    *,
+    avoid: tuple[str, ...] = (),
+    shun: tuple[str, ...] = (),
+    metadata: Any = None,
+    described: Any = None,
+    **spec: Any,
 ) -> dict[str, Any]:
     template = {"metadata": metadata or {}, "spec": {"containers": [RUNNER], **spec}}
     order = PodOrder(
@@ -42,6 +47,7 @@ def pod(
         pool="linux",
         spec=json.dumps({"labels": ["linux"], "template": template, **(described or {})}),
         avoid=avoid,
+        shun=shun,
     )
     return manifest(order, PLACEMENT)
 
@@ -144,6 +150,22 @@ def test_failing_hosts_are_avoided_softly_beside_what_the_template_prefers() -> 
     [field] = second["preference"]["matchFields"]
     assert field == {"key": "metadata.name", "operator": "NotIn", "values": ["node-7"]}
     assert "affinity" not in pod()["spec"]
+
+
+def test_hosts_with_a_fault_are_not_taken_whichever_term_of_the_template_holds() -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    ssd = {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]}
+    own = {"nodeAffinity": {required: {"nodeSelectorTerms": [ssd, {"matchFields": []}]}}}
+    shunned = [
+        {"key": "metadata.name", "operator": "NotIn", "values": [name]}
+        for name in ("mac-1", "mac-2")
+    ]
+    for affinity, terms in ((own, 2), ({}, 1)):
+        made = pod(shun=("mac-1", "mac-2"), affinity=affinity)["spec"]["affinity"]["nodeAffinity"]
+        found = made[required]["nodeSelectorTerms"]
+        assert [term["matchFields"] for term in found] == [shunned] * terms
+        if affinity:
+            assert found[0]["matchExpressions"] == ssd["matchExpressions"]
 
 
 def test_one_container_polls_and_runs_in_the_single_shape() -> None:

@@ -22,7 +22,8 @@ BOOTING, IDLE = RunnerState.BOOTING, RunnerState.IDLE
 FRESH, STALE = "new", "old"
 CORDONED = Host(name="leaving", cordoned=True)
 DELETING = Host(name="going", deleting=True)
-HOSTS = (Host(name="staying"), CORDONED, DELETING)
+FAULTY = Host(name="faulty", fault="LoadFailed: Resource busy")
+HOSTS = (Host(name="staying"), CORDONED, DELETING, FAULTY)
 
 
 def candidate(
@@ -151,6 +152,15 @@ def test_a_leaving_host_keeps_nobody_who_waits_and_others_take_their_places() ->
     assert made.create == 2
     assert made.fence[0].why == "its host leaving is cordoned"
     assert made.fence[1].why == "its host going is being deleted"
+
+
+def test_nobody_waits_on_a_host_whose_bootstrap_fails() -> None:
+    """Their virtual machines may be filtered by nothing."""
+    made = plan(aim(1), [candidate(1, host="faulty")], HOSTS)
+    assert [fence.why for fence in made.fence] == [
+        "its host faulty is not fit for runners: LoadFailed: Resource busy"
+    ]
+    assert made.create == 1
 
 
 def test_a_paused_pool_keeps_what_it_has_but_for_leaving_hosts() -> None:

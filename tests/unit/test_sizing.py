@@ -50,13 +50,15 @@ def pool(
     )
 
 
-def host(vcpu: int, **changes: bool) -> Host:
+def host(
+    vcpu: int, *, cordoned: bool = False, ready: bool = True, fault: str | None = None
+) -> Host:
     capacity = Resources(runners=PLENTY, vcpu_milli=1000 * vcpu, memory_mib=PLENTY)
-    return Host(name="h", capacity=capacity, **changes)
+    return Host(name="h", capacity=capacity, cordoned=cordoned, ready=ready, fault=fault)
 
 
 def decided(*pools: SizedPool, room: Room | None = None) -> dict[PoolId, Decision]:
-    return decide(pools, accounts={}, repositories={}, room=room, now=NOON)
+    return decide(pools, accounts={}, repositories={}, rooms=[room] if room else [], now=NOON)
 
 
 def test_a_decision_says_what_it_follows_from() -> None:
@@ -96,7 +98,7 @@ def test_what_hosts_have_no_room_for_is_not_gone_for() -> None:
 
 
 def test_hosts_that_take_no_new_pods_are_no_room_but_what_runs_there_needs_none() -> None:
-    hosts = [host(4), host(8, cordoned=True), host(8, ready=False)]
+    hosts = [host(4), host(8, cordoned=True), host(8, ready=False), host(8, fault="LoadFailed")]
     room = Room.of(hosts, elsewhere=[SMALL, SMALL], taken=[SMALL])
     assert room is not None
     assert room.limits.vcpu_milli == 4000 + 2000 - 1000

@@ -29,6 +29,16 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLevel:
+    """What a pool should have, as last decided, and may have at most; how many of them are suspect."""
+
+    pool: str
+    target: int | None
+    max_runners: int | None
+    suspects: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLevel:
     """What is left of one of an App's budgets towards GitHub."""
 
@@ -39,12 +49,30 @@ class BudgetLevel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostFault:
+    """A host that says of itself that it is not fit for runners."""
+
+    host: str
+    why: str
+    since: datetime
+
+    @property
+    def reason(self) -> str:
+        """One word, for programs."""
+        return self.why.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
     queues: tuple[Queue, ...]
     crews: tuple[Crew, ...]
+    pools: tuple[PoolLevel, ...]
     budgets: tuple[BudgetLevel, ...]
+    host_faults: tuple[HostFault, ...]
     debts: int
     dead_deliveries: int
+    #: Since when the oldest delivery that is not applied yet has been here.
+    oldest_pending_at: datetime | None
 
 
 #: The steps from a job's first word to its runner's: name, and what it is the time between.

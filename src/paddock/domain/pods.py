@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -61,6 +62,17 @@ class PodOrder:
     cost: Resources = field(default_factory=Resources)
     #: Hosts that keep failing to start Pods: taken only if there is no other (I51).
     avoid: tuple[str, ...] = ()
+    #: Hosts with a fault: never taken.
+    shun: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """Keeps Pods off a host that do not tolerate it."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +84,16 @@ class Host:
     cordoned: bool = False
     deleting: bool = False
     ready: bool = True
+    #: Why runners must not be there, by the host's own word; `None` if it has none.
+    fault: str | None = None
     capacity: Resources | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
 
     @property
     def leaving(self) -> bool:
-        return self.cordoned or self.deleting
+        """Nobody is to wait there; who is at work stays."""
+        return self.cordoned or self.deleting or self.fault is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

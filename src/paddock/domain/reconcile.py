@@ -119,7 +119,9 @@ def _on_leaving_hosts(there: Sequence[Candidate], hosts: Collection[Host]) -> tu
 
 
 def _how(host: Host) -> str:
-    return "being deleted" if host.deleting else "cordoned"
+    if host.deleting:
+        return "being deleted"
+    return "cordoned" if host.fault is None else f"not fit for runners: {host.fault}"
 
 
 def _surplus(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:

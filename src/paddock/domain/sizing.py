@@ -89,6 +89,8 @@ class Room:
     limits: Limits
     #: What each single host has: the sum of two halves holds no whole Pod.
     hosts: tuple[Resources, ...]
+    #: Who shares it; `None`: everybody.
+    pools: frozenset[PoolId] | None = None
 
     def holds(self, cost: Resources) -> bool:
         """Whether there is a host, however full, that is large enough for one Pod of this cost."""
@@ -98,6 +100,7 @@ class Room:
     def of(
         hosts: Collection[Host],
         *,
+        pools: frozenset[PoolId] | None = None,
         taken: Iterable[Resources] = (),
         elsewhere: Iterable[Resources] = (),
     ) -> Room | None:
@@ -114,7 +117,7 @@ class Room:
             vcpu_milli=max(0, total.vcpu_milli - used.vcpu_milli),
             memory_mib=max(0, total.memory_mib - used.memory_mib),
         )
-        return Room(limits=_as_limits(left), hosts=tuple(known))
+        return Room(limits=_as_limits(left), hosts=tuple(known), pools=pools)
 
 
 def _as_limits(resources: Resources) -> Limits:
@@ -130,15 +133,17 @@ def decide(
     *,
     accounts: Mapping[AccountId, Allowance],
     repositories: Mapping[RepositoryId, Allowance],
-    room: Room | None,
+    rooms: Sequence[Room] = (),
     now: datetime,
 ) -> dict[PoolId, Decision]:
     loads = {pool.pool: _load(pool) for pool in pools}
     wishes = desired(loads.values(), accounts=accounts, repositories=repositories)
     settled = {pool.pool: _settled(pool, wishes[pool.pool], now) for pool in pools}
-    rooms = _rooms(pools, loads, wishes, settled, room, now)
+    places: dict[PoolId, int] = {}
+    for room in rooms:
+        places |= _places(pools, loads, wishes, settled, room, now)
     return {
-        pool.pool: _decision(pool, wishes[pool.pool], settled[pool.pool], rooms.get(pool.pool))
+        pool.pool: _decision(pool, wishes[pool.pool], settled[pool.pool], places.get(pool.pool))
         for pool in pools
     }
 
@@ -168,19 +173,21 @@ def _settled(pool: SizedPool, wish: Desired, now: datetime) -> int:
     return settle(history, wanted, window=pool.terms.window, maximum=wish.maximum)[0]
 
 
-def _rooms(
+def _places(
     pools: Sequence[SizedPool],
     loads: Mapping[PoolId, PoolLoad],
     wishes: Mapping[PoolId, Desired],
     settled: Mapping[PoolId, int],
-    room: Room | None,
+    room: Room,
     now: datetime,
 ) -> dict[PoolId, int]:
     """Pools that wait for new hosts to be made are not held to those there are. A pool whose Pods no
     host is large enough for gets no share of what others could use (I50)."""
-    if room is None:
-        return {}
-    fixed = [pool for pool in pools if pool.terms.capacity == "fixed"]
+    fixed = [
+        pool
+        for pool in pools
+        if pool.terms.capacity == "fixed" and (room.pools is None or pool.pool in room.pools)
+    ]
     wants = [
         Want.of(
             loads[pool.pool],

@@ -9,13 +9,14 @@ from typing import Final
 import structlog
 
 from paddock.domain.ids import PoolId
-from paddock.domain.limits import Resources
+from paddock.domain.placement import Whereabouts, sharing
 from paddock.domain.pods import Host, Pod
 from paddock.domain.pool_terms import Terms
 from paddock.domain.sizing import Room, usable
 from paddock.domain.steering import REMEMBERED, hosts_to_avoid
 from paddock.domain.surveys import SurveyedPool
 from paddock.ports import Clock, Fleet, FleetUnavailable, Store
+from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
@@ -35,6 +36,8 @@ class Hosts:
         self._read_at: float | None = None
         self._avoid: tuple[str, ...] = ()
         self._judged_at: float | None = None
+        #: As they were last written down; by whom before us, nobody knows.
+        self._noted: dict[str, str] | None = None
 
     async def read(self) -> Sequence[Host]:
         """As they were last seen, where they cannot be asked for: that is no fleet without hosts."""
@@ -48,7 +51,23 @@ class Hosts:
                     "the fleet's hosts could not be read",
                     error=str(error) or f"no answer within {_TIMEOUT:g} s",
                 )
+            else:
+                await self._note_faults()
         return self._hosts
+
+    async def _note_faults(self) -> None:
+        """For those who do not ask the fleet: metrics, the dashboard, `paddock doctor`."""
+        faults = {host.name: host.fault for host in self._hosts if host.fault is not None}
+        if faults == self._noted:
+            return
+        try:
+            await self._store.note_host_faults(faults)
+        except StoreError as error:
+            _log.warning("the faults of hosts could not be noted", error=error.message)
+            return
+        if faults or self._noted:
+            _log.warning("some hosts are not fit for runners", hosts=faults)
+        self._noted = faults
 
     async def avoided(self) -> tuple[str, ...]:
         """Hosts that keep failing to start Pods (I51)."""
@@ -60,36 +79,52 @@ class Hosts:
                 _log.warning("new Pods keep away from some hosts", hosts=self._avoid)
         return self._avoid
 
+    def shunned(self) -> tuple[str, ...]:
+        """Hosts that must not have runners, by their own word."""
+        return tuple(host.name for host in self._hosts if host.fault is not None)
+
     def _is_due(self, last: float | None, every: float) -> bool:
         return last is None or self._clock.monotonic() - last >= every
 
 
-def room(
+def rooms(
     pools: Sequence[SurveyedPool],
     terms: Mapping[PoolId, Terms],
     hosts: Sequence[Host],
     pods: Iterable[Pod],
-) -> Room | None:
-    """What the pools of fixed capacity have to share. Pods of other pools have places that cannot be
-    given; Pods on hosts that take no new ones need none that can. Those on their way out are not
-    counted: what takes their place waits for them for seconds, while a size that shrinks with each
-    that leaves would send away the next."""
+) -> list[Room]:
+    """What the pools of fixed capacity have to share, pools that can have the same hosts together. Pods
+    of other pools have places that cannot be given; Pods on hosts that take no new ones need none that
+    can. Those on their way out are not counted: what takes their place waits for them for seconds,
+    while a size that shrinks with each that leaves would send away the next."""
     if not any(host.capacity for host in hosts):
-        return None
-    sharing = {
-        pool.name: pool
+        return []
+    fixed = {
+        pool.id: pool
         for pool in pools
         if pool.state == "active" and pool.id in terms and terms[pool.id].capacity == "fixed"
     }
-    others = {pool.name: pool for pool in pools if pool.name not in sharing}
-    open_hosts = {host.name for host in hosts if usable(host)}
-    taken: list[Resources] = []
-    elsewhere: list[Resources] = []
-    for pod in pods:
-        if pod.node is None or pod.phase.terminal:
-            continue
-        if pod.pool in sharing and pod.node not in open_hosts:
-            elsewhere.append(sharing[pod.pool].cost)
-        elif pod.pool in others and pod.node in open_hosts:
-            taken.append(others[pod.pool].cost)
-    return Room.of(hosts, taken=taken, elsewhere=elsewhere)
+    wanted = {pool.id: Whereabouts.of(pool.spec) for pool in fixed.values()}
+    placed = [pod for pod in pods if pod.node is not None and not pod.phase.terminal]
+    costs = {pool.name: pool.cost for pool in pools}
+    found = []
+    for those, theirs in sharing(wanted, hosts):
+        ours = {fixed[pool].name for pool in those}
+        usable_hosts = {host.name for host in theirs if usable(host)}
+        found.append(
+            Room.of(
+                theirs,
+                pools=those,
+                taken=[
+                    costs[pod.pool]
+                    for pod in placed
+                    if pod.pool in costs and pod.pool not in ours and pod.node in usable_hosts
+                ],
+                elsewhere=[
+                    costs[pod.pool]
+                    for pod in placed
+                    if pod.pool in ours and pod.node not in usable_hosts
+                ],
+            )
+        )
+    return [room for room in found if room is not None]

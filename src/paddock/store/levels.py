@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from paddock.domain.levels import BudgetLevel, Crew, Levels, Queue, Steps
+from paddock.domain.levels import BudgetLevel, Crew, HostFault, Levels, PoolLevel, Queue, Steps
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
 from paddock.store.sql import queries
 
 _SQL = queries("levels")
+_FAULTS = queries("host_faults")
 
 
 class Leveling(Part):
@@ -17,7 +18,9 @@ class Leveling(Part):
         async with self._database.transaction() as connection:
             queues = await connection.fetch(_SQL["queues"])
             crews = await connection.fetch(_SQL["crews"])
+            pools = await connection.fetch(_SQL["pools"])
             budgets = await connection.fetch(_SQL["budgets"], self._clock.now())
+            faults = await connection.fetch(_FAULTS["current"])
             owed = await connection.fetchrow(_SQL["owed"])
         return Levels(
             queues=tuple(Queue(**row) for row in queues),
@@ -25,9 +28,12 @@ class Leveling(Part):
                 Crew(pool=row["pool"], state=RunnerState(row["state"]), runners=row["runners"])
                 for row in crews
             ),
+            pools=tuple(PoolLevel(**row) for row in pools),
             budgets=tuple(BudgetLevel(**row) for row in budgets),
+            host_faults=tuple(HostFault(**row) for row in faults),
             debts=owed["debts"],
             dead_deliveries=owed["dead_deliveries"],
+            oldest_pending_at=owed["oldest_pending_at"],
         )
 
     async def steps(self, *, after: datetime, until: datetime) -> list[Steps]:

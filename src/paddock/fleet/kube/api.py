@@ -19,6 +19,7 @@ import msgspec
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ConfigError
+from prometheus_client import Counter
 
 from paddock.ports import FleetUnavailable
 
@@ -35,6 +36,10 @@ _HEADERS: Final = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
 }
+
+REQUESTS = Counter(
+    "paddock_kubernetes_requests_total", "Requests to the API server.", ["verb", "resource"]
+)
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -141,8 +146,6 @@ class KubeApi:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
         self._client.headers.update(_HEADERS)
-        #: How many requests were made; for those who count.
-        self.requests = 0
 
     @staticmethod
     def connected(config: KubeConfig) -> KubeApi:
@@ -190,7 +193,7 @@ class KubeApi:
         an idle connection may have been closed under our hands."""
         headers = {"Content-Type": content_type} if content_type else None
         for attempt in (1, 2):
-            self.requests += 1
+            _count(call)
             try:
                 answer = await self._client.request(
                     method, call.path, params=params, content=content, headers=headers
@@ -209,7 +212,7 @@ class KubeApi:
         self, call: Call, params: Mapping[str, str], *, patient: bool = False
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """What is sent, as it comes. `patient`: silence is no failure for minutes."""
-        self.requests += 1
+        _count(call)
         timeout = _SILENCE if patient else _TIMEOUT
         try:
             async with self._client.stream(
@@ -220,6 +223,10 @@ class KubeApi:
                 yield answer.aiter_bytes()
         except (httpx2.TransportError, ConfigError, OSError) as error:
             raise Unreached(_unreached(call, error)) from error
+
+
+def _count(call: Call) -> None:
+    REQUESTS.labels(call.verb, call.resource.named(call.sub)).inc()
 
 
 def _decoded(call: Call, content: bytes, kind: type[T] | msgspec.json.Decoder[T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from paddock.domain.limits import Resources
-from paddock.domain.pods import Host
+from paddock.domain.pods import Host, Taint
 from paddock.domain.quantities import mebibytes, milli
 from paddock.fleet.kube.objects import NodeObject
 
@@ -29,8 +29,15 @@ _REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
 _PRESSURE: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 
 
+#: What `paddock host bootstrap` says of the host it runs on; `paddock.host` has the same word.
+HOST_READY: Final = "PaddockHostReady"
+_SYSTEM: Final = "kubernetes.io/os"
+_MAC: Final = "darwin"
+
+
 def host(node: NodeObject) -> Host:
-    taints = {taint.key for taint in node.spec.taints if taint.effect in _REPELS}
+    repelling = [taint for taint in node.spec.taints if taint.effect in _REPELS]
+    taints = {taint.key for taint in repelling}
     return Host(
         name=node.metadata.name,
         cordoned=node.spec.unschedulable or _CORDONED in taints,
@@ -38,8 +45,24 @@ def host(node: NodeObject) -> Host:
         ready=any(
             each.type == "Ready" and each.status == "True" for each in node.status.conditions
         ),
+        fault=fault(node),
         capacity=None if taints & _CONTROL_PLANE else _capacity(node.status.allocatable),
+        labels=node.metadata.labels,
+        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in repelling),
     )
+
+
+def fault(node: NodeObject) -> str | None:
+    """What its bootstrap says is wrong with it. A Mac of which nothing was ever said filters nothing;
+    others need no bootstrap."""
+    for condition in node.status.conditions:
+        if condition.type == HOST_READY:
+            if condition.status == "True":
+                return None
+            return f"{condition.reason or condition.status}: {condition.message or 'no words'}"
+    if node.metadata.labels.get(_SYSTEM) == _MAC:
+        return "NeverBootstrapped: run `paddock host bootstrap` on it"
+    return None
 
 
 def _capacity(allocatable: dict[str, str]) -> Resources | None:
@@ -62,5 +85,7 @@ def troubles(node: NodeObject) -> list[str]:
             told.append(f"its node is not ready ({condition.reason or condition.status})")
         elif condition.type in _PRESSURE and condition.status == "True":
             told.append(f"its node reports {condition.type} ({condition.message or 'no words'})")
+    if wrong := fault(node):
+        told.append(f"its node is not fit for runners ({wrong})")
     told += [f"its node is tainted {taint.key}" for taint in node.spec.taints]
     return told

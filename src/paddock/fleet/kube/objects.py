@@ -74,7 +74,16 @@ class PodObject(_Slim, frozen=True):
 
 class Taint(_Slim, frozen=True):
     key: str
+    value: str = ""
     effect: str = ""
+
+
+class NodeMetadata(_Slim, frozen=True):
+    """Its labels say for whom it is."""
+
+    name: str = ""
+    labels: dict[str, str] = {}
+    deletion_timestamp: datetime | None = None
 
 
 class NodeSpec(_Slim, frozen=True):
@@ -88,7 +97,7 @@ class NodeStatus(_Slim, frozen=True):
 
 
 class NodeObject(_Slim, frozen=True):
-    metadata: Metadata = Metadata()
+    metadata: NodeMetadata = NodeMetadata()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

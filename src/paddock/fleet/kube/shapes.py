@@ -98,6 +98,8 @@ class Placement:
     server: str
     #: A ConfigMap with `ca.crt`, where the server's certificate is nobody's that images trust.
     ca_config_map: str | None = None
+    #: Where their sidecars leave vitals, if that is a door of its own.
+    vitals: str | None = None
 
 
 def manifest(order: PodOrder, placement: Placement) -> Json:
@@ -114,7 +116,7 @@ def manifest(order: PodOrder, placement: Placement) -> Json:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": _metadata(order, spec.template, placement),
-        "spec": _Parts(spec, spec.template.spec, placement).pod(order.avoid),
+        "spec": _Parts(spec, spec.template.spec, placement).pod(order),
     }
 
 
@@ -146,8 +148,13 @@ class _Parts:
         self._runner = runner(spec)
         self._single = pool.shape == "single"
 
-    def pod(self, avoid: Sequence[str]) -> Json:
+    def pod(self, order: PodOrder) -> Json:
         spec = self._spec
+        affinity = spec.get("affinity") or {}
+        if order.avoid:
+            affinity = _avoiding(affinity, order.avoid)
+        if order.shun:
+            affinity = _shunning(affinity, order.shun)
         return {
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE,
@@ -163,7 +170,7 @@ class _Parts:
                 "seccompProfile": {"type": "RuntimeDefault"},
                 **(spec.get("securityContext") or {}),
             },
-            **({"affinity": _avoiding(spec.get("affinity") or {}, avoid)} if avoid else {}),
+            **({"affinity": affinity} if affinity else {}),
             "initContainers": self._initial(),
             "containers": [
                 self._the_runner() if each is self._runner else _hardened(each)
@@ -185,16 +192,17 @@ class _Parts:
 
     def _poller(self) -> Json:
         mounts = [_mount(_STAGE_VOLUME, STAGE), *self._token(Audience.DISPATCH)]
-        return self._agent(POLLER, "poll", mounts)
+        return self._agent(POLLER, "poll", mounts, self._placement.server)
 
     def _vitals(self) -> Json:
         mounts = [_mount(_STAGE_VOLUME, STAGE, read_only=True), *self._token(Audience.VITALS)]
-        return self._agent(VITALS, "vitals", mounts) | {"restartPolicy": "Always"}
+        server = self._placement.vitals or self._placement.server
+        return self._agent(VITALS, "vitals", mounts, server) | {"restartPolicy": "Always"}
 
-    def _agent(self, name: str, command: str, mounts: list[Json]) -> Json:
+    def _agent(self, name: str, command: str, mounts: list[Json], server: str) -> Json:
         return self._ours(name, [*self._placement.agent_command, command]) | {
             "image": self._placement.agent_image,
-            "env": self._environment(),
+            "env": self._environment(server),
             "volumeMounts": mounts,
         }
 
@@ -214,9 +222,9 @@ class _Parts:
             "securityContext": {**_HARD, "readOnlyRootFilesystem": True, **user},
         }
 
-    def _environment(self) -> list[Json]:
+    def _environment(self, server: str) -> list[Json]:
         given = {
-            "PADDOCK_AGENT_SERVER": self._placement.server,
+            "PADDOCK_AGENT_SERVER": server,
             "PADDOCK_AGENT_STAGE": STAGE,
             "PADDOCK_AGENT_TOKEN_FILE": f"{_TOKENS}/token",
         }
@@ -238,7 +246,7 @@ class _Parts:
         if self._single:
             made["command"] = ["/bin/sh", "-c", self._one_after_the_other(own)]
             made["args"] = ["paddock", *self._placement.agent_command]
-            made["env"] = [*theirs.get("env", []), *self._environment()]
+            made["env"] = [*theirs.get("env", []), *self._environment(self._placement.server)]
             mounts += self._token(Audience.DISPATCH)
         made["volumeMounts"] = [*theirs.get("volumeMounts", []), *mounts]
         return {key: value for key, value in made.items() if value != []}
@@ -294,26 +302,36 @@ def _mount(volume: str, path: str, *, read_only: bool = False) -> Json:
     return {"name": volume, "mountPath": path, **({"readOnly": True} if read_only else {})}
 
 
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
 def _avoiding(affinity: Json, hosts: Sequence[str]) -> Json:
     """Softly, and beside what the template prefers (I51)."""
     node = affinity.get("nodeAffinity") or {}
-    preferred = node.get("preferredDuringSchedulingIgnoredDuringExecution") or []
-    avoiding = [
-        {
-            "weight": 100,
-            "preference": {
-                "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": [host]}]
-            },
-        }
-        for host in hosts
+    avoiding = [{"weight": 100, "preference": {"matchFields": [_is_not(host)]}} for host in hosts]
+    return {
+        **affinity,
+        "nodeAffinity": {**node, _PREFERRED: [*(node.get(_PREFERRED) or []), *avoiding]},
+    }
+
+
+def _shunning(affinity: Json, hosts: Sequence[str]) -> Json:
+    """Of the template's terms one must hold; this holds beside each of them."""
+    node = affinity.get("nodeAffinity") or {}
+    terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    shunned = [_is_not(host) for host in hosts]
+    required = [
+        {**term, "matchFields": [*(term.get("matchFields") or []), *shunned]} for term in terms
     ]
     return {
         **affinity,
-        "nodeAffinity": {
-            **node,
-            "preferredDuringSchedulingIgnoredDuringExecution": [*preferred, *avoiding],
-        },
+        "nodeAffinity": {**node, _REQUIRED: {"nodeSelectorTerms": required}},
     }
+
+
+def _is_not(host: str) -> Json:
+    return {"key": "metadata.name", "operator": "NotIn", "values": [host]}
 
 
 def _quoted(word: str) -> str:

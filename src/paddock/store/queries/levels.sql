@@ -21,6 +21,16 @@ SELECT p.name AS pool, s.state, count(r.id) AS runners
  GROUP BY p.name, s.state
  ORDER BY p.name, s.state
 
+-- name: pools[]
+-- What each pool should and may have, and how many of its runners GitHub does not see.
+SELECT p.name AS pool, p.max_runners,
+       (SELECT d.target FROM pool_decisions d WHERE d.pool_id = p.id ORDER BY d.id DESC LIMIT 1) AS target,
+       (SELECT count(*) FROM runners r
+         WHERE r.pool_id = p.id AND r.gone_at IS NULL AND r.suspect_at IS NOT NULL)::int AS suspects
+  FROM pools p
+ WHERE p.state <> 'deleted'
+ ORDER BY p.name
+
 -- name: budgets[]
 -- What is left of each App's budgets at $1.
 SELECT ap.github_id AS app, b.bucket, greatest(0, tokens_at(b, $1))::float8 AS tokens, b.capacity::float8 AS capacity
@@ -28,10 +38,14 @@ SELECT ap.github_id AS app, b.bucket, greatest(0, tokens_at(b, $1))::float8 AS t
  ORDER BY ap.github_id, b.bucket
 
 -- name: owed
--- Names owed at GitHub, and deliveries set aside.
+-- Names owed at GitHub; deliveries set aside, and since when one has waited to be applied.
 SELECT (SELECT count(*) FROM mints m JOIN runners r ON r.id = m.runner_id
          WHERE m.state <> 'settled' AND (r.state = 'gone' OR r.name IS DISTINCT FROM m.name)) AS debts,
-       (SELECT count(*) FROM deliveries WHERE state = 'dead') AS dead_deliveries
+       (SELECT count(*) FROM deliveries WHERE state = 'dead') AS dead_deliveries,
+       -- By the index of what is pending: that of all would be walked through its whole history.
+       (SELECT min(received_at)
+          FROM (SELECT received_at FROM deliveries WHERE state = 'pending' ORDER BY not_before, id LIMIT 1000) p)
+           AS oldest_pending_at
 
 -- name: steps[]
 -- How long those took that got their job after $1 and until $2. A job's own time is GitHub's, in whole

@@ -1,0 +1,87 @@
+"""Which hosts a pool's Pods may be put on.
+
+Pools share the room of the hosts there are; but a Mac is no room for Linux, and a pool of Macs whose
+hosts are all out of order must not be told of the room beside them. Of a scheduler's rules these are
+the two by which hosts are set apart for pools: the labels a Pod selects, and the taints it tolerates.
+Affinity is not read: a pool may seem to have a host that it cannot use, and never lacks one it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from paddock.domain.ids import PoolId
+from paddock.domain.pods import Host, Taint
+
+#: They tell of a host's state, which is judged by itself, and not for whom it is.
+_STATES: Final = "node.kubernetes.io/"
+
+
+class Toleration(msgspec.Struct, frozen=True):
+    key: str = ""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def covers(self, taint: Taint) -> bool:
+        """Without a key it is for all taints, without an effect for all of that key."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+
+
+class Whereabouts(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pool's template says of where its Pods may be."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+
+    @staticmethod
+    def of(spec: str) -> Whereabouts:
+        """From a pool's description. One that cannot be read makes no Pods, wherever."""
+        try:
+            described = msgspec.json.decode(spec, type=_Described)
+        except msgspec.MsgspecError:
+            return Whereabouts()
+        return described.template.spec if described.template else Whereabouts()
+
+    def admit(self, host: Host) -> bool:
+        if any(host.labels.get(key) != value for key, value in self.node_selector.items()):
+            return False
+        return all(
+            any(toleration.covers(taint) for toleration in self.tolerations)
+            for taint in host.taints
+            if not taint.key.startswith(_STATES)
+        )
+
+
+class _Template(msgspec.Struct, frozen=True):
+    spec: Whereabouts = Whereabouts()
+
+
+class _Described(msgspec.Struct, frozen=True):
+    template: _Template | None = None
+
+
+def sharing(
+    pools: Mapping[PoolId, Whereabouts], hosts: Iterable[Host]
+) -> list[tuple[frozenset[PoolId], Sequence[Host]]]:
+    """Pools that share at least one host, directly or through others, with all the hosts they share.
+    A pool without any host stands alone."""
+    groups: list[tuple[set[PoolId], dict[str, Host]]] = []
+    all_hosts = list(hosts)
+    for pool, wanted in pools.items():
+        pools_here = {pool}
+        hosts_here = {host.name: host for host in all_hosts if wanted.admit(host)}
+        apart = []
+        for others, theirs in groups:
+            if hosts_here.keys() & theirs.keys():
+                pools_here |= others
+                hosts_here |= theirs
+            else:
+                apart.append((others, theirs))
+        groups = [*apart, (pools_here, hosts_here)]
+    return [(frozenset(those), tuple(theirs.values())) for those, theirs in groups]
