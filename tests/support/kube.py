@@ -27,7 +27,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 AGENT_COMMAND = f"python3 -I -S {SOURCE}/paddock/agent"
 Json = dict[str, Any]
 
-_PATHS = {
+PATHS = {
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
@@ -83,12 +83,12 @@ async def installed(
                 document["metadata"]["name"] = namespace
                 if "roleRef" in document:
                     document["roleRef"]["name"] = namespace
-            path = _PATHS[document["kind"]].format(namespace=namespace)
+            path = PATHS[document["kind"]].format(namespace=namespace)
             name = document["metadata"]["name"]
             await api.apply(f"{path}/{name}", document)
             if document["kind"] in ("ClusterRole", "ClusterRoleBinding"):
                 of_cluster.append(f"{path}/{name}")
-    crd = f"{_PATHS['CustomResourceDefinition']}/runnerpools.paddock.dev"
+    crd = f"{PATHS['CustomResourceDefinition']}/runnerpools.paddock.dev"
     await api.until(crd, _established)
     kubeconfig = await cluster.kubeconfig_of(namespace, "paddock", directory / "kubeconfig")
     place = Installed(cluster, api, namespace, kubeconfig)

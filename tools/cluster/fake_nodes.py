@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -13,7 +14,7 @@ from tools.cluster.api import Api
 TAINT: Final = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
 TOLERATION: Final = {"key": "kwok.x-k8s.io/node", "operator": "Exists"}
 SELECTOR: Final = {"type": "kwok"}
-_ROOM: Final = {"cpu": "1000", "memory": "4Ti", "pods": "1000"}
+_ROOM: Final[Mapping[str, str]] = {"cpu": "1000", "memory": "4Ti", "pods": "1000"}
 
 _numbers = itertools.count()
 
@@ -37,26 +38,32 @@ class FakeNodes:
         for name in self._made:
             await self._api.delete(f"/api/v1/nodes/{name}")
 
-    async def make(self, count: int = 1) -> list[str]:
+    async def make(
+        self,
+        count: int = 1,
+        *,
+        room: Mapping[str, str] = _ROOM,
+        labels: Mapping[str, str] | None = None,
+    ) -> list[str]:
         """With room for a thousand Pods each; ready when this returns."""
         names = [f"fake-{os.getpid()}-{next(_numbers)}" for _ in range(count)]
         for name in names:
-            await self._api.create("/api/v1/nodes", _node(name))
+            await self._api.create("/api/v1/nodes", _node(name, room, labels or {}))
             self._made.append(name)
         for name in names:
             await self._api.until(f"/api/v1/nodes/{name}", _is_ready)
         return names
 
 
-def _node(name: str) -> dict[str, object]:
+def _node(name: str, room: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, object]:
     return {
         "metadata": {
             "name": name,
             "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {"kubernetes.io/hostname": name, **SELECTOR},
+            "labels": {"kubernetes.io/hostname": name, **SELECTOR, **labels},
         },
         "spec": {"taints": [TAINT]},
-        "status": {"allocatable": _ROOM, "capacity": _ROOM},
+        "status": {"allocatable": dict(room), "capacity": dict(room)},
     }
 
 

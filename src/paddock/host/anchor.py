@@ -1,0 +1,74 @@
+"""The packet-filter rules for virtual machines, as text: what runs in them is nobody's code that we
+know, and they stand inside our network.
+
+Each of our rules has a label with a digest of the whole. By the labels it is seen later whether
+exactly these rules are in force, so that a second run need not touch them: while an anchor is
+flushed nothing is filtered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from paddock.host.configuration import Network
+
+NAME: Final = "paddock.runners"
+_MACHINES: Final = "vm_sources"
+_INSIDE: Final = "blocked_dst"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    text: str
+    #: One for each rule of ours. Pf keeps up to 63 characters.
+    labels: frozenset[str]
+    tables: Mapping[str, frozenset[str]]
+
+
+def render(network: Network, own: str = "") -> Anchor:
+    """`own`: rules of the host's owner; the first that matches decides, so they go first."""
+    tables = {_MACHINES: network.vms, _INSIDE: network.blocked}
+    head = "".join(
+        f"table <{name}> persist {{ {', '.join(entries)} }}\n" for name, entries in tables.items()
+    )
+    own = f"{own.rstrip()}\n" if own.strip() else ""
+    rules = _rules(network)
+    digest = hashlib.sha256("\n".join([head, own, *rules]).encode()).hexdigest()[:16]
+    labelled = {f"paddock-{digest}-{number}": rule for number, rule in enumerate(rules, 1)}
+    ours = "".join(f'{rule} label "{label}"\n' for label, rule in labelled.items())
+    return Anchor(
+        text=f"# Written by `paddock host bootstrap`: changes are overwritten.\n{head}{own}{ours}",
+        labels=frozenset(labelled),
+        tables={
+            name: frozenset(map(normal, entries)) for name, entries in tables.items() if entries
+        },
+    )
+
+
+def _rules(network: Network) -> list[str]:
+    """One by one, without lists: pfctl shows each as it stands here, and each can be looked for."""
+    machines = f"from <{_MACHINES}>"
+    return [
+        *(
+            f"pass in quick proto {protocol} {machines} to {resolver} port = 53"
+            for resolver in network.resolvers
+            for protocol in ("udp", "tcp")
+        ),
+        *(
+            f"pass in quick proto tcp {machines} to {service.address} port = {service.port}"
+            for service in network.allowed
+        ),
+        # The host itself, by its addresses that are not private too.
+        f"block return in quick {machines} to self",
+        f"block return in quick {machines} to <{_INSIDE}>",
+    ]
+
+
+def normal(entry: str) -> str:
+    """An address and a network of one address are the same; pfctl shows the shorter."""
+    network = ipaddress.ip_network(entry.strip(), strict=False)
+    return str(network.network_address) if network.num_addresses == 1 else str(network)

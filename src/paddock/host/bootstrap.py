@@ -1,0 +1,65 @@
+"""One attempt at everything, in this order: rules that are in force before anything is started that
+needs them.
+
+Each attempt begins at the beginning and does only what is not so already. So it does not matter
+where the one before broke off, nor how often this is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddock.host import files
+from paddock.host.anchor import Anchor, render
+from paddock.host.configuration import Configuration
+from paddock.host.errors import ConfigurationRefused, StepFailed
+from paddock.host.filtering import Filtering
+from paddock.host.launching import Launching
+from paddock.host.reports import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bootstrap:
+    """`read`: the configuration, anew each time; whoever corrects it need not start anything."""
+
+    read: Callable[[], Configuration]
+    file: Path
+    lock: Path
+    filtering: Filtering
+    launching: Launching
+    reload: bool = False
+
+    def attempt(self) -> Outcome:
+        try:
+            with files.alone(self.lock):
+                done = self._all()
+        except ConfigurationRefused as error:
+            return Outcome(failed="configuration", words=str(error))
+        except StepFailed as error:
+            return Outcome(failed=error.step, words=f"{error}.")
+        except OSError as error:
+            name = f"{error.filename}: " if error.filename else ""
+            return Outcome(failed="write", words=f"{name}{error.strerror}.")
+        return Outcome(words=f"{'; '.join(done) or 'all was as it should be'}.")
+
+    def _all(self) -> list[str]:
+        configuration = self.read()
+        done = [
+            *self.filtering.apply(anchor(configuration)),
+            *self.launching.apply(self.launching.keeper(self.file), reload=True),
+        ]
+        if configuration.program:
+            machines = self.launching.machines(configuration.program)
+            done += self.launching.apply(machines, reload=self.reload)
+        return done
+
+
+def anchor(configuration: Configuration) -> Anchor:
+    """Raises ConfigurationRefused."""
+    rules = configuration.network.rules
+    try:
+        return render(configuration.network, rules.read_text("utf-8") if rules else "")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationRefused(f"{rules} cannot be read: {error}.") from error

@@ -1,0 +1,140 @@
+"""`bootstrap`: its options, and where things are on a Mac."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from paddock.host import VERSION
+from paddock.host.bootstrap import Bootstrap, anchor
+from paddock.host.cluster import ClusterReports
+from paddock.host.configuration import DEFAULT_FILE, Configuration, read
+from paddock.host.errors import ConfigurationRefused
+from paddock.host.filtering import Filtering
+from paddock.host.keeping import Keeping
+from paddock.host.launching import STARTED_AS, Launching
+from paddock.host.reports import Report
+from paddock.host.tools import Tool
+
+#: With the pauses between them some fifteen seconds: who runs it by hand waits for it.
+_ATTEMPTS: Final = 5
+
+
+def main(arguments: list[str]) -> int:
+    options = _options().parse_args(arguments)
+    configured = partial(read, options.config)
+    if options.dry_run:
+        return _show(configured)
+    if not options.keep and (refused := _refused(configured)):
+        _say(refused)  # who runs it by hand need not wait for it to be right by itself
+        return 1
+    if options.pfctl == ["/sbin/pfctl"] and os.geteuid() != 0:
+        _say("pf's rules are root's to change: run it with sudo.")
+        return 1
+    keeping = Keeping(
+        attempt=_bootstrap(options).attempt,
+        reports=_Reports(configured),
+        now=lambda: datetime.now(UTC),
+        sleep=time.sleep,
+        say=_say,
+    )
+    try:
+        if options.keep:
+            keeping.for_ever()
+        return 0 if keeping.until_it_succeeds(options.attempts).failed is None else 1
+    except KeyboardInterrupt:
+        return 130
+
+
+class _Reports:
+    """To the cluster that the configuration names at that moment; to nobody if it names none."""
+
+    def __init__(self, configured: partial[Configuration]) -> None:
+        self._configured = configured
+        self._last: Configuration | None = None
+
+    def send(self, report: Report) -> None:
+        # If it is refused, that is what is to be reported, to whom it was reported before.
+        with suppress(ConfigurationRefused):
+            self._last = self._configured()
+        if self._last is not None and self._last.cluster is not None:
+            ClusterReports(self._last.cluster, self._last.node).send(report)
+
+
+def _bootstrap(options: argparse.Namespace) -> Bootstrap:
+    root: Path = options.root
+    return Bootstrap(
+        read=partial(read, options.config),
+        file=options.config.absolute(),
+        lock=root / "var/run/paddock-host.lock",
+        filtering=Filtering(pfctl=Tool(options.pfctl), root=root / "etc"),
+        launching=Launching(
+            launchctl=Tool(options.launchctl),
+            daemons=root / "Library/LaunchDaemons",
+            ours=root / "etc/paddock/launch",
+            logs=root / "var/log/paddock",
+            started_as=os.environ.get(STARTED_AS),
+        ),
+        reload=options.reload,
+    )
+
+
+def _refused(configured: partial[Configuration]) -> str | None:
+    try:
+        cluster = configured().cluster
+    except ConfigurationRefused as error:
+        return str(error)
+    if cluster is None:
+        _say("[kubernetes] is not configured: nobody is told how this goes.")
+    return None
+
+
+def _show(configured: partial[Configuration]) -> int:
+    try:
+        sys.stdout.write(anchor(configured()).text)
+    except ConfigurationRefused as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="paddock host")
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser(
+        "bootstrap",
+        help="packet-filter rules for virtual machines, what launchd starts, and the word of it",
+        description="Makes this Mac fit to run runners' virtual machines. It may be run again at any "
+        "time, and does only what is not so already.",
+    )
+    one.add_argument("--config", type=Path, default=DEFAULT_FILE, help=f"default: {DEFAULT_FILE}")
+    one.add_argument("--keep", action="store_true", help="look again for ever; launchd runs it so")
+    one.add_argument(
+        "--attempts", type=int, default=_ATTEMPTS, metavar="N", help=f"default: {_ATTEMPTS}"
+    )
+    one.add_argument(
+        "--reload",
+        action="store_true",
+        help="start the program for virtual machines anew where its description changed; drain the "
+        "host before, since that ends what runs in them",
+    )
+    one.add_argument("--dry-run", action="store_true", help="print the rules and change nothing")
+    # For tests and for those whose Mac is not as Macs are.
+    one.add_argument("--root", type=Path, default=Path("/"), help=argparse.SUPPRESS)
+    one.add_argument("--pfctl", nargs="+", default=["/sbin/pfctl"], help=argparse.SUPPRESS)
+    one.add_argument("--launchctl", nargs="+", default=["/bin/launchctl"], help=argparse.SUPPRESS)
+    return parser
+
+
+def _say(line: str) -> None:
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    sys.stderr.write(f"{at} {line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,137 @@
+"""What fails is tried again, later each time, and is told to the cluster; what succeeds again is
+told at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import paddock.host
+from paddock.host.keeping import LONGEST_PAUSE_S, LOOK_EVERY_S
+from paddock.host.reports import Outcome
+from tests.support.mac import LAUNCHCTL, PFCTL, PYTHON, Enough, Mac
+
+
+def test_a_failure_that_passes_is_no_news(mac: Mac) -> None:
+    """Pools would send runners away for what is over in a second."""
+    mac.fail("-a paddock.runners -f", times=2)
+    outcome = mac.keeping().until_it_succeeds(5)
+    assert outcome.failed is None
+    assert mac.told == [(True, "Bootstrapped")]
+    assert "2 attempts before had failed" in mac.reports[0].message
+    assert len(mac.paused) == 2
+
+
+def test_a_host_that_keeps_failing_is_told_of_and_recovers_with_one_retry(mac: Mac) -> None:
+    mac.fail("-a paddock.runners -f")
+
+    def meanwhile(pauses: int) -> None:
+        if pauses == 5:
+            mac.change(fail=[])
+        if pauses == 6:
+            raise Enough
+
+    mac.meanwhile = meanwhile
+    with pytest.raises(Enough):
+        mac.keeping().for_ever()
+    assert mac.told == [(False, "LoadFailed")] * 3 + [(True, "Bootstrapped")]
+    assert "Resource busy" in mac.reports[0].message
+    assert mac.reports[0].message.endswith("3 attempts failed since 2026-05-16 12:00:00 UTC.")
+    assert mac.reports[-1].message.endswith("5 attempts before had failed.")
+    assert mac.paused[5] == LOOK_EVERY_S
+
+
+def test_a_long_failure_is_told_at_every_attempt_with_ever_fewer_events(mac: Mac) -> None:
+    """2,300 attempts in silence: here the third is told, and every one after it."""
+
+    def meanwhile(pauses: int) -> None:
+        if pauses == 2300:
+            raise Enough
+
+    mac.meanwhile = meanwhile
+    with pytest.raises(Enough):
+        mac.keeping(lambda: Outcome(failed="load", words="Resource busy.")).for_ever()
+    assert mac.told == [(False, "LoadFailed")] * 2298
+    news = [report.failures for report in mac.reports if report.news]
+    assert news == [3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]
+    assert LONGEST_PAUSE_S / 2 <= max(mac.paused) <= LONGEST_PAUSE_S
+
+
+def test_the_last_of_a_few_attempts_is_told(mac: Mac) -> None:
+    mac.fail("-a paddock.runners -f")
+    assert mac.keeping().until_it_succeeds(2).failed == "load"
+    assert mac.told == [(False, "LoadFailed")]
+
+
+def test_a_cluster_that_cannot_be_told_is_no_reason_to_stop(mac: Mac) -> None:
+    mac.unreachable = True
+    keeping = mac.keeping(Outcome)
+    assert keeping.until_it_succeeds(1).failed is None
+    assert any("the cluster was not told: mac-1 could not read" in line for line in mac.said)
+    mac.unreachable = False
+    keeping.until_it_succeeds(1)
+    assert [report.news for report in mac.reports] == [True]
+
+
+def test_a_configuration_that_is_refused_is_told_of(mac: Mac) -> None:
+    mac.keeping().until_it_succeeds(1)
+    mac.configure('node = "mac-1"\nnodes = 3')
+    outcome = mac.keeping().until_it_succeeds(1)
+    assert outcome.words == f"{mac.file}: nodes is not a setting that is known."
+    assert mac.told[-1] == (False, "ConfigurationFailed")
+
+
+def test_only_changes_are_news(mac: Mac) -> None:
+    keeping = mac.keeping(Outcome)
+    for _ in range(3):
+        keeping.until_it_succeeds(1)
+    assert [report.news for report in mac.reports] == [True, False, False]
+
+
+def _run(mac: Mac, *options: str) -> subprocess.CompletedProcess[str]:
+    """As on a Mac: the directory alone, nothing of an environment, programs that stand in."""
+    return subprocess.run(
+        [
+            *PYTHON,
+            str(Path(paddock.host.__file__).parent),
+            "bootstrap",
+            *("--config", str(mac.file), "--root", str(mac.root)),
+            *options,
+            "--pfctl",
+            *PFCTL[:1],
+            *PFCTL[-1:],
+            "--launchctl",
+            *LAUNCHCTL[:1],
+            *LAUNCHCTL[-1:],
+        ],
+        env={"STAND_IN": os.environ["STAND_IN"], "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_it_runs_from_its_directory_alone(mac: Mac) -> None:
+    done = _run(mac)
+    assert done.returncode == 0, done.stderr
+    assert "ready: loaded the rules" in done.stderr
+    assert len(mac.in_force) == 4
+    again = _run(mac)
+    assert again.stderr.endswith("ready: all was as it should be.\n")
+
+
+def test_a_failure_is_a_sentence_and_an_exit_code(mac: Mac) -> None:
+    mac.fail("-n -f", words="pfctl: /dev/pf: Permission denied")
+    done = _run(mac, "--attempts", "1")
+    assert done.returncode == 1
+    assert done.stderr.endswith("validate failed, 1 in a row: pfctl: /dev/pf: Permission denied.\n")
+
+
+def test_a_dry_run_prints_the_rules_and_changes_nothing(mac: Mac) -> None:
+    done = _run(mac, "--dry-run")
+    assert "table <vm_sources> persist { 192.168.64.0/24 }" in done.stdout
+    assert not (mac.root / "state").exists()
+    assert mac.jobs == {}
