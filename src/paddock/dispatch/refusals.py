@@ -32,7 +32,10 @@ class RefusalReview:
         if not refused:
             return 0
         around = await self._store.surroundings([])
-        judged = [judge(job.facts, job.repository, job.account, around) for job in refused]
+        judged = [
+            judge(job.facts, job.repository, job.account, around, trusted=job.trusted)
+            for job in refused
+        ]
         adopted = await self._store.adopt_jobs([report for report, _ in judged])
         if adopted:
             _log.info("refused jobs found a pool", jobs=adopted)

@@ -93,6 +93,9 @@ class JobOnFile:
     seen_at: datetime
     since: datetime
     why: str
+    #: Whether its code is the repository's own, and how that is known; `None` where nobody asked.
+    trusted: bool | None = None
+    trust_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

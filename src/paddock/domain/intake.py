@@ -14,6 +14,7 @@ from paddock.domain.ids import AccountId, HostId, PoolId
 from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
 from paddock.domain.labels import LabelSet, Resolved, resolve
 from paddock.domain.names import PoolName
+from paddock.domain.trust import UNTRUSTED, Forks
 
 
 class Passed(StrEnum):
@@ -33,6 +34,7 @@ class KnownPool:
     labels: LabelSet
     runner_group: str | None = None
     in_accounts: frozenset[AccountId] | None = None
+    forks: Forks = Forks.IGNORE
 
     def takes(self, account: AccountId) -> bool:
         return self.in_accounts is None or account in self.in_accounts
@@ -52,10 +54,17 @@ class RefusedJob:
     facts: JobFacts
     account: AccountId
     repository: RepositoryFacts
+    #: What its run said, if it was looked up.
+    trusted: bool | None = None
 
 
 def judge(
-    facts: JobFacts, repository: RepositoryFacts, account: AccountId, around: Surroundings
+    facts: JobFacts,
+    repository: RepositoryFacts,
+    account: AccountId,
+    around: Surroundings,
+    *,
+    trusted: bool | None = None,
 ) -> tuple[JobReport, bool]:
     """The report of a job, and whether it could be ours. One that could not is only stored if one
     of our runners executes it: foreign jobs do land on them."""
@@ -65,12 +74,25 @@ def judge(
     if isinstance(resolution, Resolved):
         could_be_ours = True
         pool = around.pools[resolution.pool]
-        served = pool.id if pool.takes(account) else _no_group(resolution.pool, pool)
+        if not pool.takes(account):
+            served = _no_group(resolution.pool, pool)
+        elif pool.forks is Forks.REFUSE and not trusted:
+            served = _untrusted(resolution.pool)
+        else:
+            served = pool.id
     else:
         could_be_ours = resolution.could_be_ours
         served = Refusal(reason=resolution.reason, detail=resolution.why)
     report = JobReport(facts=facts, account=account, repository=repository, served=served)
     return report, could_be_ours
+
+
+def _untrusted(name: PoolName) -> Refusal:
+    """Until its run has been looked up, and for good if that says so (I62)."""
+    return Refusal(
+        reason=UNTRUSTED,
+        detail=f"pool {name} takes no jobs of strangers, and whose code it runs is not known yet",
+    )
 
 
 def _no_group(name: PoolName, pool: KnownPool) -> Refusal:

@@ -79,6 +79,9 @@ class JobLine(Line, frozen=True, kw_only=True):
     pod: str | None
     #: What recovery found out of why it waits.
     waits_because: str | None
+    #: Whether the code is the repository's own, where its pool asks; absent where nobody knows.
+    trusted: bool | None
+    trust_why: str | None
 
 
 class EventLine(Line, frozen=True, kw_only=True):

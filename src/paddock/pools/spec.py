@@ -74,6 +74,11 @@ class PoolSpec(Terms, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     #: unless each Pod is a virtual machine (`inVirtualMachine`, with a runtimeClassName that makes it
     #: one), or the pool accepts the risk (`acceptRisk`).
     privileged: Privileged = "refuse"
+    #: What is done about jobs whose code may be a stranger's, from a fork for example: nothing
+    #: (`ignore`), their runs are looked up and they are marked (`mark`), or they also get no runner of
+    #: this pool (`refuse`). It keeps no such job from a runner that is there already: that is a runner
+    #: group's to do.
+    forks: Literal["ignore", "mark", "refuse"] = "ignore"
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,7 +43,7 @@ from paddock.domain.ids import (
 )
 from paddock.domain.intake import RefusedJob, Surroundings
 from paddock.domain.jobs import JobReport, RepositoryFacts, Unplaced
-from paddock.domain.levels import Levels, Steps
+from paddock.domain.levels import HostFault, Levels, Steps
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
@@ -68,6 +68,7 @@ from paddock.domain.states import JobState, RunnerState
 from paddock.domain.steering import StartFailures
 from paddock.domain.summary import Summary
 from paddock.domain.surveys import PoolExplanation, Survey
+from paddock.domain.trust import Trust, TrustQuestion
 from paddock.domain.vitals import Sample
 
 
@@ -171,6 +172,13 @@ class Store(Protocol):
 
     async def failed_starts(self, *, since: datetime) -> list[StartFailures]: ...
 
+    async def note_host_faults(self, faults: Mapping[str, str]) -> None:
+        """All there are: why each host is not fit for runners. One that had a fault before keeps its
+        time."""
+        ...
+
+    async def host_faults(self) -> list[HostFault]: ...
+
     async def refuse_jobs_of(self, pools: Sequence[PoolId]) -> int:
         """Jobs that wait for pools that are not active any more; how many."""
         ...
@@ -253,6 +261,12 @@ class Store(Protocol):
     async def adopt_jobs(self, reports: Sequence[JobReport]) -> int:
         """Refused jobs that a pool takes now. Returns how many became demand."""
         ...
+
+    async def trust_questions(self, apps: Sequence[AppId], *, limit: int) -> list[TrustQuestion]:
+        """Jobs that wait, of pools that ask whose code they run, whose runs nobody has looked up."""
+        ...
+
+    async def note_trust(self, jobs: Sequence[TrustQuestion], trust: Trust) -> None: ...
 
     # Comparison with GitHub.
     async def active_repositories(

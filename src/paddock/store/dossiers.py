@@ -234,6 +234,8 @@ def _job_of(row: asyncpg.Record) -> JobOnFile:
         seen_at=row["seen_at"],
         since=row["since"],
         why=row["why"],
+        trusted=row["trusted"],
+        trust_why=row["trust_why"],
     )
 
 

@@ -10,6 +10,7 @@ from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
 from paddock.domain.labels import LabelSet
 from paddock.domain.names import PoolName
 from paddock.domain.states import JobState
+from paddock.domain.trust import Forks
 from paddock.store.jobs import Jobs, place
 from paddock.store.sql import queries
 
@@ -34,6 +35,7 @@ class Intake(Jobs):
                     labels=LabelSet.of(row["labels"]),
                     runner_group=row["runner_group"],
                     in_accounts=frozenset(row["in_accounts"]) if row["runner_group"] else None,
+                    forks=Forks(row["forks"]),
                 )
                 for row in pools
             },
@@ -65,6 +67,7 @@ class Intake(Jobs):
                 ),
                 account=AccountId(row["account_id"]),
                 repository=RepositoryFacts(github_id=row["github_id"], full_name=row["full_name"]),
+                trusted=row["trusted"],
             )
             for row in rows
         ]

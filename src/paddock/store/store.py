@@ -9,6 +9,7 @@ from paddock.store.comparison import Comparisons
 from paddock.store.deliveries import Deliveries
 from paddock.store.dispatch import Dispatch
 from paddock.store.dossiers import DossierReading
+from paddock.store.host_faults import Faulting
 from paddock.store.intake import Intake
 from paddock.store.levels import Leveling
 from paddock.store.pauses import Pausing
@@ -16,6 +17,7 @@ from paddock.store.recovery import Recovering
 from paddock.store.retention import Retaining
 from paddock.store.sizing import Sizing
 from paddock.store.summary import Summaries
+from paddock.store.trust import Trusting
 from paddock.store.vitals import Vitals
 
 
@@ -31,8 +33,10 @@ class PgStore(
     Vitals,
     Summaries,
     Leveling,
+    Faulting,
     Retaining,
     Pausing,
+    Trusting,
 ):
     """PostgreSQL behind the `Store` port."""
 

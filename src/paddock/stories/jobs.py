@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from paddock.domain.dossiers import JobDossier, JobOnFile, RelatedRunner
@@ -15,6 +15,8 @@ from paddock.stories.story import Fact, Story, Told, clause, length
 from paddock.stories.waiting import tell_wait
 
 _STALE = "stale"
+#: Webhooks arrive within seconds.
+_LATE = timedelta(seconds=15)
 
 
 def tell_job(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Story:
@@ -117,7 +119,10 @@ def _by_github(job: JobOnFile) -> Iterable[Fact]:
 
 
 def _remarks(dossier: JobDossier) -> Iterable[str]:
-    """What else explains it: runners that were meant for it and came to nothing, and late news."""
+    """What else explains it: whose code it is, runners that were meant for it and came to nothing, and
+    late news."""
+    if dossier.job.trusted is False and dossier.job.trust_why:
+        yield f"It is untrusted: {clause(dossier.job.trust_why)}."
     for each in dossier.runners:
         if each.executed or not each.hinted:
             continue
@@ -141,6 +146,12 @@ def _remarks(dossier: JobDossier) -> Iterable[str]:
         yield f"A mint for its kind failed {_times(len(failed))}, last: {clause(failed[-1].why)}."
     if dossier.job.demotions:
         yield f"It was queued again {_times(dossier.job.demotions)} after its runner was lost."
+    late = dossier.job.seen_at - dossier.job.queued_at
+    if late > _LATE:
+        yield (
+            f"paddock heard of it {length(late)} after GitHub had created it: its webhook was late or "
+            "lost."
+        )
     learnt = next((event for event in dossier.events if event.pod is None), None)
     if learnt is not None and "webhook" not in learnt.why:
         yield f"No webhook told of it: {clause(learnt.why)}."

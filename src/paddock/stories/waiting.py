@@ -11,6 +11,7 @@ from paddock.domain.limits import Limits, Resources
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.domain.thresholds import Thresholds, duration
+from paddock.domain.trust import UNTRUSTED
 from paddock.stories.story import Told, clause, counted, length, sentence
 
 
@@ -63,6 +64,11 @@ def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds)
 
 
 def _refused(job: JobOnFile) -> Told:
+    if job.refusal == UNTRUSTED:
+        return Told(
+            f"Its pool takes no jobs of strangers: {clause(job.refusal_detail or '')}.",
+            "Nothing here, if it is a stranger's; a run whose code cannot be told is asked for again.",
+        )
     wanted = ", ".join(job.labels) or "no label at all"
     return Told(
         f"No pool takes it ({job.refusal}): {clause(job.refusal_detail or '')}.",

@@ -9,7 +9,7 @@ SELECT i.host_id, i.github_id, i.account_id, i.state
 
 -- name: pools[]
 -- All pools that take jobs.
-SELECT p.id, p.name, p.labels, p.runner_group,
+SELECT p.id, p.name, p.labels, p.runner_group, coalesce(p.spec ->> 'forks', 'ignore') AS forks,
        (SELECT coalesce(array_agg(g.account_id), '{}') FROM pool_groups g WHERE g.pool_id = p.id) AS in_accounts
   FROM pools p
  WHERE p.state = 'active'
@@ -26,7 +26,7 @@ SELECT r.account_id, r.name
 -- name: refused[]
 -- Jobs that wait and are refused: another pool may take them.
 SELECT j.host_id, j.id, j.account_id, j.labels, r.github_id, r.full_name, j.run_id, j.run_attempt, j.name,
-       j.workflow, j.queued_at, j.state
+       j.workflow, j.queued_at, j.state, j.trusted
   FROM jobs j JOIN repositories r ON r.id = j.repository_id
  WHERE j.refusal IS NOT NULL AND j.state IN ('waiting', 'queued')
  ORDER BY j.queued_at, j.host_id, j.id

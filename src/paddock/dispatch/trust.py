@@ -1,0 +1,93 @@
+"""Looking up whose code a job runs, for pools that ask.
+
+One question per run, however many jobs it has. A question without an answer is asked again; until then
+the job is untrusted, which where a pool refuses strangers means that it waits (I62).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+import structlog
+from prometheus_client import Counter
+
+from paddock.dispatch.installations import RegisteredApp
+from paddock.dispatch.pauses import Pauses, Place
+from paddock.domain.github import InstallationId, InstallationKey, repository_scope
+from paddock.domain.github_errors import GitHubError
+from paddock.domain.trust import Trust, TrustQuestion, judge_run
+from paddock.ports import Clock, GitHub, Store
+
+_log = structlog.get_logger()
+
+#: A trusted job waits for as long, and for the question itself. Where no pool asks, a look costs a
+#: millisecond.
+EVERY: Final = 1.0
+#: Jobs looked at in one round; a matrix has 256, of one run.
+_JOBS: Final = 500
+#: After a failure, before the same repository is asked again.
+_AT_LEAST: Final = 5.0
+
+LOOKED_UP = Counter(
+    "paddock_runs_looked_up_total", "Runs looked up for whose code they run, by answer.", ["answer"]
+)
+
+
+class TrustReview:
+    def __init__(
+        self, *, store: Store, github: GitHub, clock: Clock, apps: Sequence[RegisteredApp]
+    ) -> None:
+        self._store = store
+        self._github = github
+        self._clock = clock
+        self._apps = {app.app: app for app in apps}
+        self._pauses = Pauses(clock)
+
+    async def run(self) -> None:
+        while True:
+            await self.round()
+            await self._clock.sleep(EVERY)
+
+    async def round(self) -> None:
+        asked = await self._store.trust_questions(list(self._apps), limit=_JOBS)
+        by_run = sorted(asked, key=_run)
+        for _, jobs in groupby(by_run, key=_run):
+            await self._look_up(list(jobs))
+
+    async def _look_up(self, jobs: Sequence[TrustQuestion]) -> None:
+        one = jobs[0]
+        place = Place(app=one.app, installation=one.installation, repository=one.repository)
+        if self._pauses.active(place):
+            return
+        try:
+            trust = await self._ask(one)
+        except GitHubError as error:
+            LOOKED_UP.labels("none").inc()
+            if self._pauses.begin(place, error.failure, at_least=_AT_LEAST):
+                _log.warning(
+                    "a run could not be looked up; its jobs are untrusted until it can",
+                    repository=one.full_name,
+                    run=one.run,
+                    error=error.failure.sentence,
+                )
+            return
+        self._pauses.end(place)
+        LOOKED_UP.labels("trusted" if trust.trusted else "untrusted").inc()
+        await self._store.note_trust(jobs, trust)
+
+    async def _ask(self, job: TrustQuestion) -> Trust:
+        app = self._apps[job.app].key
+        who = InstallationKey(
+            host=app.host, app=app.app, installation=InstallationId(job.installation)
+        )
+        try:
+            scope = repository_scope(app.host, job.full_name)
+        except ValueError as error:
+            return Trust(trusted=False, why=str(error))
+        return judge_run(await self._github.get_run(who, scope, job.run))
+
+
+def _run(job: TrustQuestion) -> tuple[int, int, int]:
+    return job.host, job.repository, job.run

@@ -1,0 +1,30 @@
+-- Whose code jobs run, where their pools ask.
+
+-- name: questions[]
+-- Jobs that wait, of pools that ask for it, whose runs nobody has looked up: oldest first, $2 at most, with whom to
+-- ask of the Apps $1. Refused ones have no pool by which to find it, but a reason.
+SELECT j.host_id, j.id, j.run_id, j.repository_id, r.full_name, i.app_id, i.github_id AS installation_id
+  FROM jobs j
+  JOIN repositories r ON r.id = j.repository_id
+  JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i
+                 WHERE i.account_id = j.account_id AND i.state = 'active' AND i.app_id = ANY ($1)
+                 ORDER BY i.app_id LIMIT 1) i ON true
+  LEFT JOIN demand_keys k ON k.id = j.key_id
+  LEFT JOIN pools p ON p.id = k.pool_id
+ WHERE j.state = 'queued' AND j.trusted IS NULL
+   AND (j.refusal = 'untrusted' OR p.spec ->> 'forks' IN ('mark', 'refuse'))
+   AND EXISTS (SELECT FROM pools asking WHERE asking.state = 'active' AND asking.spec ->> 'forks' IN ('mark', 'refuse'))
+ ORDER BY j.queued_at, j.host_id, j.id
+ LIMIT $2
+
+-- name: note
+-- The runs of jobs ($1 hosts, $2 ids) were looked up: $3 trusted, $4 why.
+UPDATE jobs j
+   SET trusted = n.trusted, trust_why = n.why,
+       refusal_detail = CASE WHEN j.refusal = 'untrusted' THEN n.why ELSE j.refusal_detail END
+  FROM unnest($1::smallint[], $2::bigint[], $3::boolean[], $4::text[]) AS n (host_id, id, trusted, why)
+ WHERE j.host_id = n.host_id AND j.id = n.id
+
+-- name: review
+-- Refused jobs that are trusted now are judged again.
+SELECT pg_notify('paddock', 'pools')

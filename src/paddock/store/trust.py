@@ -1,0 +1,42 @@
+"""Whose code jobs run, where their pools ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paddock.domain.github import RunId
+from paddock.domain.ids import AppId, HostId, JobId, RepositoryId
+from paddock.domain.trust import Trust, TrustQuestion
+from paddock.store.base import Part
+from paddock.store.sql import queries
+
+_SQL = queries("trust")
+
+
+class Trusting(Part):
+    async def trust_questions(self, apps: Sequence[AppId], *, limit: int) -> list[TrustQuestion]:
+        rows = await self._database.rows(_SQL["questions"], apps, limit)
+        return [
+            TrustQuestion(
+                host=HostId(row["host_id"]),
+                job=JobId(row["id"]),
+                run=RunId(row["run_id"]),
+                repository=RepositoryId(row["repository_id"]),
+                full_name=row["full_name"],
+                app=AppId(row["app_id"]),
+                installation=row["installation_id"],
+            )
+            for row in rows
+        ]
+
+    async def note_trust(self, jobs: Sequence[TrustQuestion], trust: Trust) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["note"],
+                [job.host for job in jobs],
+                [job.job for job in jobs],
+                [trust.trusted] * len(jobs),
+                [trust.why] * len(jobs),
+            )
+            if trust.trusted:
+                await connection.execute(_SQL["review"])
