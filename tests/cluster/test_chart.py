@@ -1,0 +1,188 @@
+"""paddock as its chart installs it: under exactly those rights, from its own image, all its life."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paddock.pools import crd
+from paddock.sim.github.records import Step
+from tests.support.chart import helm
+from tests.support.release import NEXT, PATIENCE, Release, import_images, names, reachable, released
+from tools.cluster.api import Api
+from tools.cluster.cluster import Cluster
+from tools.image.building import CannotBuild
+
+# Servers and containers are started many times over.
+pytestmark = pytest.mark.timeout(600)
+
+IDLE = "SELECT pod_name FROM runners WHERE state = 'idle'"
+BUSY = "SELECT pod_name FROM runners WHERE state = 'busy'"
+VERDICT = """
+SELECT v.ending FROM verdicts v JOIN runners r ON r.id = v.runner_id WHERE r.pod_name = $1
+"""
+SECRETS = ("paddock-database", "paddock-github", "paddock-sealing")
+DONE = "SELECT conclusion FROM jobs WHERE state = 'completed' AND name = $1"
+
+
+@pytest.fixture(scope="module")
+def images(started_cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    if helm() is None:
+        pytest.skip("there is no helm: `python -m tools.cluster build helm` builds it")
+    try:
+        import_images(started_cluster, tmp_path_factory.mktemp("images"))
+    except CannotBuild as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+async def release(
+    images: None, cluster: Cluster, api: Api, namespace: str, tmp_path: Path, database_url: str
+) -> AsyncIterator[Release]:
+    definition = yaml.safe_load(crd.text())
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/runnerpools.paddock.dev"
+    await api.apply(path, definition)
+    async with released(cluster, api, namespace, tmp_path, database_url) as release:
+        yield release
+
+
+async def pods(release: Release) -> dict[str, Any]:
+    found = (await release.api.get(release.pods))["items"]
+    return {each["metadata"]["name"]: each for each in found}
+
+
+async def test_a_job_is_run_as_installed(release: Release) -> None:
+    await release.install()
+    async with reachable(release):
+        warm = await release.until(IDLE)
+        release.queue(name="first")
+        assert await release.until(VERDICT, warm) == "completed"
+        assert await release.until(DONE, "first") == "success"
+        assert await release.until(IDLE) != warm
+        for server in (await release.api.get(release.servers))["items"]:
+            log = await release.api.log(release.namespace, server["metadata"]["name"], "server")
+            assert "does not let paddock" not in log
+    assert len((await release.api.get(release.servers))["items"]) == 2
+
+
+async def test_an_upgrade_and_a_rollback_end_no_job_and_lose_no_poll(release: Release) -> None:
+    """I64: a job runs through both; idle Pods of the version before get their jobs from the next."""
+    await release.install(pools={"linux": {"minIdle": 2}})
+    async with reachable(release):
+        await release.until("SELECT count(*) = 2 FROM runners WHERE state = 'idle'")
+        before = {name for (name,) in await release.rows(IDLE)}
+        release.queue(name="long", steps=(Step("work", "sleep 100"),))
+        long = await release.until(BUSY)
+        [older] = before - {long}
+
+        await release.upgrade(image={"tag": NEXT})
+        [(newest,)] = await release.rows("SELECT count(*) FROM next_release")
+        assert newest == 0
+        assert await poller_said(release, older) == ["polling"]
+        release.queue(name="by an older agent")
+        assert await release.until(VERDICT, older) == "completed"
+
+        await release.roll_back()
+        release.queue(name="after the rollback")
+        assert await release.until(DONE, "after the rollback") == "success"
+        [(state,)] = await release.rows("SELECT state FROM runners WHERE pod_name = $1", long)
+        assert state == "busy"
+        assert await release.until(VERDICT, long) == "completed"
+        assert await release.until(DONE, "long") == "success"
+        assert await release.rows("SELECT count(*) FROM jobs WHERE conclusion <> 'success'") == [
+            (0,)
+        ]
+
+
+async def poller_said(release: Release, pod: str) -> list[str]:
+    """It speaks when it begins, and then only if it is answered in a way it did not hope for."""
+    lines = (await release.api.log(release.runners, pod, "poller")).splitlines()
+    return [json.loads(line)["event"] for line in lines]
+
+
+async def test_uninstalling_waits_for_jobs_and_leaves_what_it_says(release: Release) -> None:
+    """I75"""
+    await release.install(pools={"linux": {"minIdle": 2}})
+    async with reachable(release):
+        await release.until("SELECT count(*) = 2 FROM runners WHERE state = 'idle'")
+        release.queue(name="last", steps=(Step("work", "sleep 30"),))
+        busy = await release.until(BUSY)
+        leaving = asyncio.create_task(release.uninstall())
+        await release.until("SELECT count(*) = 1 FROM runners WHERE gone_at IS NULL")
+        assert busy in await pods(release)
+        assert not leaving.done()
+        await leaving
+    assert await release.rows("SELECT conclusion FROM jobs") == [("success",)]
+    assert (await release.api.get(release.pools))["items"] == []
+    assert await pods(release) == {}
+    await release.api.until(release.servers, lambda found: not found["items"], patience=PATIENCE)
+    assert await left_in(release, release.namespace) == sorted(SECRETS)
+    assert await left_in(release, release.runners) == []
+    for kind in ("clusterroles", "clusterrolebindings"):
+        found = (await release.api.get(f"/apis/rbac.authorization.k8s.io/v1/{kind}"))["items"]
+        assert not [each for each in names(found) if each.startswith(release.namespace)]
+    # Nothing stuck Terminating: the namespaces can go.
+    await release.api.delete(f"/api/v1/namespaces/{release.runners}")
+    await release.api.until_gone(f"/api/v1/namespaces/{release.runners}", patience=PATIENCE)
+
+
+async def test_when_paddock_is_broken_there_is_a_way_out(release: Release) -> None:
+    """I75: docs/install.md tells it. Nothing is killed by it, and nothing is stuck afterwards."""
+    await release.install()
+    async with reachable(release):
+        await release.until(IDLE)
+        release.queue(name="goes on", steps=(Step("work", "sleep 60"),))
+        busy = await release.until(BUSY)
+    await release.api.patch(release.deployment, {"spec": {"replicas": 0}})
+    await release.api.until(release.servers, lambda found: not found["items"], patience=PATIENCE)
+    await abandon(release)
+    await release.api.until(release.pools, lambda found: not found["items"])
+    survivors = await pods(release)
+    assert not [pod for pod in survivors.values() if pod["metadata"].get("finalizers")]
+    assert survivors[busy]["status"]["phase"] == "Running"
+    await release.helm("uninstall", "paddock", "--no-hooks")
+    await release.api.delete(f"/api/v1/namespaces/{release.runners}")
+    await release.api.until_gone(f"/api/v1/namespaces/{release.runners}", patience=PATIENCE)
+
+
+async def abandon(release: Release) -> None:
+    """As docs/install.md says, from anybody's machine."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "paddock", "drain", "--abandon"),
+        env={
+            **{key: value for key, value in os.environ.items() if "PADDOCK" not in key},
+            "KUBECONFIG": str(release.cluster.kubeconfig),
+            "PADDOCK_KUBE_NAMESPACE": release.runners,
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said = (await process.communicate())[0].decode()
+    assert process.returncode == 0, said
+    assert said.startswith("abandoned: 1 pool")
+
+
+async def left_in(release: Release, namespace: str) -> list[str]:
+    """What is not the cluster's own."""
+    kinds = {
+        "api/v1": ("configmaps", "pods", "secrets", "serviceaccounts", "services"),
+        "apis/apps/v1": ("deployments", "replicasets"),
+        "apis/batch/v1": ("jobs",),
+        "apis/networking.k8s.io/v1": ("ingresses", "networkpolicies"),
+        "apis/policy/v1": ("poddisruptionbudgets",),
+        "apis/rbac.authorization.k8s.io/v1": ("rolebindings", "roles"),
+    }
+    found = []
+    for group, plurals in kinds.items():
+        for plural in plurals:
+            listed = await release.api.get(f"/{group}/namespaces/{namespace}/{plural}")
+            found += names(listed["items"])
+    return [each for each in sorted(found) if each not in ("default", "kube-root-ca.crt")]

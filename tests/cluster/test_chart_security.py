@@ -1,0 +1,126 @@
+"""What a hostile job can reach, as the chart installs paddock: it is run, and says what it found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from paddock.fleet.kube.reviews import AUDIENCES
+from paddock.sim.github.records import Step
+from paddock.sim.github.server import plain_http
+from tests.support.kube import runner_template
+from tests.support.release import ADDRESS, Release, reachable
+
+# Servers and containers are started.
+pytestmark = pytest.mark.timeout(600)
+
+IDLE = "SELECT pod_name FROM runners WHERE state = 'idle'"
+DISPATCH, VITALS = AUDIENCES
+#: Everything that looks like a token, or like a JIT: both begin as base64 of an object does.
+HOSTILE = f"""
+say() {{ echo "hostile: $1: $(cat)"; }}
+ls /var/run/secrets 2>&1 | say secrets
+find / -xdev \\( -name proc -o -name sys \\) -prune -o -type f -name token -print 2>/dev/null | say tokens
+for each in /run /var/run /tmp /home /dev/shm; do grep -rls eyJ $each 2>/dev/null; done | say encoded
+env | grep -E 'eyJ|TOKEN|PADDOCK' | say environment
+cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep eyJ | say processes
+mount | grep -E 'projected|kubernetes.io~|serviceaccount' | say mounts
+id -u | say user
+grep CapEff /proc/self/status | say capabilities
+(wget -q -T 5 -O - --no-check-certificate https://10.242.0.1/api/v1/namespaces 2>&1; true) | say api
+(wget -q -T 5 -O - --post-data '{{}}' http://{ADDRESS}:8788/v1/dispatch 2>&1; true) | say dispatch
+echo "hostile: done: yes"
+sleep 20
+"""
+
+
+async def found(release: Release, pod: str) -> dict[str, str]:
+    """What it says, once it has tried everything."""
+    for _ in range(600):
+        log = await release.api.log(release.runners, pod, "runner")
+        if "hostile: done: yes" in log:
+            break
+    lines = (each.split("hostile: ", 1)[1] for each in log.splitlines() if "hostile: " in each)
+    return {name: said for name, _, said in (line.partition(": ") for line in lines)}
+
+
+async def test_a_hostile_job_finds_nothing_to_take(release: Release) -> None:
+    """I21: no token, no JIT, no rights, no root."""
+    env = [{"name": "ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT", "value": "1"}]
+    await release.install(pools={"linux": {"template": runner_template(env=env)}})
+    async with reachable(release):
+        await release.until(IDLE)
+        release.queue(name="hostile", steps=(Step("look around", HOSTILE),))
+        pod = await release.until("SELECT pod_name FROM runners WHERE state = 'busy'")
+        said = await found(release, pod)
+    assert said["done"] == "yes", said
+    assert "No such file" in said["secrets"]
+    assert said["tokens"] == ""
+    assert said["encoded"] == ""
+    assert said["environment"] == ""
+    assert said["processes"] == ""
+    assert said["mounts"] == ""
+    assert said["user"] == "1001"
+    assert said["capabilities"].split() == ["CapEff:", "0000000000000000"]
+    assert "401" in said["api"] or "403" in said["api"]
+    assert "401" in said["dispatch"]
+    made = await release.api.get(f"{release.pods}/{pod}")
+    assert not [volume for volume in made["spec"]["volumes"] if "hostPath" in volume]
+    assert made["spec"]["automountServiceAccountToken"] is False
+
+
+async def test_only_a_pods_own_token_gets_its_own(release: Release) -> None:
+    """I21: tokens as the real API server makes and reviews them."""
+    await release.install(pools={"linux": {"minIdle": 2}})
+    async with (
+        reachable(release),
+        httpx2.AsyncClient(trust_env=False, verify=plain_http(), timeout=30) as client,
+    ):
+        await release.until("SELECT count(*) = 2 FROM runners WHERE state = 'idle'")
+        pod = await release.api.get(f"{release.pods}/{await release.until(IDLE)}")
+
+        async def asked(path: str, token: str, port: int = 8788) -> int:
+            headers = {"authorization": f"Bearer {token}"}
+            url = f"http://{ADDRESS}:{port}{path}?wait=0"
+            return (await client.post(url, headers=headers, json={"samples": []})).status_code
+
+        async def token(account: str = "paddock-runner", **more: Any) -> str:
+            return await release.api.token(release.runners, account, **more)
+
+        own = await token(audiences=[DISPATCH], pod=pod)
+        vitals = await token(audiences=[VITALS], pod=pod)
+        assert await asked("/v1/dispatch", own) == 204
+        assert await asked("/v1/vitals", vitals, 8789) == 204
+        # The sidecar's token gets no work, the poller's is for nobody else's door.
+        assert await asked("/v1/dispatch", vitals) == 403
+        assert await asked("/v1/dispatch", own, 8789) == 404
+        for other in (
+            await token(audiences=[DISPATCH]),  # of no Pod
+            await token(audiences=[DISPATCH, VITALS], pod=pod),  # for both
+            await token(pod=pod),  # for the cluster
+            await release.api.token(release.namespace, "paddock", audiences=[DISPATCH]),
+            "forged",
+        ):
+            assert await asked("/v1/dispatch", other) == 401
+
+
+async def test_a_runners_account_has_no_rights(release: Release) -> None:
+    await release.install()
+    token = await release.api.token(release.runners, "paddock-runner")
+    async with release.cluster.api(token=token) as api:
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": release.runners},
+        }
+        rules = (await api.create("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review))[
+            "status"
+        ]["resourceRules"]
+    # What everybody may: ask about themselves.
+    assert {resource for rule in rules for resource in rule["resources"]} <= {
+        "selfsubjectaccessreviews",
+        "selfsubjectrulesreviews",
+        "selfsubjectreviews",
+    }
