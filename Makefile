@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready-$(shell cat requirements/dev.lock pyproject.toml | cksu
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all sim lint fmt docs contract cluster test-cluster cluster-down bench lock clean
+.PHONY: help setup up test test-all sim lint fmt docs contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,24 @@ test-cluster: setup ## Run the tests that need it
 
 cluster-down: setup ## Stop it
 	@$(BIN)/python -m tools.cluster down $(ARGS)
+
+chart-test: export PADDOCK_REQUIRE_HELM = 1
+chart-test: export PADDOCK_REQUIRE_PROMTOOL = 1
+chart-test: setup ## Check the chart, its policies and alerts; on the cluster too, where one runs
+	@$(BIN)/python -m tools.cluster build helm
+	@$(BIN)/python -m pytest tests/deploy tests/cluster/test_chart_objects.py $(ARGS)
+
+image: setup ## Make the image from Debian's packages, without a registry: dist/paddock.tar
+	@mkdir -p dist && $(BIN)/python -m tools.image build dist/paddock.tar $(ARGS)
+
+release-plan: setup ## Say what would be released, and why (ARGS="--json" for programs)
+	@$(BIN)/python -m tools.release plan $(ARGS)
+
+release-notes: setup ## Write the changelogs of what would be released
+	@$(BIN)/python -m tools.release notes
+
+release: setup ## Write its versions, pins and changelogs, to be committed and tagged
+	@$(BIN)/python -m tools.release apply
 
 bench: setup ## Measure beside peers (ARGS="claims --quick")
 	@$(BIN)/python -m bench $(ARGS)

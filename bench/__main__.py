@@ -16,6 +16,7 @@ from bench.common import Report, Unusable, say
 from paddock.store.errors import StoreError
 
 BENCHMARKS = {
+    "burst": "bursts of jobs on a real control plane: jobs per second, and what each costs",
     "claims": "claims per second beside other queues on PostgreSQL, within limits and without",
     "dispatch": "from a webhook to the JIT in a Pod's hands, and what idle Pods cost",
     "watch": "Pods followed per second and in how much memory, beside kubernetes_asyncio and kopf",

@@ -115,8 +115,9 @@ async def stage(
     return name
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def chaotic(postgres: EmbeddedPostgres, chaotic_template: str) -> AsyncIterator[Database]:
+    """One for all tests of a module: most of them only look."""
     async for url in fresh_database(postgres, template=chaotic_template):
         database = await Database.connect(url, application_name="paddock-test")
         try:

@@ -15,14 +15,18 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from prometheus_client.metrics import MetricWrapperBase
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+# All that counts something is in what a replica is put together from.
+import paddock.serve
 from paddock.cli.output import complain, show
 from paddock.domain import endings, github_errors, rules
 from paddock.domain.allocation import Withheld
@@ -34,6 +38,7 @@ from paddock.domain.thresholds import Thresholds, reasons, words
 from paddock.github.settings import GitHubAppSettings
 from paddock.settings import Settings
 from paddock.store.data_directory import default_data_dir
+from paddock.web.metrics import LEVELS
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -290,6 +295,51 @@ def _description_within(annotation: Any) -> str:
     return found[0] if found else ""
 
 
+# Metrics.
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFacts:
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+    @property
+    def series(self) -> set[str]:
+        """The names under which Prometheus has it."""
+        if self.kind == "histogram":
+            return {f"{self.name}_{part}" for part in ("bucket", "count", "sum")}
+        return {self.name}
+
+
+def metrics() -> list[MetricFacts]:
+    """What the program tells Prometheus, by name: what it counts, and the levels it reads from rows."""
+    modules = [
+        module for name, module in sorted(sys.modules.items()) if name.startswith("paddock.")
+    ]
+    assert paddock.serve in modules
+    counted = [each for module in modules for each in vars(module).values()]
+    found = [_counted(each) for each in counted if isinstance(each, MetricWrapperBase)]
+    found += [MetricFacts(level.name, "gauge", level.labels, level.meaning) for level in LEVELS]
+    return sorted(set(found), key=lambda metric: metric.name)
+
+
+def _counted(metric: MetricWrapperBase) -> MetricFacts:
+    [family] = metric.describe()
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    labels = tuple(metric._labelnames)  # noqa: SLF001  nothing else tells them before there is a value
+    return MetricFacts(name, family.type, labels, family.documentation)
+
+
+def _metrics(_: str) -> str:
+    rows = [
+        (f"`{each.name}`", each.kind, ", ".join(each.labels) or "–", each.meaning)
+        for each in metrics()
+    ]
+    return _table(["metric", "kind", "by", "meaning"], rows)
+
+
 # Invariants.
 
 _PLACES: Final = (
@@ -367,6 +417,7 @@ SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
     "withheld reasons": _withheld,
     "retention": _retention,
     "settings": _settings,
+    "metrics": _metrics,
     "app settings": _app_settings,
     "held by": _held_by,
     "invariants counted": _count,

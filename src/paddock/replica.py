@@ -23,6 +23,7 @@ from paddock.dispatch.redelivery import Redelivery
 from paddock.dispatch.refusals import RefusalReview
 from paddock.dispatch.sealing import Sealer
 from paddock.dispatch.steps import Stopwatch
+from paddock.dispatch.trust import TrustReview
 from paddock.github.budget import Budget
 from paddock.pools.mirror import PoolMirror
 from paddock.pools.reconciler import Reconciler
@@ -111,6 +112,14 @@ def intake(replica: Replica) -> Sequence[Service]:
         Service("stopwatch", Stopwatch(store=store, clock=clock).run),
     )
     return (Service("deliveries", applier.run), single)
+
+
+def trust(replica: Replica) -> Service:
+    """For pools that ask whose code a job runs."""
+    review = TrustReview(
+        store=replica.store, github=replica.github, clock=replica.clock, apps=replica.apps
+    )
+    return replica.single("trust", Service("trust", review.run))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,12 @@ import gc
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
 from typing import assert_never
+
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from paddock.dispatch.inbox import Inbox
 from paddock.dispatch.installations import NewAccount, register_apps
@@ -23,7 +26,7 @@ from paddock.github.apps import Apps, GitHubApp
 from paddock.github.client import GitHubClient
 from paddock.github.webhooks import Signatures
 from paddock.recovery.terms import RecoveryTerms
-from paddock.replica import Dispatching, FleetParts, Replica, dispatching, intake
+from paddock.replica import Dispatching, FleetParts, Replica, dispatching, intake, trust
 from paddock.services import Service, running
 from paddock.settings import FleetKind, Settings, SettingsError
 from paddock.store.budgets import PgBudget
@@ -32,12 +35,16 @@ from paddock.store.leadership import led
 from paddock.store.store import PgStore
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds
+from paddock.web.access import is_loopback
 from paddock.web.app import Application
+from paddock.web.console import Console
 from paddock.web.health import Readiness
 from paddock.web.metrics import Metrics
+from paddock.web.opening import open_console
 from paddock.web.pods import PodEndpoints
 from paddock.web.receiver import Receiver
 from paddock.web.server import CannotListen, bind, serving, url_of
+from paddock.web.shown_settings import shown
 
 #: Makes the fleet that finds paddock at a URL.
 OpenFleet = Callable[[str], Awaitable[FleetParts]]
@@ -57,6 +64,10 @@ def spare_the_collector() -> None:
     gc.set_threshold(10_000, 10, 10)
 
 
+def _intake(replica: Replica) -> Sequence[Service]:
+    return (*intake(replica), trust(replica))
+
+
 async def serve(
     database: Database,
     settings: Settings,
@@ -65,13 +76,20 @@ async def serve(
     apps: Apps | None = None,
     fleet: OpenFleet | None = None,
     sealer: Sealer | None = None,
-    services: Callable[[Replica], Sequence[Service]] = intake,
+    services: Callable[[Replica], Sequence[Service]] = _intake,
+    open_to_this_machine: bool = False,
 ) -> None:
     """Until cancelled. `ready` is told the URL as soon as requests are answered; `fleet` makes the
-    fleet that finds paddock there. Without one nobody can ask for work."""
+    fleet that finds paddock there. Without one nobody can ask for work. `open_to_this_machine`: who
+    can reach it on the loopback may look without a token."""
     apps = configured_apps(settings) if apps is None else apps
     signatures = Signatures(apps)
-    with _listener(settings) as listener:
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(_listener(settings.listen_address))
+        doors = [
+            each and sockets.enter_context(_listener(each))
+            for each in (settings.pods_address, settings.vitals_address)
+        ]
         async with AsyncExitStack() as stack:
             url = url_of(listener)
             replica = await stack.enter_async_context(_replica(database, settings, apps))
@@ -80,6 +98,10 @@ async def serve(
             if fleet is not None:
                 parts = await fleet(url)
                 work = dispatching(replica, parts, sealer or _sealer(settings))
+            endpoints = _endpoints(work, replica) if work else None
+            console = await stack.enter_async_context(
+                _console(database, settings, replica, open_to_this_machine=open_to_this_machine)
+            )
             application = Application(
                 receiver=Receiver(
                     inbox=inbox,
@@ -89,11 +111,20 @@ async def serve(
                 ),
                 readiness=Readiness(database, replica.clock),
                 metrics=Metrics(replica.store, replica.clock),
-                pods=_endpoints(work, replica) if work else None,
+                pods=endpoints,
+                console=console,
             )
-            beside = (*services(replica), *(work.services if work else ()))
+            beside = (
+                *services(replica),
+                *(work.services if work else ()),
+                Service("live", console.live.run),
+            )
             await stack.enter_async_context(running(beside, replica.clock))
             await stack.enter_async_context(serving(application, listener))
+            for door, routes in zip(doors, _doors(endpoints), strict=True):
+                if door:
+                    await stack.enter_async_context(serving(Starlette(routes=routes), door))
+            stack.push_async_callback(console.live.close)
             if work:
                 stack.push_async_callback(work.dispatcher.close)
             ready(url)
@@ -131,6 +162,24 @@ async def _replica(database: Database, settings: Settings, apps: Apps) -> AsyncI
             )
     finally:
         await github.aclose()
+
+
+@asynccontextmanager
+async def _console(
+    database: Database, settings: Settings, replica: Replica, *, open_to_this_machine: bool
+) -> AsyncIterator[Console]:
+    async with open_console(
+        database,
+        settings.dashboard,
+        shown=tuple(shown(settings)),
+        wakeups=replica.wakeups,
+        clock=replica.clock,
+        ids=replica.ids,
+        recovery=replica.recovery,
+        open_to_this_machine=open_to_this_machine and is_loopback(settings.listen_address[0]),
+        secret=settings.sealing[0] if settings.sealing else replica.ids.secret().encode(),
+    ) as console:
+        yield console
 
 
 @asynccontextmanager
@@ -192,9 +241,14 @@ def _endpoints(work: Dispatching, replica: Replica) -> PodEndpoints:
     )
 
 
-def _listener(settings: Settings) -> socket.socket:
+def _doors(endpoints: PodEndpoints | None) -> tuple[list[Route], list[Route]]:
+    """What is answered at the addresses that only Pods reach."""
+    return (endpoints.routes, endpoints.vitals_routes) if endpoints else ([], [])
+
+
+def _listener(address: tuple[str, int]) -> socket.socket:
     try:
-        return bind(settings.listen_address)
+        return bind(address)
     except CannotListen as error:
         raise SettingsError(str(error)) from None
 

@@ -33,10 +33,12 @@ from paddock.domain.quantities import mebibytes, milli
 from paddock.domain.rules import RULES
 from paddock.domain.thresholds import Thresholds, counted, reasons
 from paddock.fleet.kube.settings import KubeSettings
+from paddock.fleet.local.settings import LocalSettings
 from paddock.github.settings import GitHubSettings
 from paddock.store.connect_errors import check_url
 from paddock.store.data_directory import default_data_dir
 from paddock.store.errors import StoreError
+from paddock.web.settings import DashboardSettings
 
 _PREFIX = "PADDOCK_"
 # Read by themselves, before or beside the settings.
@@ -222,6 +224,15 @@ class Settings(BaseSettings):
         description="for how many seconds a database that is away is tried again",
     )
     listen: str = Field(default="127.0.0.1:8787", description="the address HTTP is served at")
+    pods_listen: str | None = Field(
+        default=None,
+        description="a second address that answers only what Pods ask, for a network that lets jobs "
+        "reach nothing else here",
+    )
+    vitals_listen: str | None = Field(
+        default=None,
+        description="a third that takes only vitals, for a network that cuts jobs off from dispatch",
+    )
     sealing_keys: SecretStr | None = Field(
         default=None,
         description="what JITs are sealed with: 32 bytes in base64; several, separated by spaces, "
@@ -234,8 +245,10 @@ class Settings(BaseSettings):
     )
     github: GitHubSettings = GitHubSettings()
     accounts: AccountSettings = AccountSettings()
+    dashboard: DashboardSettings = DashboardSettings()
     recovery: RecoverySettings = RecoverySettings()
     kube: KubeSettings = KubeSettings()
+    local: LocalSettings = LocalSettings()
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.CONSOLE
 
@@ -257,9 +270,11 @@ class Settings(BaseSettings):
                 read_key(key)
         return value
 
-    @field_validator("listen")
+    @field_validator("listen", "pods_listen", "vitals_listen")
     @classmethod
-    def _is_an_address(cls, value: str) -> str:
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
         host, _, port = value.rpartition(":")
         if not host or not port.isdigit() or not 0 <= int(port) < 65536:
             raise ValueError(f"`{value}` is no address: write host:port, like 127.0.0.1:8787.")
@@ -273,16 +288,30 @@ class Settings(BaseSettings):
 
     @property
     def listen_address(self) -> tuple[str, int]:
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return _address(self.listen)
+
+    @property
+    def pods_address(self) -> tuple[str, int] | None:
+        return _address(self.pods_listen) if self.pods_listen else None
+
+    @property
+    def vitals_address(self) -> tuple[str, int] | None:
+        return _address(self.vitals_listen) if self.vitals_listen else None
+
+
+def _address(value: str) -> tuple[str, int]:
+    host, _, port = value.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 #: `[github]` and its like, whose settings are variables like PADDOCK_GITHUB_APP_ID.
 _TABLES: Mapping[str, type[BaseModel]] = {
     "github": GitHubSettings,
     "accounts": AccountSettings,
+    "dashboard": DashboardSettings,
     "recovery": RecoverySettings,
     "kube": KubeSettings,
+    "local": LocalSettings,
 }
 
 

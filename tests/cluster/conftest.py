@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.kube import installed
+from tests.support.kube_site import KubeSite, kube_site
 from tools.cluster.api import Api, Refused
 from tools.cluster.cluster import Cluster
 from tools.cluster.facts import NODE_NAME
@@ -123,6 +125,19 @@ def registry(node: str) -> Iterator[Registry]:
     """For images that are to be pulled, and not to be there already."""
     with Registry() as registry:
         yield registry
+
+
+@pytest.fixture
+async def site(
+    cluster: Cluster, api: Api, namespace: str, node: str, tmp_path: Path, database_url: str
+) -> AsyncIterator[KubeSite]:
+    """All that jobs need: what `deploy/` installs, real containers, a fake GitHub. Servers and pools
+    are the test's to start."""
+    async with (
+        installed(cluster, api, namespace, tmp_path) as place,
+        kube_site(place, database_url) as site,
+    ):
+        yield site
 
 
 async def _remove(api: Api, namespace: str) -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paddock.sim.github.records import Step
-from tests.support.kube import installed
-from tests.support.kube_site import KubeSite, kube_site
-from tools.cluster.api import Api
-from tools.cluster.cluster import Cluster
+from tests.support.kube_site import KubeSite
 
 # Containers are started and ended many times over.
 pytestmark = pytest.mark.timeout(300)
@@ -22,17 +17,6 @@ BUSY = "SELECT pod_name FROM runners WHERE state = 'busy'"
 VERDICT = """
 SELECT v.ending FROM verdicts v JOIN runners r ON r.id = v.runner_id WHERE r.pod_name = $1
 """
-
-
-@pytest.fixture
-async def site(
-    cluster: Cluster, api: Api, namespace: str, node: str, tmp_path: Path, database_url: str
-) -> AsyncIterator[KubeSite]:
-    async with (
-        installed(cluster, api, namespace, tmp_path) as place,
-        kube_site(place, database_url) as site,
-    ):
-        yield site
 
 
 async def pods(site: KubeSite) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -32,6 +32,7 @@ from paddock.fleet.local import processes
 from paddock.fleet.local.census import START_PATIENCE
 from paddock.fleet.local.fleet import LocalFleet, Programs
 from paddock.fleet.local.reviewer import LocalReviewer
+from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
 from paddock.ports import Fleet, FleetUnavailable, Reviewer
 from paddock.sim.github import FakeGitHub, JobSpec
 from paddock.sim.github.records import Step
@@ -891,13 +892,22 @@ async def test_where_a_limit_was_asked_for_nothing_runs_without_it(
     assert not (machine.directory(pod) / "ran").exists()
 
 
-@pytest.mark.skipif(
-    "PADDOCK_TEST_CGROUP" not in os.environ,
-    reason="PADDOCK_TEST_CGROUP names no cgroup that is ours to divide",
-)
-async def test_a_pod_that_reaches_its_memory_limit_is_known_to_have(machine: Machine) -> None:
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    try:
+        parent = cgroup_for_runners(f"test-{os.getpid()}")
+    except NoCgroup as reason:
+        pytest.skip(f"no cgroup is ours to divide: {reason}")
+    yield parent
+    give_back(parent)
+    assert not parent.exists()
+
+
+async def test_a_pod_that_reaches_its_memory_limit_is_known_to_have(
+    machine: Machine, cgroup: Path
+) -> None:
     eat = f"exec {sys.executable} -c 'x = b\"x\" * (256 << 20)'"
-    parent = Path(os.environ["PADDOCK_TEST_CGROUP"])
+    parent = cgroup
     fleet = await machine.fleet(eat, cgroup_parent=parent)
     await fleet.create(replace(order(), cost=Resources(memory_mib=64)))
     end = fingerprint((await ended(fleet)).containers)
@@ -971,7 +981,7 @@ async def test_agent_and_runner_execute_a_job(
     port = server.sockets[0].getsockname()[1]
     fleet = LocalFleet(
         machine.root,
-        Programs.of_agent(f"http://127.0.0.1:{port}"),
+        Programs.of_agent(),
         clock=machine.clock,
         ids=SystemIds(),
         environment={"PADDOCK_SAMPLE_SECONDS": "1"},
@@ -985,6 +995,7 @@ async def test_agent_and_runner_execute_a_job(
         job = github.jobs.queue_run(repository, [spec]).jobs[0]
 
         await fleet.open()
+        await fleet.announce(f"http://127.0.0.1:{port}")
         pod = await fleet.create(order())
         done = await ended(fleet)
         end = fingerprint(done.containers)

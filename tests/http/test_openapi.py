@@ -12,14 +12,18 @@ import requests
 import schemathesis
 from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, settings
+from pydantic import SecretStr
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
+from schemathesis.specs.openapi.checks import ignored_auth
 
 from paddock.domain.pods import PodIdentity
 from paddock.replica import FleetParts
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.web import pods
+from paddock.web.api import ROOT
 from paddock.web.openapi import WEBHOOKS, document
+from paddock.web.settings import DashboardSettings
 from tests.conftest import TEMPLATE, fresh_database
 from tests.support.fleetless import NoFleet
 from tests.support.serving import served
@@ -27,6 +31,7 @@ from tests.support.webhooks import signature
 from tests.support.world import World
 
 TOKEN = "known"
+OPERATOR = "an operator's token, long enough"
 bounded = settings(
     max_examples=50,
     deadline=None,
@@ -58,7 +63,8 @@ async def _site(server: EmbeddedPostgres) -> AsyncIterator[str]:
                 expires_at=datetime.now(UTC) + timedelta(hours=1),
             )
             parts = FleetParts(fleet=NoFleet(), reviewer=Reviewer(identity))
-            async with served(database, fleet=parts) as site:
+            dashboard = DashboardSettings(token=SecretStr(OPERATOR))
+            async with served(database, fleet=parts, dashboard=dashboard) as site:
                 yield site.url
         finally:
             await database.close()
@@ -106,7 +112,7 @@ class Signed(requests.auth.AuthBase):
         return request
 
 
-@schema.parametrize()
+@schema.exclude(path_regex="^/api/").parametrize()
 @bounded
 def test_whatever_is_sent_is_answered_as_documented(case: Case, url: str) -> None:
     case.call_and_validate(base_url=url)
@@ -120,6 +126,16 @@ def test_whatever_a_pod_sends_is_answered_as_documented(case: Case, url: str) ->
         headers={"Authorization": f"Bearer {TOKEN}"},
         # The token is put in whatever else is wrong, and what is right may come too late.
         excluded_checks=[positive_data_acceptance, negative_data_rejection],
+    )
+
+
+@schema.include(path_regex="^/api/").exclude(path=f"{ROOT}/stream").parametrize()
+@settings(bounded, max_examples=12)
+def test_whatever_an_operator_asks_is_answered_as_documented(case: Case, url: str) -> None:
+    case.call_and_validate(
+        base_url=url,
+        headers={"Authorization": f"Bearer {OPERATOR}"},
+        excluded_checks=[ignored_auth],
     )
 
 

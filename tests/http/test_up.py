@@ -19,13 +19,15 @@ from tests.support.directories import open_directory
 
 
 @asynccontextmanager
-async def up(data_dir: Path, *, port: int = 0) -> AsyncIterator[asyncio.subprocess.Process]:
-    environment = {name: value for name, value in os.environ.items() if "PADDOCK" not in name}
+async def up(
+    data_dir: Path, *options: str, port: int = 0, **environment: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    kept = {name: value for name, value in os.environ.items() if "PADDOCK" not in name}
     with (data_dir.parent / "up.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "paddock", "up", "--data-dir", str(data_dir)),
-            env={**environment, "PADDOCK_LISTEN": f"127.0.0.1:{port}"},
+            *("-m", "paddock", "up", "--data-dir", str(data_dir), *options),
+            env={**kept, "PADDOCK_LISTEN": f"127.0.0.1:{port}", **environment},
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -110,12 +112,14 @@ async def test_jobs_are_run_by_real_processes_and_nothing_is_left_behind() -> No
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc")
 async def test_a_server_killed_at_work_goes_on_at_the_next_start() -> None:
     with open_directory() as parent:
-        data_dir, port = parent / "data", free_port()
-        async with up(data_dir, port=port) as process:
+        data_dir = parent / "data"
+        async with up(data_dir, port=free_port()) as process:
             await until(data_dir, DONE, 1)
             process.kill()
             await process.wait()
-        async with up(data_dir, port=port):
+        # Pods that waited outlived it, and find the next one at another port.
+        waited = {name for (name,) in await left(data_dir)}
+        async with up(data_dir, port=free_port()):
             await until(data_dir, DONE, 4)
             [(stuck,)] = await ask(
                 data_dir,

@@ -32,6 +32,22 @@ async def serve(scene: Yard) -> int:
     return len((await scene.world.store.match([waiting(await scene.idle())])).claims)
 
 
+async def test_a_runner_that_leaves_because_we_removed_its_record_has_not_crashed(
+    scene: Yard,
+) -> None:
+    """Which is what real ones do: they exit before anybody deletes their Pods."""
+    runner = await never_registered(scene)
+    assert runner.hint is not None
+    scene.github.job(runner.hint, "queued", scene.world.clock.now())
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 310)
+    assert (await scene.row(runner)).deregistered_at is not None
+    scene.world.clock.advance(5)
+    scene.fleet.end_runner(runner.pod_name, exit_code=1, reason="Error")
+    await scene.rounds(recovery, 200)
+    assert (await scene.verdict(runner))["ending"] == "never-registered"
+
+
 async def test_without_suspects_nobody_is_asked(scene: Yard) -> None:
     """S2: no candidates, no calls."""
     await scene.idle()

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from paddock.sim.github import FakeGitHub, JobSpec
+from paddock.sim.github import FakeGitHub, JobSpec, Quotas
 from paddock.sim.github.keys import make_private_key, public_half
-from paddock.sim.github.records import App, Repository
+from paddock.sim.github.records import App, Job, Repository
 from paddock.sim.github.server import serving, wall_clock
 from paddock.store.database import Database
 from tests.support.kube import AGENT_COMMAND, Installed, runner_template
@@ -44,13 +45,17 @@ class KubeSite:
     app: App
     repository: Repository
     directory: Path
+    #: Where Pods and webhooks find whichever server answers.
     port: int
-    #: On the loopback: paddock sends no tokens over a network in clear text.
     github_url: str
-    _started: list[asyncio.subprocess.Process] = field(default_factory=list)
+    #: Those that were started, with their ports; any of them may answer at `port`.
+    _servers: dict[int, asyncio.subprocess.Process] = field(default_factory=dict)
 
-    async def server(self, name: str = "server", **settings: str) -> asyncio.subprocess.Process:
-        """`paddock serve`, ready."""
+    async def server(
+        self, name: str = "server", *, github: Mapping[str, str] | None = None, **settings: str
+    ) -> asyncio.subprocess.Process:
+        """`paddock serve`, ready; one of several, if it is not the first."""
+        port = _free_port(self.place.cluster.host_address)
         kept = {each: value for each, value in os.environ.items() if "PADDOCK" not in each}
         log = self.directory / f"{name}.log"
         with log.open("ab") as errors:
@@ -58,11 +63,11 @@ class KubeSite:
                 sys.executable,
                 *("-m", "paddock", "serve"),
                 cwd=ROOT,
-                env={**kept, **self._settings(), **settings},
+                env={**kept, **self._settings(port), **(github or self._github()), **settings},
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
             )
-        self._started.append(process)
+        self._servers[port] = process
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             line = (await process.stdout.readline()).decode()
@@ -70,23 +75,31 @@ class KubeSite:
         self.app.webhook_url = f"http://{self.place.cluster.host_address}:{self.port}{PATH}"
         return process
 
-    def _settings(self) -> dict[str, str]:
-        address = f"{self.place.cluster.host_address}:{self.port}"
+    def answering(self) -> list[tuple[str, int]]:
+        host = self.place.cluster.host_address
+        return [(host, port) for port, each in self._servers.items() if each.returncode is None]
+
+    def _settings(self, port: int) -> dict[str, str]:
+        host = self.place.cluster.host_address
         return {
             "PADDOCK_DATABASE_URL": self.database_url,
-            "PADDOCK_LISTEN": address,
+            "PADDOCK_LISTEN": f"{host}:{port}",
             "PADDOCK_SEALING_KEYS": base64.b64encode(b"1" * 32).decode(),
-            "PADDOCK_GITHUB_APP_ID": str(self.app.id),
-            "PADDOCK_GITHUB_PRIVATE_KEY_FILE": str(self.directory / "app.pem"),
-            "PADDOCK_GITHUB_WEBHOOK_SECRET": SECRET,
-            "PADDOCK_GITHUB_API_URL": self.github_url,
             "PADDOCK_FLEET": "kube",
             "PADDOCK_KUBE_NAMESPACE": self.place.namespace,
             "PADDOCK_KUBE_KUBECONFIG": str(self.place.kubeconfig),
             "PADDOCK_KUBE_AGENT_IMAGE": AGENT,
             "PADDOCK_KUBE_AGENT_COMMAND": AGENT_COMMAND,
-            "PADDOCK_KUBE_SERVER_URL": f"http://{address}",
+            "PADDOCK_KUBE_SERVER_URL": f"http://{host}:{self.port}",
             "PADDOCK_LOG_FORMAT": "json",
+        }
+
+    def _github(self) -> dict[str, str]:
+        return {
+            "PADDOCK_GITHUB_APP_ID": str(self.app.id),
+            "PADDOCK_GITHUB_PRIVATE_KEY_FILE": str(self.directory / "app.pem"),
+            "PADDOCK_GITHUB_WEBHOOK_SECRET": SECRET,
+            "PADDOCK_GITHUB_API_URL": self.github_url,
         }
 
     def log(self, name: str = "server") -> str:
@@ -109,8 +122,29 @@ class KubeSite:
         }
         await self.place.api.apply(f"{self.place.pools}/{name}", body)
 
-    def queue(self, **job: Any) -> None:
-        self.fake.jobs.queue_run(self.repository, [JobSpec(labels=LABELS, **job)])
+    def queue(self, **job: Any) -> Job:
+        [queued] = self.fake.jobs.queue_run(self.repository, [JobSpec(labels=LABELS, **job)]).jobs
+        return queued
+
+    async def pod_of(self, job: Job) -> str:
+        """Where GitHub says it runs; its row may be behind."""
+        async with asyncio.timeout(PATIENCE):
+            while job.runner is None:  # noqa: ASYNC110 -- another's doing
+                await asyncio.sleep(0.05)
+        return job.runner.name.rpartition("-")[0]
+
+    async def busy(self, job: Job) -> str:
+        """Its Pod, once the row says so too."""
+        pod = await self.pod_of(job)
+        await self.until("SELECT state = 'busy' FROM runners WHERE pod_name = $1", pod)
+        return pod
+
+    async def verdict(self, pod: str) -> dict[str, Any]:
+        query = """
+        SELECT to_jsonb(v) FROM verdicts v JOIN runners r ON r.id = v.runner_id WHERE r.pod_name = $1
+        """
+        found: dict[str, Any] = json.loads(await self.until(query, pod))
+        return found
 
     async def rows(self, query: str, *args: object) -> list[tuple[Any, ...]]:
         async with self.database.transaction() as connection:
@@ -133,30 +167,45 @@ class KubeSite:
         await process.wait()
 
     async def end(self) -> None:
-        for process in self._started:
+        for process in self._servers.values():
             await self.kill(process)
 
 
 @asynccontextmanager
-async def kube_site(place: Installed, database_url: str) -> AsyncIterator[KubeSite]:
+async def kube_site(
+    place: Installed, database_url: str, *, quotas: Quotas | None = None
+) -> AsyncIterator[KubeSite]:
     address = place.cluster.host_address
-    with socket.create_server((address, 0)) as listener:
-        port: int = listener.getsockname()[1]
     database = await Database.connect(database_url, application_name="test")
-    fake = FakeGitHub(now=wall_clock, rng=Random(1))
+    fake = FakeGitHub(now=wall_clock, rng=Random(1), quotas=quotas)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "app.pem").write_text(_KEY)
-        async with serving(fake, host=address) as url, _on_the_loopback(url) as github_url:
+        async with serving(fake, host=address) as url, AsyncExitStack() as stack:
+            inner = int(url.rpartition(":")[2])
+            # paddock sends no tokens over a network in clear text, so it is there on the loopback too.
+            await stack.enter_async_context(
+                _forwarding(("127.0.0.1", inner), lambda: [(address, inner)])
+            )
             app = fake.accounts.add_app(
                 "paddock", public_keys=[public_half(_KEY)], webhook_secret=SECRET
             )
             acme = fake.accounts.add_organization("acme")
             repository = fake.accounts.add_repository(acme, "site")
             fake.accounts.install(app, acme)
+            port = _free_port(address)
             site = KubeSite(
-                place, database_url, database, fake, app, repository, directory, port, github_url
+                place=place,
+                database_url=database_url,
+                database=database,
+                fake=fake,
+                app=app,
+                repository=repository,
+                directory=directory,
+                port=port,
+                github_url=f"http://127.0.0.1:{inner}",
             )
+            await stack.enter_async_context(_forwarding((address, port), site.answering))
             try:
                 yield site
             finally:
@@ -165,9 +214,10 @@ async def kube_site(place: Installed, database_url: str) -> AsyncIterator[KubeSi
 
 
 @asynccontextmanager
-async def _on_the_loopback(url: str) -> AsyncIterator[str]:
-    """The same server, at an address of this machine only."""
-    host, _, port = url.removeprefix("http://").rpartition(":")
+async def _forwarding(
+    address: tuple[str, int], targets: Callable[[], Sequence[tuple[str, int]]]
+) -> AsyncIterator[None]:
+    """Every connection goes to one of the targets that takes it."""
 
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -177,11 +227,21 @@ async def _on_the_loopback(url: str) -> AsyncIterator[str]:
         writer.close()
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(pipe(reader, back), pipe(there, writer))
+        for host, port in targets():
+            with suppress(OSError):
+                there, back = await asyncio.open_connection(host, port)
+                await asyncio.gather(pipe(reader, back), pipe(there, writer))
+                return
+        writer.close()
 
-    server = await asyncio.start_server(forward, "127.0.0.1", int(port))
+    server = await asyncio.start_server(forward, *address)
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield
     finally:
         server.close()
+
+
+def _free_port(address: str) -> int:
+    with socket.create_server((address, 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port

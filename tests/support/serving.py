@@ -18,6 +18,7 @@ from paddock.serve import serve
 from paddock.settings import Settings
 from paddock.sim.github.server import plain_http
 from paddock.store.database import Database
+from paddock.web.settings import DashboardSettings
 from tests.support.webhooks import PATH, app, encoded, headers
 
 
@@ -55,7 +56,11 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    database: Database, *apps: GitHubApp, fleet: FleetParts | None = None
+    database: Database,
+    *apps: GitHubApp,
+    fleet: FleetParts | None = None,
+    dashboard: DashboardSettings | None = None,
+    open_to_this_machine: bool = False,
 ) -> AsyncIterator[Served]:
     async def parts(_url: str) -> FleetParts:
         assert fleet is not None
@@ -65,26 +70,29 @@ async def served(
     task = asyncio.create_task(
         serve(
             database,
-            Settings(listen="127.0.0.1:0"),
+            Settings(listen="127.0.0.1:0", dashboard=dashboard or DashboardSettings()),
             ready=ready.set_result,
             apps=Apps(apps or [app()]),
             fleet=parts if fleet else None,
             sealer=Sealer((b"1" * 32,)) if fleet else None,
             services=lambda _: (),
+            open_to_this_machine=open_to_this_machine,
         )
     )
     await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         task.result()
     try:
-        async with httpx2.AsyncClient(
-            base_url=ready.result(), timeout=30, trust_env=False, verify=plain_http()
-        ) as client:
+        async with client_of(ready.result()) as client:
             yield Served(ready.result(), database, client)
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def client_of(url: str) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False, verify=plain_http())
 
 
 def head(body: bytes, *lines: str, **sent: str) -> bytes:

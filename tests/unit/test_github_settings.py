@@ -163,3 +163,36 @@ def test_an_apps_limits_are_its_own() -> None:
     apps = Apps.from_settings([GitHubAppSettings(**APP, requests_per_hour=15_000)])
     [limits] = apps.limits.values()
     assert (limits.rest_per_hour, limits.mints_per_hour) == (15_000, 10_000)
+
+
+def test_a_webhook_secret_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("old-one\nnew-one\n")
+    app = {**APP, "webhook_secret_file": file}
+    del app["webhook_secret"]
+    [read] = Apps.from_settings([GitHubAppSettings(**app)])
+    assert [each.get_secret_value() for each in read.webhook_secrets] == ["old-one", "new-one"]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(None, "No such file"), ("  \n", "there is no webhook")]
+)
+def test_a_webhook_secret_that_cannot_be_read_is_told(
+    tmp_path: Path, content: str | None, why: str
+) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_text(content)
+    app = {**APP, "webhook_secret_file": file}
+    del app["webhook_secret"]
+    with pytest.raises(ValueError, match=why):
+        Apps.from_settings([GitHubAppSettings(**app)])
+
+
+@pytest.mark.parametrize("secrets", [{}, {"webhook_secret": "a", "webhook_secret_file": "/b"}])
+def test_a_webhook_secret_has_one_place(secrets: dict[str, str]) -> None:
+    app = {**APP, **secrets}
+    if not secrets:
+        del app["webhook_secret"]
+    with pytest.raises(ValidationError, match="set one of webhook_secret and webhook_secret_file"):
+        GitHubAppSettings(**app)

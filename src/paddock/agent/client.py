@@ -73,19 +73,38 @@ class Url(NamedTuple):
         return Url(scheme == "https", authority, host.strip("[]"), int(port), base)
 
 
+class UrlFile(NamedTuple):
+    """Where the address stands. A server of this very machine may come back at another port, and its
+    Pods outlive it."""
+
+    path: str
+
+    def read(self) -> Url:
+        """Raises Unreachable."""
+        try:
+            with open(self.path, encoding="ascii") as file:
+                url = Url.parse(file.read(_MOST_TOKEN).strip())
+        except (OSError, ValueError) as error:
+            raise Unreachable(f"{self.path}: {_sentence(error)}") from None
+        if url.secure:
+            raise Unreachable(f"{self.path} holds an https address, which it may not")
+        return url
+
+
 class Server:
-    def __init__(self, url: Url, *, token_file: str, ca_file: str | None = None) -> None:
+    def __init__(self, url: Url | UrlFile, *, token_file: str, ca_file: str | None = None) -> None:
         """Raises OSError when the certificates cannot be read."""
-        self._url = url
+        self._where = url
         self._token_file = token_file
-        self._tls = _tls(ca_file) if url.secure else None
+        self._tls = _tls(ca_file) if isinstance(url, Url) and url.secure else None
 
     def post(self, path: str, body: bytes = b"", *, patience: float) -> Answer:
         """Raises NoToken, Unreachable or Lost."""
         deadline = time.monotonic() + patience
+        url = self._where.read() if isinstance(self._where, UrlFile) else self._where
         request = (
-            f"POST {self._url.path}{path} HTTP/1.1\r\n"
-            f"Host: {self._url.authority}\r\n"
+            f"POST {url.path}{path} HTTP/1.1\r\n"
+            f"Host: {url.authority}\r\n"
             "User-Agent: paddock-agent\r\n"
             "Accept: application/json\r\n"
             "Connection: close\r\n"
@@ -93,7 +112,7 @@ class Server:
             "Content-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         ).encode() + body
-        with self._connect(deadline) as connection:
+        with self._connect(url, deadline) as connection:
             try:
                 connection.settimeout(_left(deadline))
                 connection.sendall(request)
@@ -112,24 +131,24 @@ class Server:
             raise NoToken(f"{self._token_file} does not hold a token.")
         return token
 
-    def _connect(self, deadline: float) -> socket.socket:
+    def _connect(self, url: Url, deadline: float) -> socket.socket:
         failure: Exception = OSError("the name has no address")
         try:
-            for address in _resolve(self._url, min(_RESOLVE_SECONDS, _left(deadline))):
+            for address in _resolve(url, min(_RESOLVE_SECONDS, _left(deadline))):
                 try:
-                    return self._open(address, min(_CONNECT_SECONDS, _left(deadline)))
+                    return self._open(url, address, min(_CONNECT_SECONDS, _left(deadline)))
                 except OSError as error:
                     failure = error
         except OSError as error:
             failure = error
-        raise Unreachable(f"{self._url.authority}: {_sentence(failure)}")
+        raise Unreachable(f"{url.authority}: {_sentence(failure)}")
 
-    def _open(self, address: tuple[str, int], patience: float) -> socket.socket:
+    def _open(self, url: Url, address: tuple[str, int], patience: float) -> socket.socket:
         plain = socket.create_connection(address, timeout=patience)
         if self._tls is None:
             return plain
         try:
-            return self._tls.wrap_socket(plain, server_hostname=self._url.host)
+            return self._tls.wrap_socket(plain, server_hostname=url.host)
         except BaseException:
             plain.close()
             raise

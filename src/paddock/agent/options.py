@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from paddock.agent.client import Url
+from paddock.agent.client import Url, UrlFile
 
 USAGE = """\
 usage: python -m paddock.agent poll|vitals OPTIONS
@@ -17,7 +17,8 @@ usage: python -m paddock.agent poll|vitals OPTIONS
 poll: ask for work; stage the JIT and the start script for the runner; acknowledge; exit 0
 vitals: ship what the start script measures until the runner has ended or SIGTERM comes
 
-  --server URL         the paddock server, http:// or https://
+  --server URL         the paddock server, http:// or https://; @FILE: the file that holds it
+                       (http:// then), read anew for every request
   --token-file FILE    holds the bearer token; read anew for every request
   --stage DIRECTORY    a memory volume shared with the runner's container
   --ca-file FILE       trust these certificates for https instead of the system's
@@ -44,7 +45,7 @@ class UsageError(Exception):
 
 
 class Options(NamedTuple):
-    server: Url
+    server: Url | UrlFile
     token_file: str
     stage: str
     ca_file: str | None
@@ -98,7 +99,9 @@ def _from_arguments(arguments: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _url(name: str, text: str) -> Url:
+def _url(name: str, text: str) -> Url | UrlFile:
+    if text.startswith("@"):
+        return UrlFile(text[1:])
     try:
         return Url.parse(text)
     except ValueError as error:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from paddock.cli.listing import Listing
 from paddock.cli.operating import NotFound, Why, with_store
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
@@ -17,7 +18,7 @@ from paddock.store.store import PgStore
 
 app = typer.Typer(
     help="The organisations and users that paddock works for, and what they may use.",
-    no_args_is_help=True,
+    cls=Listing,
     rich_markup_mode=None,
 )
 

@@ -12,16 +12,23 @@ import paddock
 from paddock.cli import (
     accounts,
     deliveries,
+    doctor,
     drain,
+    endings,
+    host,
+    jobs,
     migrate,
+    pausing,
     pools,
     rules,
     runners,
     serve,
     sim,
+    top,
     up,
     why,
 )
+from paddock.cli.address import AlreadyRunning
 from paddock.cli.operating import NotFound
 from paddock.cli.output import complain
 from paddock.pools.spec import PoolFileError
@@ -41,25 +48,33 @@ app = typer.Typer(
         paddock up
 
     Settings are PADDOCK_* variables, or a TOML file given with --config. Without
-    PADDOCK_DATABASE_URL paddock runs a PostgreSQL of its own.
+    PADDOCK_DATABASE_URL paddock runs a PostgreSQL of its own, and finds the one that
+    `paddock up` runs.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing is known by that name.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.command()(up.up)
 app.command()(serve.serve)
 app.command()(migrate.migrate)
+app.command()(doctor.doctor)
+app.command()(why.why)
+app.command()(top.top)
 app.command()(rules.rules)
 app.command()(drain.drain)
-app.command()(why.why)
+app.command()(pausing.pause)
+app.command()(pausing.resume)
 
-
-app.add_typer(accounts.app, name="accounts")
-app.add_typer(pools.app, name="pools")
+app.add_typer(jobs.app, name="jobs")
 app.add_typer(runners.app, name="runners")
+app.add_typer(endings.app, name="endings")
+app.add_typer(pools.app, name="pools")
+app.add_typer(accounts.app, name="accounts")
 app.add_typer(deliveries.app, name="deliveries")
+app.add_typer(host.app, name="host")
 app.add_typer(sim.app, name="sim")
 
 
@@ -76,6 +91,8 @@ def main() -> None:
         _end(error, error.message)
     except NotFound as error:
         _end(error, str(error), code=EXIT_NOT_FOUND)
+    except AlreadyRunning as error:
+        _end(error, str(error))
     except (PoolFileError, SettingsError) as error:
         _end(error, *error.mistakes)
     except (asyncio.CancelledError, KeyboardInterrupt):

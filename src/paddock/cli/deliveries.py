@@ -6,14 +6,24 @@ from typing import Annotated
 
 import typer
 
+from paddock.cli.listing import (
+    DEFAULT_LIMIT,
+    Cursor,
+    Limit,
+    Listing,
+    ago,
+    there_is_more,
+    with_reading,
+)
 from paddock.cli.operating import with_store
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.deliveries import DeliveryNumber, DeliveryState
+from paddock.domain.reading import DeliveryFilter, Paging
 
 app = typer.Typer(
     help="Webhooks as they arrived, and what became of them.",
-    no_args_is_help=True,
+    cls=Listing,
     rich_markup_mode=None,
 )
 
@@ -21,7 +31,9 @@ app = typer.Typer(
 @app.command("list")
 def list_(
     state: Annotated[DeliveryState | None, typer.Option(help="Only those in this state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 50,
+    event: Annotated[str | None, typer.Option(metavar="EVENT", help="Like workflow_job.")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    after: Cursor = None,
     as_json: Json = False,
     config: Config = None,
     data_dir: DataDir = None,
@@ -33,29 +45,31 @@ def list_(
 
     Example:
 
-        paddock deliveries list --state dead
+        paddock deliveries --state dead
     """
-    found = with_store(
-        lambda store: store.list_deliveries(state=state, limit=limit),
+    wanted = DeliveryFilter(state=state, event=event)
+    page = with_reading(
+        lambda reading: reading.deliveries(wanted, Paging(limit=limit, cursor=after)),
         config=config,
         data_dir=data_dir,
     )
+    there_is_more(page)
     if as_json:
-        show_json(found)
+        show_json(page.items)
         return
     table(
         ["NUMBER", "RECEIVED", "EVENT", "STATE", "TRIES", "GUID", "NOTE"],
         (
             (
                 each.number,
-                f"{each.received_at:%Y-%m-%d %H:%M:%S}",
+                ago(each.received_at),
                 f"{each.event}.{each.action}" if each.action else each.event,
                 each.state,
                 each.attempts,
                 each.guid,
                 each.note,
             )
-            for each in found
+            for each in page.items
         ),
         empty="There are no deliveries like that.",
     )

@@ -6,14 +6,23 @@ import logging
 import sys
 
 import structlog
+from structlog.typing import EventDict
 
 from paddock.settings import LogFormat, Settings
 
 
-def configure_logs(settings: Settings) -> None:
+def configure_logs(settings: Settings, *, untold: frozenset[str] = frozenset()) -> None:
+    """`untold`: what the screen tells already."""
+
+    def tell(_logger: object, _method: str, event: EventDict) -> EventDict:
+        if event.get("event") in untold:
+            raise structlog.DropEvent
+        return event
+
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     structlog.configure(
         processors=[
+            tell,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -12,6 +12,7 @@ import typer
 from paddock.cli.running import run
 from paddock.cli.store import open_database
 from paddock.settings import Settings, load
+from paddock.store.database import Database
 from paddock.store.migrate import check_schema
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
@@ -29,15 +30,23 @@ def with_store(
     work: Callable[[PgStore], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
     """Do it, in the name of whoever runs the command."""
+
+    def named(database: Database) -> Awaitable[R]:
+        actor = f"operator:{getpass.getuser()}"
+        return work(PgStore(database, clock=SystemClock(), ids=SystemIds(), actor=actor))
+
+    return with_database(named, config=config, data_dir=data_dir)
+
+
+def with_database(
+    work: Callable[[Database], Awaitable[R]], *, config: Path | None, data_dir: Path | None
+) -> R:
     settings = load(config, data_dir=data_dir)
-    return run(_with_store(work, settings), settings)
+    return run(_with_database(work, settings), settings)
 
 
-async def _with_store(work: Callable[[PgStore], Awaitable[R]], settings: Settings) -> R:
+async def _with_database(work: Callable[[Database], Awaitable[R]], settings: Settings) -> R:
     async with open_database(settings, name="paddock") as database:
         async with database.transaction() as connection:
             await check_schema(connection)
-        store = PgStore(
-            database, clock=SystemClock(), ids=SystemIds(), actor=f"operator:{getpass.getuser()}"
-        )
-        return await work(store)
+        return await work(database)

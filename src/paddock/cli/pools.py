@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from paddock.cli import pool_explanations
+from paddock.cli.listing import Listing
 from paddock.cli.operating import NotFound, Why, with_store
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
@@ -19,7 +20,7 @@ from paddock.system import SystemClock
 
 app = typer.Typer(
     help="The pools runners come from, and the labels by which jobs find them.",
-    no_args_is_help=True,
+    cls=Listing,
     rich_markup_mode=None,
 )
 

@@ -1,25 +1,30 @@
-"""What is going on, in the terminal, while `paddock up` runs."""
+"""What is going on, in the terminal, while `paddock up` runs: what recovery does and how runners end as
+it happens, and below that one line that says how things are."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
 from rich.live import Live
 from rich.text import Text
 
-from paddock.cli.output import console, show
+from paddock.cli.output import console
+from paddock.domain.reading import ActionFilter, ActionLine, Paging, VerdictFilter, VerdictLine
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.summary import Summary
 from paddock.ports import Clock, Store
+from paddock.ports.reading import Reading
 from paddock.store.errors import StoreError
 
 _EVERY: Final = 1.0
 #: A log is not a screen: one line now and then will do.
 _EVERY_LINE: Final = 5.0
 _WINDOW: Final = timedelta(minutes=5)
+#: More than this in a second is a storm, of which the first few say enough.
+_AT_ONCE: Final = 20
 
 _AT_WORK: Final = (
     RunnerState.BOOTING,
@@ -29,28 +34,81 @@ _AT_WORK: Final = (
     RunnerState.RUNNING,
     RunnerState.BUSY,
     RunnerState.DONE,
+    RunnerState.RETIRING,
 )
+#: What is only the daily course of things.
+_ROUTINE: Final = frozenset({"pod-ended", "concluded", "retiring", "surplus"})
+_STYLES: Final = {"chaos": "bold red", "recovery": "cyan", "ended": "yellow"}
 
 
-async def follow(store: Store, clock: Clock) -> None:
-    """For ever: one line that changes on a terminal, a line now and then elsewhere."""
-    if not console.is_terminal:
-        while True:
-            await _look(store, clock, show)
-            await asyncio.sleep(_EVERY_LINE)
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
-        while True:
-            await _look(store, clock, lambda line: live.update(Text(line)))
-            await asyncio.sleep(_EVERY)
+class Screen:
+    def __init__(self, store: Store, reading: Reading, clock: Clock) -> None:
+        self._store = store
+        self._reading = reading
+        self._clock = clock
+        self._last_action = 0
+        self._told: set[object] = set()
+        self._began = clock.now()
+
+    def say(self, who: str, what: str) -> None:
+        """A line that stays."""
+        at = f"{self._clock.now():%H:%M:%S}  "
+        console.print(Text.assemble((at, "dim"), (f"{who:<9}", _STYLES.get(who, "")), f" {what}"))
+
+    async def follow(self) -> None:
+        """For ever."""
+        await self._look()  # what was before is not news
+        if not console.is_terminal:
+            while True:
+                await self._tell_news()
+                console.print(await self._line())
+                await asyncio.sleep(_EVERY_LINE)
+        with Live(console=console, refresh_per_second=4, transient=True) as live:
+            while True:
+                await self._tell_news()
+                live.update(Text(await self._line(), style="bold"))
+                await asyncio.sleep(_EVERY)
+
+    async def _line(self) -> str:
+        now = self._clock.now()
+        try:
+            return described(await self._store.summary(since=now - _WINDOW), now)
+        except StoreError as error:
+            return error.message
+
+    async def _tell_news(self) -> None:
+        actions, verdicts = await self._look()
+        news = [
+            *((each.at, "recovery", _action(each)) for each in actions),
+            *((each.written_at, "ended", _verdict(each)) for each in verdicts),
+        ]
+        for _, who, what in sorted(news)[:_AT_ONCE]:
+            self.say(who, what)
+
+    async def _look(self) -> tuple[list[ActionLine], list[VerdictLine]]:
+        """What is new since the last look."""
+        page = Paging(limit=_AT_ONCE)
+        try:
+            actions = (await self._reading.actions(ActionFilter(), page)).items
+            wanted = VerdictFilter(abnormal=True, since=self._began)
+            verdicts = (await self._reading.verdicts(wanted, page)).items
+        except StoreError:
+            return [], []  # the line below tells
+        fresh = [each for each in actions if each.id > self._last_action]
+        self._last_action = max((each.id for each in fresh), default=self._last_action)
+        ended = [each for each in verdicts if each.runner not in self._told]
+        self._told.update(each.runner for each in ended)
+        return [each for each in fresh if each.rule not in _ROUTINE], ended
 
 
-async def _look(store: Store, clock: Clock, tell: Callable[[str], None]) -> None:
-    now = clock.now()
-    try:
-        line = described(await store.summary(since=now - _WINDOW), now)
-    except StoreError as error:
-        line = error.message
-    tell(line)
+def _action(action: ActionLine) -> str:
+    about = action.pod or f"job {action.job}"
+    done = "" if action.outcome == "done" else f", {action.outcome}"
+    return f"{action.rule} ({action.action}{done}) {about}: {action.why}"
+
+
+def _verdict(verdict: VerdictLine) -> str:
+    return f"{verdict.pod} {verdict.ending}: {verdict.why}"
 
 
 def described(summary: Summary, now: datetime) -> str:
@@ -58,9 +116,7 @@ def described(summary: Summary, now: datetime) -> str:
         f"{summary.jobs.get(state, 0)} {state.replace('_', ' ')}"
         for state in (JobState.QUEUED, JobState.IN_PROGRESS, JobState.COMPLETED)
     )
-    runners = ", ".join(
-        f"{count} {state}" for state in _AT_WORK if (count := summary.runners.get(state, 0))
-    )
+    runners = ", ".join(_counts(summary))
     parts = [f"jobs: {jobs}", f"runners: {runners or 'none yet'}"]
     if summary.oldest_queued_at is not None:
         waited = max(0.0, (now - summary.oldest_queued_at).total_seconds())
@@ -71,3 +127,9 @@ def described(summary: Summary, now: datetime) -> str:
     if abnormal:
         parts.append(f"{abnormal} abnormal endings")
     return "  |  ".join(parts)
+
+
+def _counts(summary: Summary) -> Iterable[str]:
+    for state in _AT_WORK:
+        if count := summary.runners.get(state, 0):
+            yield f"{count} {state}"

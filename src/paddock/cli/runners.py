@@ -2,41 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
+from paddock.cli.listing import (
+    DEFAULT_LIMIT,
+    Cursor,
+    Limit,
+    Listing,
+    ago,
+    there_is_more,
+    with_reading,
+)
 from paddock.cli.operating import NotFound, Why, with_store
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
-from paddock.domain.endings import Retired
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.reading import Paging, RunnerFilter, RunnerLine
+from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
+from paddock.recovery.by_hand import CannotRetire, retire_by_hand
 from paddock.store.store import PgStore
 
 app = typer.Typer(
     help="The runners there are, what they do, and sending one away.",
-    no_args_is_help=True,
+    cls=Listing,
     rich_markup_mode=None,
 )
-
-#: It is claimed, hands over, gets its job: nobody moves more often than this in a moment.
-_ATTEMPTS: Final = 5
 
 
 @app.command("list")
 def list_(
+    state: Annotated[RunnerState | None, typer.Option(help="Only those in this state.")] = None,
     pool: Annotated[str | None, typer.Option(metavar="POOL", help="Of this pool alone.")] = None,
+    account: Annotated[str | None, typer.Option(metavar="LOGIN")] = None,
+    node: Annotated[str | None, typer.Option(metavar="NODE")] = None,
+    ended: Annotated[bool, typer.Option("--ended", help="Those that have ended.")] = False,
+    limit: Limit = DEFAULT_LIMIT,
+    after: Cursor = None,
     as_json: Json = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
-    """List the runners that have not ended."""
-    found = with_store(
-        lambda store: store.list_runners(pool=pool), config=config, data_dir=data_dir
+    """List the runners that have not ended, or those that have, the newest first.
+
+    Examples:
+
+        paddock runners --state busy --pool linux
+
+        paddock runners --ended -n 20
+    """
+    live = None if state is RunnerState.GONE else not ended
+    wanted = RunnerFilter(state=state, pool=pool, account=account, node=node, live=live)
+    page = with_reading(
+        lambda reading: reading.runners(wanted, Paging(limit=limit, cursor=after)),
+        config=config,
+        data_dir=data_dir,
     )
+    there_is_more(page)
     if as_json:
-        show_json(found)
+        show_json(page.items)
         return
     table(
         ["POD", "POOL", "STATE", "SINCE", "ACCOUNT", "JOB", "NODE", "WHY"],
@@ -44,17 +69,23 @@ def list_(
             (
                 runner.pod,
                 runner.pool,
-                f"{runner.state} (suspect)" if runner.suspect_since else runner.state,
-                f"{runner.since:%Y-%m-%d %H:%M:%S}",
+                _state(runner),
+                ago(runner.since),
                 runner.account,
                 runner.job,
                 runner.node,
                 runner.why,
             )
-            for runner in found
+            for runner in page.items
         ),
-        empty="There are no runners: see `paddock pools list` for what pools want.",
+        empty="There are no runners like that: see `paddock pools list` for what pools want.",
     )
+
+
+def _state(runner: RunnerLine) -> str:
+    if runner.ending is not None:
+        return runner.ending
+    return f"{runner.state} (suspect)" if runner.suspect_since else runner.state
 
 
 @app.command()
@@ -80,21 +111,7 @@ def retire(
 
 
 async def _retire(store: PgStore, name: str, why: str) -> Runner | None:
-    for _ in range(_ATTEMPTS):
-        runner = await store.find_runner(name)
-        if runner is None:
-            raise NotFound(f"There is no runner {name}: see `paddock runners list`.")
-        if runner.state is RunnerState.GONE:
-            raise NotFound(f"{name} has ended: there is nothing left to retire.")
-        if runner.state is RunnerState.RETIRING:
-            return None
-        fenced = await store.fence_runner(
-            runner.id,
-            generation=runner.generation,
-            state=runner.state,
-            why=why,
-            retired=Retired.UNWANTED,
-        )
-        if not isinstance(fenced, Conflict):
-            return fenced
-    raise NotFound(f"{name} changed {_ATTEMPTS} times while it was looked at: try it once more.")
+    try:
+        return await retire_by_hand(store, name, why=why)
+    except CannotRetire as error:
+        raise NotFound(str(error)) from None

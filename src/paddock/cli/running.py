@@ -22,8 +22,10 @@ T = TypeVar("T")
 _CUT_SHORT_INTERVAL = 0.05
 
 
-def run(command: Coroutine[Any, Any, T], settings: Settings) -> T:
-    configure_logs(settings)
+def run(
+    command: Coroutine[Any, Any, T], settings: Settings, *, untold: frozenset[str] = frozenset()
+) -> T:
+    configure_logs(settings, untold=untold)
     # Whoever waits says so in a sentence; stamina would log each attempt beside it.
     stamina.instrumentation.set_on_retry_hooks([])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

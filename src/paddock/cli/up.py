@@ -4,37 +4,75 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import platform
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Annotated, Final
+
+import typer
 
 import paddock
+from paddock.cli.address import AlreadyRunning, published, refuse_a_second
+from paddock.cli.local import Runners, local_runners
 from paddock.cli.options import Config, DataDir
 from paddock.cli.output import say, show
-from paddock.cli.progress import follow
+from paddock.cli.progress import Screen
 from paddock.cli.running import run
 from paddock.cli.store import connected
 from paddock.dispatch.sealing import KEY_BYTES, Sealer
-from paddock.fleet.local.fleet import LocalFleet, Programs
+from paddock.fleet.local.fleet import GRACE
 from paddock.fleet.local.reviewer import LocalReviewer
 from paddock.github.apps import Apps
 from paddock.pools.spec import parse_pools
 from paddock.replica import FleetParts
 from paddock.serve import configured_apps, serve
-from paddock.settings import Settings, load
-from paddock.sim.demo import HOST, POOL, Demo
+from paddock.settings import LogLevel, Settings, SettingsError, load
+from paddock.sim.chaos import Chaos
+from paddock.sim.demo import HOST, HURRIED_RECOVERY, HURRY, POOL, Demo, Mode
+from paddock.sim.incidents import Mute, Surroundings
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
+from paddock.store.errors import DirectoryInUse
 from paddock.store.migrate import migrate
+from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 
+#: In chaos a Pod that is told to go and cannot hear it is killed after this, not after half a minute.
+_CHAOS_GRACE: Final = 6.0
 
-def up(config: Config = None, data_dir: DataDir = None) -> None:
-    """Run paddock on this machine, with a PostgreSQL of its own.
+#: Endings and their reasons are; a log tail is what `paddock why` is for.
+_ON_THE_SCREEN: Final = frozenset({"last words of a runner"})
+
+#: For a real GitHub, where no pool is described yet: as many runners as this machine has processors,
+#: under the labels that GitHub's own runners have.
+_POOL: Final = """
+apiVersion: paddock.dev/v1alpha1
+kind: RunnerPool
+metadata: {{name: local}}
+spec:
+  labels: [self-hosted, {system}, {machine}]
+  resources: {{vcpu: 1, memory: 2Gi}}
+  minIdle: 1
+  maxRunners: {processors}
+"""
+_MACHINES: Final = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
+
+DemoMode = Annotated[
+    Mode | None,
+    typer.Option("--demo", help="; ".join(f"{mode}: {mode.tells}" for mode in Mode) + "."),
+]
+
+
+def up(demo: DemoMode = None, config: Config = None, data_dir: DataDir = None) -> None:
+    """Run all of paddock on this machine, with a PostgreSQL of its own.
 
     Nothing else has to be installed. Without a GitHub App in the settings it brings a
-    GitHub of its own, with a little work, and runs it as processes of this machine.
+    GitHub of its own with some work in it, and runs that as processes of this machine;
+    `--demo chaos` breaks things, and shows how they are found out and put right.
+    With an App, and actions/runner installed (PADDOCK_LOCAL_RUNNER), it serves real jobs.
+
     Ctrl-C stops everything it started; the data directory is there again at the next
     start.
 
@@ -42,18 +80,53 @@ def up(config: Config = None, data_dir: DataDir = None) -> None:
 
         paddock up
 
+        paddock up --demo chaos
+
         paddock up --data-dir ~/paddock-trial
     """
     settings = load(config, data_dir=data_dir)
-    run(_up(settings), settings)
+    if settings.github.all_apps:
+        _check_for_a_real_github(settings, demo)
+    mode = demo or Mode.STEADY
+    if "log_level" not in settings.model_fields_set:
+        # What happens is on the screen already.
+        settings = settings.model_copy(update={"log_level": LogLevel.WARNING})
+    if mode is Mode.CHAOS:
+        settings = _hurried(settings)
+    refuse_a_second(settings.data_dir.expanduser())
+    run(_up(settings, mode), settings, untold=_ON_THE_SCREEN)
 
 
-async def _up(settings: Settings) -> None:
+def _check_for_a_real_github(settings: Settings, demo: Mode | None) -> None:
+    if demo is not None:
+        raise SettingsError(
+            "--demo is for a GitHub of our own, and the settings name a GitHub App: leave one of "
+            "them out."
+        )
+    if settings.local.runner is None:
+        raise SettingsError(
+            "The settings name a GitHub App, and no runner for its jobs: unpack a release of "
+            "actions/runner, and set PADDOCK_LOCAL_RUNNER to that directory. Jobs would run as "
+            "processes of this machine, without any isolation (docs/local.md)."
+        )
+
+
+def _hurried(settings: Settings) -> Settings:
+    """What somebody has set himself stays."""
+    recovery = settings.recovery
+    given = recovery.model_fields_set
+    quicker = {name: value for name, value in HURRIED_RECOVERY.items() if name not in given}
+    return settings.model_copy(update={"recovery": recovery.model_copy(update=quicker)})
+
+
+async def _up(settings: Settings, mode: Mode) -> None:
     try:
         async with AsyncExitStack() as stack:
-            await _run(settings, stack)
+            await _run(settings, mode, stack)
     except asyncio.CancelledError:
         show("stopped")
+    except DirectoryInUse as error:
+        raise AlreadyRunning(error.message) from None
     except ExceptionGroup as failures:
         raise _first(failures) from None
 
@@ -64,7 +137,7 @@ def _first(failures: ExceptionGroup[Exception]) -> Exception:
     return _first(failure) if isinstance(failure, ExceptionGroup) else failure
 
 
-async def _run(settings: Settings, stack: AsyncExitStack) -> None:
+async def _run(settings: Settings, mode: Mode, stack: AsyncExitStack) -> None:
     show(f"paddock {paddock.__version__}")
     server: EmbeddedPostgres | None = None
     if settings.database_url:
@@ -74,84 +147,126 @@ async def _run(settings: Settings, stack: AsyncExitStack) -> None:
         url = (await stack.enter_async_context(server)).url
     database = await stack.enter_async_context(connected(url, settings, name="paddock up"))
     await migrate(database, say=say)
+    publish = stack.enter_context(published(settings.data_dir.expanduser()))
     show(f"  PostgreSQL  {database.shown}")
-    demo, apps = await _github(settings, stack)
-    runners = await stack.enter_async_context(_local_fleet(settings))
+    demo, apps = await _github(settings, mode, stack)
+    chaos = demo is not None and mode is Mode.CHAOS
+    runners = await stack.enter_async_context(
+        local_runners(
+            settings,
+            environment=HURRY if chaos else {},
+            grace=_CHAOS_GRACE if chaos else GRACE,
+        )
+    )
+    show(f"  runners     {runners.described}")
     async with asyncio.TaskGroup() as group:
         if server is not None:
             group.create_task(server.wait())
-        await _serve(settings, database, apps, runners, demo)
+        up = _Up(settings, database, apps, runners, demo)
+        await up.serve(publish)
 
 
-async def _github(settings: Settings, stack: AsyncExitStack) -> tuple[Demo | None, Apps]:
+async def _github(
+    settings: Settings, mode: Mode, stack: AsyncExitStack
+) -> tuple[Demo | None, Apps]:
     """The Apps of the settings, or a GitHub of our own."""
     if settings.github.all_apps:
         apps = configured_apps(settings)
         show(f"  GitHub      {', '.join(str(app.key) for app in apps)}")
         return None, apps
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    demo, app = await stack.enter_async_context(Demo.running(settings.data_dir))
-    show(f"  GitHub      a demonstration of our own, {app.api_url}")
+    demo, app = await stack.enter_async_context(Demo.running(settings.data_dir, mode))
+    show(f"  GitHub      a demonstration of our own, {app.api_url}: {mode.tells}")
     return demo, Apps.from_settings([app])
 
 
-class _Runners:
-    """Where the runners live."""
+class _Up:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        apps: Apps,
+        runners: Runners,
+        demo: Demo | None,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._apps = apps
+        self._runners = runners
+        self._demo = demo
+        self._clock, self._ids = SystemClock(), SystemIds()
+        self._store = PgStore(database, clock=self._clock, ids=self._ids, actor="paddock up")
+        self._screen = Screen(self._store, PgReading(database, self._clock), self._clock)
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._fleet: LocalFleet | None = None
+    async def serve(self, publish: Callable[[str], None]) -> None:
+        sealer = Sealer(self._settings.sealing or [_own_key(self._settings.data_dir)])
+        await self._prepare()
 
-    async def fleet(self, server: str) -> LocalFleet:
-        """The fleet whose runners ask the server at this URL."""
-        self._fleet = LocalFleet(
-            self.root, Programs.of_agent(server), clock=SystemClock(), ids=SystemIds()
+        async with asyncio.TaskGroup() as group:
+
+            def ready(url: str) -> None:
+                publish(url)
+                show(f"  paddock     {url}")
+                show("Ctrl-C stops it.")
+                if self._demo is not None:
+                    self._demo.send_webhooks_to(f"{url}/webhooks/github")
+                    group.create_task(self._demo.work())
+                    if self._demo.mode is Mode.CHAOS:
+                        group.create_task(self._chaos(self._demo))
+                group.create_task(self._screen.follow())
+
+            await serve(
+                self._database,
+                self._settings,
+                ready=ready,
+                apps=self._apps,
+                fleet=self._fleet,
+                sealer=sealer,
+                open_to_this_machine=True,
+            )
+
+    async def _prepare(self) -> None:
+        store = self._store
+        if self._demo is not None:
+            await store.apply_pools(parse_pools(POOL, name="the demonstration"))
+            await store.abandon_jobs(HOST, why="the demonstration's GitHub starts anew")
+        elif not await store.list_pools():
+            [pool] = parse_pools(_own_pool(), name="this machine")
+            await store.apply_pools([pool])
+            show(f"  pool        {pool.name}: {', '.join(pool.labels)}")
+
+    async def _fleet(self, url: str) -> FleetParts:
+        fleet = await self._runners.fleet()
+        await fleet.announce(url)
+        return FleetParts(fleet=fleet, reviewer=LocalReviewer(self._runners.root, self._clock))
+
+    async def _chaos(self, demo: Demo) -> None:
+        around = Surroundings(
+            demo=demo,
+            store=self._store,
+            fleet=await self._runners.fleet(),
+            runners=self._runners.root,
+            clock=self._clock,
+            ids=self._ids,
+            limited=self._runners.limited,
+            mute=Mute(demo.fake),
         )
-        await self._fleet.open()
-        return self._fleet
-
-    async def stop(self) -> None:
-        """All of them, whoever started them. By the fleet that did: it alone knows of supervisors that
-        have not begun yet."""
-        fleet = self._fleet or await self.fleet("")
-        await fleet.stop_all()
-
-
-@asynccontextmanager
-async def _local_fleet(settings: Settings) -> AsyncIterator[_Runners]:
-    runners = _Runners(settings.data_dir.expanduser().absolute() / "runners")
-    try:
-        yield runners
-    finally:
-        await runners.stop()
+        await Chaos(
+            around=around,
+            dossiers=self._store,
+            thresholds=self._settings.recovery.thresholds,
+            say=lambda incident, what: self._screen.say("chaos", f"{incident}: {what}"),
+            record=self._settings.data_dir.expanduser() / "chaos.jsonl",
+        ).run()
 
 
-async def _serve(
-    settings: Settings, database: Database, apps: Apps, runners: _Runners, demo: Demo | None
-) -> None:
-    clock = SystemClock()
-    store = PgStore(database, clock=clock, ids=SystemIds(), actor="paddock up")
-    sealer = Sealer(settings.sealing or [_own_key(settings.data_dir)])
-    if demo is not None:
-        await store.apply_pools(parse_pools(POOL, name="the demonstration"))
-        await store.abandon_jobs(HOST, why="the demonstration's GitHub starts anew")
-
-    async def fleet(url: str) -> FleetParts:
-        return FleetParts(
-            fleet=await runners.fleet(url), reviewer=LocalReviewer(runners.root, clock)
-        )
-
-    async with asyncio.TaskGroup() as group:
-
-        def ready(url: str) -> None:
-            show(f"  paddock     {url}")
-            show("Ctrl-C stops it.")
-            if demo is not None:
-                demo.send_webhooks_to(f"{url}/webhooks/github")
-                group.create_task(demo.work())
-            group.create_task(follow(store, clock))
-
-        await serve(database, settings, ready=ready, apps=apps, fleet=fleet, sealer=sealer)
+def _own_pool() -> str:
+    machine = platform.machine().lower()
+    return _POOL.format(
+        system={"darwin": "macos"}.get(platform.system().lower(), platform.system().lower()),
+        machine=_MACHINES.get(machine, machine),
+        processors=os.cpu_count() or 1,
+    )
 
 
 def _own_key(directory: Path) -> bytes:

@@ -36,6 +36,8 @@ _log = structlog.get_logger()
 #: GitHub takes at most 100 requests at once from an App, of all kinds.
 AT_ONCE: Final = 50
 
+MINTED: Final = "minted"
+TOO_LATE: Final = "too late"
 MINTS = Counter("paddock_mints_total", "Mints, by what became of them.", ["outcome"])
 MINT_SECONDS = Histogram("paddock_mint_seconds", "From claimed to armed.")
 
@@ -89,10 +91,10 @@ class Minter:
         )
         if isinstance(armed, Conflict):
             # Taken over, or fenced: this JIT is nobody's, and its record stays a debt.
-            MINTS.labels("too late").inc()
+            MINTS.labels(TOO_LATE).inc()
             _log.info("a mint came too late", runner=claim.name, found=str(armed))
             return None
-        MINTS.labels("minted").inc()
+        MINTS.labels(MINTED).inc()
         await self._forgive(claim)
         return Handover(delivery=delivery, runner_name=claim.name, jit=minted.encoded_jit_config)
 

@@ -111,6 +111,8 @@ class Redelivery:
         self._apps = apps
         self._readings = {app.app: _Reading() for app in apps}
         self._failing: set[AppKey] = set()
+        for app in apps:
+            GIVEN_UP.labels(str(app.key))  # from zero on, or the first loss would be no increase
 
     async def run(self) -> None:
         while True:

@@ -14,6 +14,8 @@ VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "RunnerPool"
 PLURAL: Final = "runnerpools"
+#: On each pool: it goes when its last runner has gone.
+DRAIN_FINALIZER: Final = "paddock.dev/drain"
 
 
 class PoolCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -72,7 +72,7 @@ class Apps:
                 app_id=GitHubAppId(app.app_id),
                 api_url=app.api_url,
                 private_key_file=app.private_key_file,
-                webhook_secrets=app.webhook_secret,
+                webhook_secrets=app.webhook_secret or _secrets_in(app.webhook_secret_file),
                 limits=BudgetLimits(
                     points_per_minute=app.points_per_minute,
                     rest_per_hour=app.requests_per_hour,
@@ -102,3 +102,15 @@ class Apps:
     def hosts(self) -> dict[Host, str]:
         """Every host with the address of its API."""
         return dict(self._urls)
+
+
+def _secrets_in(file: Path | None) -> tuple[SecretStr, ...]:
+    assert file is not None  # the settings have seen to it
+    try:
+        secrets = file.read_text("utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ValueError(f"the webhook secret in {file} cannot be read: {why}") from error
+    if not secrets:
+        raise ValueError(f"there is no webhook secret in {file}")
+    return tuple(map(SecretStr, secrets))

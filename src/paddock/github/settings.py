@@ -69,7 +69,12 @@ class GitHubAppSettings(BaseModel):
         description="its private key, RSA in PEM; read anew for every JWT, so it can be replaced"
     )
     webhook_secret: Secrets = Field(
-        description="what signs its webhooks; several while it is being changed"
+        default=(), description="what signs its webhooks; several while it is being changed"
+    )
+    webhook_secret_file: Path | None = Field(
+        default=None,
+        description="a file with it instead, so that this one holds no secret; several are separated "
+        "by white space; read at the start",
     )
     api_url: ApiUrl = Field(
         default=GITHUB_COM_API, description="the address of its host's API, https unless loopback"
@@ -89,6 +94,12 @@ class GitHubAppSettings(BaseModel):
     mints_per_hour: PositiveInt = Field(
         default=10_000, description="the hourly quota generate-jitconfig has for itself"
     )
+
+    @model_validator(mode="after")
+    def _one_place_for_secrets(self) -> GitHubAppSettings:
+        if bool(self.webhook_secret) == (self.webhook_secret_file is not None):
+            raise ValueError("set one of webhook_secret and webhook_secret_file")
+        return self
 
 
 class GitHubSettings(BaseModel):

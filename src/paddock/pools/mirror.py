@@ -22,7 +22,7 @@ import structlog
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import PodOrder
-from paddock.domain.pool_objects import PoolCondition, PoolObject, PoolStatus
+from paddock.domain.pool_objects import DRAIN_FINALIZER, PoolCondition, PoolObject, PoolStatus
 from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.pools.spec import PoolSpec, facts
 from paddock.ports import Clock, FleetUnavailable, Store
@@ -30,8 +30,6 @@ from paddock.ports.pool_objects import PodTrial, PoolApi
 from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
-
-DRAIN_FINALIZER: Final = "paddock.dev/drain"
 
 #: A status is for people, who do not look twice within this.
 _LOOK_AGAIN: Final = 10.0

@@ -18,6 +18,7 @@ from paddock.dispatch.installations import RegisteredApp
 from paddock.dispatch.stamping import Stamper
 from paddock.domain.pods import Pod
 from paddock.domain.runners import Runner
+from paddock.domain.stamp import may_stamp
 from paddock.domain.states import RunnerState
 from paddock.forensics.concluding import Conclusion
 from paddock.ports import Clock, Fleet, GitHub, Ids, Store, Topic, Wakeups, Witness
@@ -50,10 +51,6 @@ _AT_ONCE: Final = 8
 _REFRESH: Final = 2.0
 #: Runners examined in one go, some 2 ms: whoever waits for a JIT has its turn in between.
 _TURN: Final = 32
-
-_CLAIMED: Final = frozenset(
-    {RunnerState.ARMED, RunnerState.RUNNING, RunnerState.BUSY, RunnerState.DONE}
-)
 
 
 class Recovery:
@@ -170,16 +167,10 @@ class Recovery:
         return pod.phase.terminal if pod is not None else runner.absent_reads > 0
 
     async def _stamp(self, runner: Runner, pod: Pod | None) -> None:
-        """A claimed Pod whose poller has ended holds its JIT: now the label can cut off nothing
-        (I56). Where one container polls and runs, only a job says so."""
         if pod is None or pod.phase.terminal or pod.owner is not None or runner.account is None:
             return
-        if runner.shape == "single":
-            holds_it = runner.state in (RunnerState.BUSY, RunnerState.DONE)
-        else:
-            poller = pod.poller
-            holds_it = poller is not None and poller.state.terminated is not None
-        if holds_it and runner.state in _CLAIMED and pod.uid not in self._stamped:
+        holds_it = may_stamp(shape=runner.shape, state=runner.state, poller=pod.poller)
+        if holds_it and pod.uid not in self._stamped:
             self._stamped[pod.uid] = None
             await self._stamper.stamp(pod, owner=str(runner.account))
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Final
 
 import structlog
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
 
 from paddock.domain.evidence import pod_seen
 from paddock.domain.names import PodName
@@ -36,6 +36,11 @@ _DELETED: Final = "deleted"
 
 READS = Counter(
     "paddock_fleet_reads_total", "Complete reads of the fleet, by outcome.", ["outcome"]
+)
+#: A time and not an age: a replica that no longer leads stops saying when, and not that it is long ago.
+READ_AT = Gauge(
+    "paddock_fleet_read_timestamp_seconds",
+    "When this replica last saw all Pods. One that does not lead says 0, or an old time: take the max.",
 )
 
 
@@ -114,6 +119,7 @@ class PodView:
             READS.labels("complete" if trusted else "in part").inc()
             if trusted:
                 self._read_at = began
+                READ_AT.set(began.timestamp())
                 await self._store.note_pods(found.pods, read_at=began)
             return trusted
 

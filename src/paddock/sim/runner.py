@@ -558,7 +558,9 @@ class Listener:
 
 
 def _memory_limit() -> int | None:
+    """Of this process's own cgroup; in a container that is mostly at the top."""
     for path in (
+        *_own_limits(),
         "/sys/fs/cgroup/memory.max",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     ):
@@ -569,6 +571,18 @@ def _memory_limit() -> int | None:
         # Version 1 says "no limit" with a number near 2^63.
         return int(text) if text.isdigit() and int(text) < 1 << 60 else None
     return None
+
+
+def _own_limits() -> list[str]:
+    found = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                found.append(f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes")
+            elif not controllers:
+                found.append(f"/sys/fs/cgroup{path}/memory.max")
+    return found
 
 
 def _exhaust_memory() -> None:

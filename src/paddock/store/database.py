@@ -72,6 +72,12 @@ class Database:
                 )
         raise AssertionError("the last attempt returns or raises")
 
+    async def beside(self, *, application_name: str, max_size: int) -> Database:
+        """Sessions of one's own at the same server: whoever uses all of them waits alone."""
+        return Database(
+            await Pool.open(self._pool.url, application_name=application_name, max_size=max_size)
+        )
+
     async def close(self) -> None:
         await self._pool.close()
 

@@ -66,6 +66,11 @@ class Pool:
         self._url = url
 
     @property
+    def url(self) -> str:
+        """With its password."""
+        return self._url
+
+    @property
     def shown(self) -> str:
         """The URL as it may be shown."""
         return redacted(self._url)

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from paddock.github.webhooks import JSON_TYPE
 from paddock.web.answers import Health, Problem
+from paddock.web.console import Console
 from paddock.web.health import Readiness
 from paddock.web.metrics import Metrics
 from paddock.web.openapi import WEBHOOKS, document
@@ -31,10 +32,11 @@ class Application:
         readiness: Readiness,
         metrics: Metrics,
         pods: PodEndpoints | None = None,
+        console: Console | None = None,
     ) -> None:
-        """Without `pods` nobody can ask for work here."""
+        """Without `pods` nobody can ask for work here, without `console` nobody can look."""
         self._receiver = receiver
-        self._framework = _framework(receiver, readiness, metrics, pods)
+        self._framework = _framework(receiver, readiness, metrics, pods, console)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -48,9 +50,15 @@ class Application:
 
 
 def _framework(
-    receiver: Receiver, readiness: Readiness, metrics: Metrics, pods: PodEndpoints | None
+    receiver: Receiver,
+    readiness: Readiness,
+    metrics: Metrics,
+    pods: PodEndpoints | None,
+    console: Console | None,
 ) -> Starlette:
-    description = msgspec.json.encode(document(with_pods=pods is not None))
+    description = msgspec.json.encode(
+        document(with_pods=pods is not None, with_console=console is not None)
+    )
 
     async def healthz(_: Request) -> Response:
         return _json(200, Health("ok"))
@@ -71,7 +79,9 @@ def _framework(
             Route("/metrics", metrics.respond),
             Route("/openapi.json", openapi),
             *(pods.routes if pods is not None else ()),
-        ]
+            *(console.routes if console is not None else ()),
+        ],
+        exception_handlers={404: console.not_found} if console is not None else None,
     )
 
 

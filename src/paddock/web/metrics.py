@@ -8,7 +8,9 @@ a deleted pool disappear with it (I61). Every replica tells the same levels: tak
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -18,8 +20,16 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from paddock.dispatch.minting import MINTED, MINTS, TOO_LATE
+from paddock.dispatch.stamping import STAMPS
+from paddock.domain.endings import Ending
+from paddock.domain.github_errors import Kind
 from paddock.domain.levels import Levels
+from paddock.domain.recovery import Outcome
+from paddock.domain.rules import RULES
+from paddock.forensics.concluding import ENDINGS
 from paddock.ports import Clock, Store
+from paddock.recovery.act import ACTIONS
 from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
@@ -37,6 +47,7 @@ class Metrics:
         self._lock = asyncio.Lock()
         self._read_at = float("-inf")
         self._levels: bytes = b""
+        _begin_at_zero()
 
     async def respond(self, _: Request) -> Response:
         return Response(
@@ -59,8 +70,21 @@ class Metrics:
             _log.warning("levels could not be read for metrics", error=str(error) or "no answer")
             return b""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Fixed(list(_families(levels, self._clock.now().timestamp()))))
+        now = self._clock.now().timestamp()
+        registry.register(_Fixed([level.family(levels, now) for level in LEVELS]))
         return generate_latest(registry)
+
+
+def _begin_at_zero() -> None:
+    """A series that begins above zero has no increase that Prometheus could see: the first deaths of a
+    kind would raise no alarm."""
+    for ending in Ending:
+        ENDINGS.labels(ending)
+    for outcome in (MINTED, TOO_LATE, *Kind):
+        MINTS.labels(outcome)
+    for rule in RULES:
+        ACTIONS.labels(rule.name, rule.action, Outcome.DONE)
+    STAMPS.labels("failed")
 
 
 class _Fixed(Collector):
@@ -71,39 +95,94 @@ class _Fixed(Collector):
         return self._families
 
 
-def _families(levels: Levels, now: float) -> Iterator[Metric]:
-    queued = GaugeMetricFamily(
-        "paddock_queued_jobs", "Jobs that wait for a runner.", labels=["pool", "account"]
-    )
-    oldest = GaugeMetricFamily(
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A gauge that is read from rows: what it is called, what it means, and what it is told by."""
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...]
+    read: Callable[[Levels, float], Iterator[tuple[Sequence[str], float | None]]]
+
+    def family(self, levels: Levels, now: float) -> Metric:
+        gauge = GaugeMetricFamily(self.name, self.meaning, labels=list(self.labels))
+        for labels, value in self.read(levels, now):
+            if value is not None:
+                gauge.add_metric(labels, value)
+        return gauge
+
+
+def _age(since: datetime, now: float) -> float:
+    return max(0.0, now - since.timestamp())
+
+
+LEVELS: Final = (
+    Level(
+        "paddock_queued_jobs",
+        "Jobs that wait for a runner.",
+        ("pool", "account"),
+        lambda levels, _: (((q.pool, q.account), q.jobs) for q in levels.queues),
+    ),
+    Level(
         "paddock_oldest_queued_seconds",
         "For how long the oldest job has waited.",
-        labels=["pool", "account"],
-    )
-    for queue in levels.queues:
-        queued.add_metric([queue.pool, queue.account], queue.jobs)
-        age = max(0.0, now - queue.oldest_at.timestamp())
-        oldest.add_metric([queue.pool, queue.account], age)
-    runners = GaugeMetricFamily(
-        "paddock_runners", "Runners that are not gone.", labels=["pool", "state"]
-    )
-    for crew in levels.crews:
-        runners.add_metric([crew.pool, crew.state], crew.runners)
-    left = GaugeMetricFamily(
+        ("pool", "account"),
+        lambda levels, now: (((q.pool, q.account), _age(q.oldest_at, now)) for q in levels.queues),
+    ),
+    Level(
+        "paddock_runners",
+        "Runners that are not gone.",
+        ("pool", "state"),
+        lambda levels, _: (((c.pool, c.state), c.runners) for c in levels.crews),
+    ),
+    Level(
+        "paddock_pool_target_runners",
+        "How many runners a pool should have, as last decided.",
+        ("pool",),
+        lambda levels, _: (((p.pool,), p.target) for p in levels.pools),
+    ),
+    Level(
+        "paddock_pool_max_runners",
+        "How many runners a pool may have; absent where it says nothing.",
+        ("pool",),
+        lambda levels, _: (((p.pool,), p.max_runners) for p in levels.pools),
+    ),
+    Level(
+        "paddock_suspect_runners",
+        "Runners whose container runs and that GitHub calls offline.",
+        ("pool",),
+        lambda levels, _: (((p.pool,), p.suspects) for p in levels.pools),
+    ),
+    Level(
+        "paddock_host_fault_seconds",
+        "For how long a host has called itself unfit for runners; absent where none does.",
+        ("host", "reason"),
+        lambda levels, now: (((f.host, f.reason), _age(f.since, now)) for f in levels.host_faults),
+    ),
+    Level(
         "paddock_github_budget_left_ratio",
         "What is left of a budget towards GitHub, of 1.",
-        labels=["app", "bucket"],
-    )
-    for budget in levels.budgets:
-        left.add_metric([str(budget.app), budget.bucket], budget.tokens / budget.capacity)
-    yield from (queued, oldest, runners, left)
-    yield GaugeMetricFamily(
+        ("app", "bucket"),
+        lambda levels, _: (((str(b.app), b.bucket), b.tokens / b.capacity) for b in levels.budgets),
+    ),
+    Level(
         "paddock_github_debts",
         "Runner records at GitHub that may have to be removed.",
-        value=levels.debts,
-    )
-    yield GaugeMetricFamily(
+        (),
+        lambda levels, _: iter([((), levels.debts)]),
+    ),
+    Level(
         "paddock_dead_deliveries",
         "Webhook deliveries that could not be applied and were set aside.",
-        value=levels.dead_deliveries,
-    )
+        (),
+        lambda levels, _: iter([((), levels.dead_deliveries)]),
+    ),
+    Level(
+        "paddock_oldest_pending_delivery_seconds",
+        "For how long the oldest stored webhook delivery has waited to be applied.",
+        (),
+        lambda levels, now: iter(
+            [((), _age(levels.oldest_pending_at, now) if levels.oldest_pending_at else 0.0)]
+        ),
+    ),
+)

@@ -19,6 +19,7 @@ from paddock.github.webhooks import (
     Envelope,
 )
 from paddock.web.answers import Accepted, Health, Problem, Refusal
+from paddock.web.api_description import described, described_types
 from paddock.web.pods import Acknowledgement, Jit, Left, Report
 
 WEBHOOKS: Final = "/webhooks/github"
@@ -30,8 +31,9 @@ _TYPES: Final = (
 _REF: Final = "#/components/schemas/{name}"
 
 
-def document(*, with_pods: bool) -> dict[str, Any]:
-    _, components = msgspec.json.schema_components(_TYPES, ref_template=_REF)
+def document(*, with_pods: bool, with_console: bool = True) -> dict[str, Any]:
+    types = (*_TYPES, *(described_types() if with_console else ()))
+    _, components = msgspec.json.schema_components(types, ref_template=_REF)
     return {
         "openapi": "3.1.0",
         "info": {"title": "paddock", "version": paddock.__version__},
@@ -42,10 +44,14 @@ def document(*, with_pods: bool) -> dict[str, Any]:
             "/metrics": {"get": _plain("Prometheus' metrics", "text/plain")},
             "/openapi.json": {"get": _plain("This document", JSON_TYPE)},
             **(_pods() if with_pods else {}),
+            **(described() if with_console else {}),
         },
         "components": {
             "schemas": components,
-            "securitySchemes": {"pod": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "pod": {"type": "http", "scheme": "bearer"},
+                "operator": {"type": "http", "scheme": "bearer"},
+            },
         },
     }
 

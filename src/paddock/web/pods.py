@@ -93,8 +93,12 @@ class PodEndpoints:
         return [
             Route("/v1/dispatch", self._guarded(self._dispatch), methods=["POST"]),
             Route("/v1/dispatch/ack", self._guarded(self._acknowledge), methods=["POST"]),
-            Route("/v1/vitals", self._guarded(self._vitals), methods=["POST"]),
+            *self.vitals_routes,
         ]
+
+    @property
+    def vitals_routes(self) -> list[Route]:
+        return [Route("/v1/vitals", self._guarded(self._vitals), methods=["POST"])]
 
     def _guarded(self, handler: Any) -> Any:
         async def endpoint(request: Request) -> Response:

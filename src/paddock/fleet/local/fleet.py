@@ -27,6 +27,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Host, Phase, Pod, PodList, PodOrder
 from paddock.fleet.local import layout
 from paddock.fleet.local.census import Census, Look
+from paddock.fleet.local.installation import Installation
 from paddock.fleet.local.pod_directory import (
     Plan,
     PodDirectory,
@@ -80,9 +81,10 @@ class Programs:
     staged: Sequence[str] = (f"{layout.STAGE}/run", f"{layout.STAGE}/jit")
 
     @staticmethod
-    def of_agent(server: str) -> Programs:
-        """paddock's own agent, asking the server at this URL."""
+    def of_agent() -> Programs:
+        """paddock's own agent, asking the server that was last announced (`LocalFleet.announce`)."""
         agent = (sys.executable, "-I", "-S", str(Path(__file__).parents[2] / "agent"))
+        server = f"@../{layout.SERVER}"
         options = ("--server", server, "--stage", layout.STAGE, "--token-file")
         return Programs(
             poller=(*agent, "poll", *options, layout.TOKEN),
@@ -105,18 +107,20 @@ class LocalFleet:
         *,
         clock: Clock,
         ids: Ids,
-        runner: Sequence[str] = FAKE_RUNNER,
+        runner: Sequence[str] | Installation = FAKE_RUNNER,
         environment: Mapping[str, str] | None = None,
         cgroup_parent: Path | None = None,
         grace: float = GRACE,
     ) -> None:
-        """`runner`: for pools that do not name a command of their own. `environment`: for Pods, in
-        addition. `cgroup_parent`: a cgroup that is ours to divide (`cgroup`)."""
+        """`runner`: for pools that do not name a command of their own; an installation is linked into
+        each Pod's directory. `environment`: for Pods, in addition. `cgroup_parent`: a cgroup that is
+        ours to divide (`cgroup`)."""
         self.root = root.absolute()
         self._programs = programs
         self._clock = clock
         self._ids = ids
-        self._runner = runner
+        self._installed = runner if isinstance(runner, Installation) else None
+        self._runner = runner.command if isinstance(runner, Installation) else runner
         self._environment = environment or {}
         self._cgroup_parent = cgroup_parent
         self._grace = grace
@@ -130,6 +134,16 @@ class LocalFleet:
     async def open(self) -> None:
         """Make the directory, or take over what is in it."""
         await self._ask(f"use {self.root}", self._open)
+
+    async def announce(self, server: str) -> None:
+        """Where the server is now: at another port than before, perhaps. Pods that outlived the last
+        one find it there."""
+        await self._ask(
+            "tell Pods where the server is",
+            layout.write,
+            self.root / layout.SERVER,
+            f"{server}\n".encode(),
+        )
 
     async def create(self, order: PodOrder) -> Pod:
         return await self._ask(f"create the Pod {order.name}", self._create, order)
@@ -217,7 +231,8 @@ class LocalFleet:
         directory = PodDirectory.at(self.root, order.name)
         if not directory.path.exists():
             tokens = {audience: self._ids.secret() for audience in Audience}
-            if make(self.root, self._record(order, tokens), tokens):
+            furnish = self._installed.furnish if self._installed else None
+            if make(self.root, self._record(order, tokens), tokens, furnish=furnish):
                 self._start_supervisor(directory)
         pod = directory.pod()
         if pod is None:

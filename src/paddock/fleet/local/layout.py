@@ -11,6 +11,8 @@
     work/         where the runner works
     *.log         what its processes said; *.log.old, before that
 
+Beside the directories of all Pods stands `.server`, the address of the server they ask.
+
 The lock answers whether a supervisor lives. The kernel lets go of it with the process, however that
 ended, and no pid can be mistaken for another.
 
@@ -36,6 +38,8 @@ TOKEN = "token"  # noqa: S105 - a file's name
 VITALS_TOKEN = "vitals-token"  # noqa: S105
 STAGE = "stage"
 WORK = "work"
+#: Not a name that a Pod could have.
+SERVER = ".server"
 
 
 def write(path: Path, content: bytes) -> None:

@@ -8,7 +8,7 @@ import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -210,14 +210,23 @@ def pod_names(root: Path) -> list[str]:
         return [entry.name for entry in entries if could_be_a_pod(entry.name)]
 
 
-def make(root: Path, record: Record, tokens: Mapping[Audience, str]) -> bool:
-    """All of it or nothing. One of that name that is there already is left as it is; then False."""
+def make(
+    root: Path,
+    record: Record,
+    tokens: Mapping[Audience, str],
+    *,
+    furnish: Callable[[Path], None] | None = None,
+) -> bool:
+    """All of it or nothing. One of that name that is there already is left as it is; then False.
+    `furnish` puts into the runner's directory what it is to find there."""
     directory = PodDirectory.at(root, record.name)
     new = Path(tempfile.mkdtemp(prefix=_BEING_MADE, dir=root))
     try:
         (new / layout.STAGE).mkdir(mode=0o700)
         (new / layout.WORK).mkdir(mode=0o700)
         (new / layout.LOCK).touch(mode=0o600)
+        if furnish is not None:
+            furnish(new / layout.WORK)
         for audience, name in _TOKEN_FILES.items():
             layout.write(new / name, tokens[audience].encode())
         layout.write(new / layout.POD, msgspec.json.encode(record))

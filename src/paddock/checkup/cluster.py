@@ -1,0 +1,89 @@
+"""Kubernetes: whether it answers, whether RunnerPool is there in our version, and what we may do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from paddock.checkup.finding import Finding, ill, well
+from paddock.domain.pool_objects import API_VERSION, GROUP
+from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource
+from paddock.fleet.kube.opening import opened
+from paddock.fleet.kube.settings import KubeSettings
+from paddock.ports import Clock, FleetUnavailable
+
+_REVIEWS: Final = Resource("selfsubjectaccessreviews", group="authorization.k8s.io")
+#: In the runners' namespace: verb, resource, subresource, group.
+_NEEDED: Final = (
+    *((verb, "pods", "", "") for verb in ("create", "delete", "patch", "list", "watch")),
+    ("get", "pods", "log", ""),
+    *((verb, "runnerpools", "", GROUP) for verb in ("list", "watch", "patch")),
+    ("patch", "runnerpools", "status", GROUP),
+)
+
+
+async def examine_cluster(settings: KubeSettings, clock: Clock) -> AsyncIterator[Finding]:
+    try:
+        async with opened(settings, clock=clock) as kube:
+            try:
+                pods = await kube.fleet.list()
+            except FleetUnavailable as error:
+                yield ill(
+                    "cluster",
+                    str(error),
+                    "check the kubeconfig or the ServiceAccount, and the namespace",
+                )
+                return
+            yield well(
+                "cluster", f"it answers; {len(pods.pods)} runner Pods in {settings.namespace}"
+            )
+            yield await _pool_objects(kube.pools)
+            yield await _rights(kube.api, settings.namespace)
+    except ValueError as error:
+        yield ill("cluster", str(error), "see [kube] in the settings")
+
+
+async def _pool_objects(pools: Any) -> Finding:
+    try:
+        found = await pools.list()
+    except Refused as error:
+        if error.absent:
+            return ill(
+                "RunnerPool",
+                f"the cluster does not serve {API_VERSION}",
+                "apply the CustomResourceDefinition of this version (deploy/crd.yaml)",
+            )
+        return ill("RunnerPool", str(error), "apply the roles of this version (deploy/roles.yaml)")
+    except FleetUnavailable as error:
+        return ill("RunnerPool", str(error), "check the cluster")
+    return well("RunnerPool", f"{API_VERSION} is served; {len(found.pools)} objects")
+
+
+async def _rights(api: KubeApi, namespace: str) -> Finding:
+    denied = []
+    for verb, resource, sub, group in _NEEDED:
+        asked = {
+            "namespace": namespace,
+            "verb": verb,
+            "resource": resource,
+            "subresource": sub,
+            "group": group,
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        try:
+            answer = await api.send("POST", Call("create", _REVIEWS), body, dict[str, Any])
+        except FleetUnavailable as error:
+            return ill("rights", str(error), "check the cluster")
+        if not answer.get("status", {}).get("allowed"):
+            denied.append(f"{verb} {resource}{f'/{sub}' if sub else ''}")
+    if denied:
+        return ill(
+            "rights",
+            f"we may not {', '.join(denied)} in {namespace}",
+            "apply the roles of this version (deploy/roles.yaml)",
+        )
+    return well("rights", f"we may do in {namespace} what we have to")

@@ -1,0 +1,128 @@
+"""`paddock endings`"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from paddock.cli.listing import (
+    DEFAULT_LIMIT,
+    Cursor,
+    Limit,
+    Listing,
+    ago,
+    there_is_more,
+    time_ago,
+    with_reading,
+)
+from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.output import show_json, table
+from paddock.domain.endings import Ending
+from paddock.domain.reading import Paging, VerdictFilter
+
+app = typer.Typer(
+    help="How runners ended, and by which evidence.", cls=Listing, rich_markup_mode=None
+)
+
+Pool = Annotated[str | None, typer.Option(metavar="POOL")]
+Node = Annotated[str | None, typer.Option(metavar="NODE")]
+Image = Annotated[str | None, typer.Option(metavar="IMAGE")]
+#: A class of endings that is seen on one node, or with one image, alone is that one's fault.
+Since = Annotated[str, typer.Option(metavar="TIME", help="From so long ago on: 30m, 24h, 7d.")]
+
+
+@app.command("list")
+def list_(
+    ending: Annotated[Ending | None, typer.Option(help="Only this class.")] = None,
+    abnormal: Annotated[bool, typer.Option("--abnormal", help="Only what was abnormal.")] = False,
+    pool: Pool = None,
+    node: Node = None,
+    image: Image = None,
+    since: Since = "7d",
+    limit: Limit = DEFAULT_LIMIT,
+    after: Cursor = None,
+    as_json: Json = False,
+    config: Config = None,
+    data_dir: DataDir = None,
+) -> None:
+    """List verdicts, the newest first.
+
+    Examples:
+
+        paddock endings --abnormal --since 24h
+
+        paddock endings --ending host-oom --pool linux
+    """
+    wanted = VerdictFilter(
+        ending=ending,
+        abnormal=True if abnormal else None,
+        pool=pool,
+        node=node,
+        image=image,
+        since=time_ago(since),
+    )
+    page = with_reading(
+        lambda reading: reading.verdicts(wanted, Paging(limit=limit, cursor=after)),
+        config=config,
+        data_dir=data_dir,
+    )
+    there_is_more(page)
+    if as_json:
+        show_json(page.items)
+        return
+    table(
+        ["POD", "POOL", "ENDED", "CLASS", "EXIT", "NODE", "JOB", "WHY"],
+        (
+            (
+                each.pod,
+                each.pool,
+                ago(each.ended_at),
+                each.ending,
+                each.exit_code,
+                each.node,
+                each.job,
+                each.why,
+            )
+            for each in page.items
+        ),
+        empty="No runner ended like that.",
+    )
+
+
+@app.command()
+def counts(
+    pool: Pool = None,
+    node: Node = None,
+    image: Image = None,
+    since: Since = "24h",
+    as_json: Json = False,
+    config: Config = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Count how runners ended, by class.
+
+    Example:
+
+        paddock endings counts --since 7d --node worker-3
+    """
+    wanted = VerdictFilter(pool=pool, node=node, image=image)
+    start = time_ago(since)
+    found = with_reading(
+        lambda reading: reading.endings(wanted, since=start, step=timedelta(days=1)),
+        config=config,
+        data_dir=data_dir,
+    )
+    totals: Counter[Ending] = Counter()
+    for each in found:
+        totals[each.ending] += each.runners
+    if as_json:
+        show_json(dict(totals.most_common()))
+        return
+    table(
+        ["CLASS", "RUNNERS", "MEANS"],
+        ((ending, count, ending.meaning) for ending, count in totals.most_common()),
+        empty="No runner ended in that time.",
+    )

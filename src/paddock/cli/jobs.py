@@ -1,0 +1,95 @@
+"""`paddock jobs`"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from paddock.cli.listing import (
+    DEFAULT_LIMIT,
+    Cursor,
+    Limit,
+    Listing,
+    ago,
+    there_is_more,
+    with_reading,
+)
+from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.output import show_json, table
+from paddock.domain.reading import JobFilter, JobLine, Paging
+from paddock.domain.states import JobState
+
+app = typer.Typer(
+    help="The jobs GitHub told of, where they are, and why. `paddock why NUMBER` tells one's story.",
+    cls=Listing,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+def list_(
+    status: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
+    account: Annotated[str | None, typer.Option(metavar="LOGIN")] = None,
+    repository: Annotated[str | None, typer.Option(metavar="OWNER/NAME")] = None,
+    pool: Annotated[str | None, typer.Option(metavar="POOL")] = None,
+    conclusion: Annotated[
+        str | None, typer.Option(metavar="WORD", help="success, failure, cancelled, …")
+    ] = None,
+    refused: Annotated[bool, typer.Option("--refused", help="Those no pool takes.")] = False,
+    limit: Limit = DEFAULT_LIMIT,
+    after: Cursor = None,
+    as_json: Json = False,
+    config: Config = None,
+    data_dir: DataDir = None,
+) -> None:
+    """List jobs, the newest first.
+
+    Examples:
+
+        paddock jobs --status queued
+
+        paddock jobs --account acme --conclusion failure -n 10
+
+        paddock jobs --refused --json
+    """
+    wanted = JobFilter(
+        status=status,
+        account=account,
+        repository=repository,
+        pool=pool,
+        conclusion=conclusion,
+        refused=refused,
+    )
+    page = with_reading(
+        lambda reading: reading.jobs(wanted, Paging(limit=limit, cursor=after)),
+        config=config,
+        data_dir=data_dir,
+    )
+    there_is_more(page)
+    if as_json:
+        show_json(page.items)
+        return
+    table(
+        ["JOB", "NAME", "REPOSITORY", "STATUS", "QUEUED", "POOL", "RUNNER", "WHY"],
+        (
+            (
+                job.id,
+                job.name,
+                job.repository,
+                job.conclusion or job.status,
+                ago(job.queued_at),
+                job.pool,
+                job.pod or job.executor,
+                _why(job),
+            )
+            for job in page.items
+        ),
+        empty="There are no jobs like that.",
+    )
+
+
+def _why(job: JobLine) -> str | None:
+    if job.status is JobState.QUEUED:
+        return job.refusal_detail or job.waits_because
+    return None

@@ -1,0 +1,74 @@
+"""What the commands that list things have in common: `paddock jobs` is `paddock jobs list`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+from paddock.cli.operating import with_database
+from paddock.cli.output import say
+from paddock.domain.reading import LONGEST_PAGE, PAGE, BadCursor, Page
+from paddock.ports.reading import Reading
+from paddock.store.reading import PgReading
+from paddock.stories.story import length
+from paddock.system import SystemClock
+
+R = TypeVar("R")
+
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=LONGEST_PAGE, help="How many at most.")
+]
+Cursor = Annotated[
+    str | None,
+    typer.Option("--after", metavar="CURSOR", help="Go on where the last page ended."),
+]
+
+DEFAULT_LIMIT = PAGE
+
+
+class Listing(TyperGroup):
+    """A group whose `list` may be left out, with or without options of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+def with_reading(
+    work: Callable[[Reading], Awaitable[R]], *, config: Path | None, data_dir: Path | None
+) -> R:
+    """Look at the database, without touching anything."""
+    try:
+        return with_database(
+            lambda database: work(PgReading(database, SystemClock())),
+            config=config,
+            data_dir=data_dir,
+        )
+    except BadCursor:
+        raise typer.BadParameter("--after is not what a page of this list ended with") from None
+
+
+def there_is_more(page: Page[Any]) -> None:
+    """To standard error: what is piped are the lines."""
+    if page.next is not None:
+        say(f"there are more: --after {page.next}")
+
+
+def ago(then: datetime | None) -> str | None:
+    return None if then is None else f"{length(SystemClock().now() - then)} ago"
+
+
+def time_ago(text: str) -> datetime:
+    """`90s`, `30m`, `24h`, `7d`: from so long ago on."""
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no length of time: write 90s, 30m, 24h or 7d")
+    unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[found[2]]
+    return SystemClock().now() - timedelta(**{unit: int(found[1])})

@@ -1,0 +1,29 @@
+"""`paddock pause`, `paddock resume`"""
+
+from __future__ import annotations
+
+from paddock.cli.operating import Why, with_store
+from paddock.cli.options import Config, DataDir
+from paddock.cli.output import show
+
+
+def pause(why: Why = "paused by hand", config: Config = None, data_dir: DataDir = None) -> None:
+    """Give out no runners at all. Those at work go on, and jobs keep their place in the queue.
+
+    Webhooks are taken in and recovery goes on; every replica heeds it at once. One pool alone is
+    paused with `paddock pools pause`, one account with `paddock accounts pause`.
+
+    Example:
+
+        paddock pause --why "the registry is down"
+    """
+    done = with_store(lambda store: store.pause_dispatch(why=why), config=config, data_dir=data_dir)
+    show("all dispatch is paused" if done else "all dispatch was paused already")
+
+
+def resume(why: Why = "resumed by hand", config: Config = None, data_dir: DataDir = None) -> None:
+    """Give out runners again."""
+    done = with_store(
+        lambda store: store.resume_dispatch(why=why), config=config, data_dir=data_dir
+    )
+    show("runners are given out again" if done else "dispatch was not paused")

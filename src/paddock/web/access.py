@@ -1,0 +1,215 @@
+"""Who may look, and who may act.
+
+`paddock up` is open to the machine it runs on, and to nobody who merely makes a browser on that
+machine ask: a page elsewhere can point its own name at 127.0.0.1, so the name that is asked for is
+checked. Everywhere else a token or an authenticating proxy lets people in. What changes something
+needs a setting, a token of the page it came from, and a browser that says it came from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+
+from paddock.ports import Clock
+from paddock.web.settings import DashboardSettings
+
+SESSION_COOKIE: Final = "paddock_session"
+#: A working day: whoever leaves a browser open overnight logs in again.
+SESSION_LENGTH: Final = timedelta(hours=12)
+
+#: Names are shown and stored as the actor of events.
+_LONGEST_NAME: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who may look. `name` signs what he does; `csrf` proves that a form is from a page he
+    was shown."""
+
+    name: str
+    csrf: str
+    may_act: bool
+    #: Whether there is a session that could be ended.
+    has_session: bool = False
+
+
+class Refused(Exception):
+    """Not let in; says why in a sentence. `may_log_in`: with the token he would be."""
+
+    def __init__(self, status: int, sentence: str, *, may_log_in: bool = False) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.may_log_in = may_log_in
+
+
+class Access:
+    def __init__(
+        self,
+        settings: DashboardSettings,
+        *,
+        open_to_this_machine: bool,
+        secret: bytes,
+        clock: Clock,
+    ) -> None:
+        """`secret` is the same for all replicas: a form of one may be sent to another."""
+        self._settings = settings
+        self._open = open_to_this_machine
+        self._token = settings.token.get_secret_value() if settings.token else None
+        self._clock = clock
+        # Another token, other sessions: whoever changes it throws everybody out.
+        self._key = hmac.digest(
+            self._token.encode() if self._token else secret, b"paddock dashboard", "sha256"
+        )
+
+    @property
+    def may_log_in(self) -> bool:
+        return self._token is not None
+
+    def admit(self, request: HTTPConnection) -> Visitor:
+        self.check_host(request)
+        if (name := self._named_by_proxy(request)) is not None:
+            return self._visitor(f"operator:{name}")
+        if self._bears_token(request):
+            return self._visitor("operator:api")
+        if self._has_session(request):
+            return self._visitor("operator:dashboard", has_session=True)
+        if self._open and is_loopback(_peer(request)):
+            return self._visitor("operator:dashboard")
+        raise self._refusal()
+
+    def _refusal(self) -> Refused:
+        if self._token is not None:
+            return Refused(
+                401,
+                "Log in, or send the token as `Authorization: Bearer TOKEN`.",
+                may_log_in=True,
+            )
+        if self._settings.proxy_header is not None:
+            return Refused(403, "Only those whom the authenticating proxy names are let in.")
+        return Refused(
+            403,
+            "Nobody is let in yet: set PADDOCK_DASHBOARD_TOKEN, or name an authenticating proxy in "
+            "PADDOCK_DASHBOARD_PROXY_HEADER and PADDOCK_DASHBOARD_PROXY_NETWORKS.",
+        )
+
+    def check_action(self, request: HTTPConnection, visitor: Visitor, token: str) -> None:
+        """Raises `Refused` unless it may be done, and was sent from one of our own pages."""
+        if not visitor.may_act:
+            raise Refused(403, "The dashboard only shows: PADDOCK_DASHBOARD_ACTIONS is not set.")
+        self.check_origin(request)
+        if not hmac.compare_digest(token.encode(), visitor.csrf.encode()):
+            raise Refused(403, "That page is too old, or not ours: load it again.")
+
+    def check_origin(self, request: HTTPConnection) -> None:
+        site = request.headers.get("sec-fetch-site")
+        origin = request.headers.get("origin")
+        # A browser sends at least one with a form. The second is compared by name and port alone: a
+        # proxy may have taken the encryption off.
+        same = site == "same-origin" if site else _authority(origin) == _authority(_host(request))
+        if not same:
+            raise Refused(403, "Another site asked for this, or nobody knows which.")
+
+    def session(self, token: str) -> str | None:
+        """The cookie of whoever has the token; `None` for anybody else."""
+        if self._token is None or not _same(token, self._token):
+            return None
+        ends = int((self._clock.now() + SESSION_LENGTH).timestamp())
+        return f"{ends}.{self._sign('session', str(ends))}"
+
+    def _has_session(self, request: HTTPConnection) -> bool:
+        ends, _, signature = request.cookies.get(SESSION_COOKIE, "").partition(".")
+        if self._token is None or not _same(signature, self._sign("session", ends)):
+            return False
+        return self._clock.now() < datetime.fromtimestamp(int(ends), UTC)
+
+    def _bears_token(self, request: HTTPConnection) -> bool:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        return self._token is not None and scheme.lower() == "bearer" and _same(token, self._token)
+
+    def _named_by_proxy(self, request: HTTPConnection) -> str | None:
+        header = self._settings.proxy_header
+        if header is None:
+            return None
+        named = request.headers.getlist(header)
+        peer = _address(_peer(request))
+        if (
+            len(named) != 1
+            or peer is None
+            or not any(peer in net for net in self._settings.networks)
+        ):
+            return None
+        name = "".join(each for each in named[0].strip() if each.isprintable())
+        return name[:_LONGEST_NAME] or None
+
+    def check_host(self, request: HTTPConnection) -> None:
+        name = _hostname(_host(request))
+        if self._settings.hosts:
+            if name not in self._settings.hosts and not (self._open and is_loopback(name)):
+                raise Refused(403, "This is not the name paddock is reached by.")
+        elif self._open and not is_loopback(name):
+            raise Refused(
+                403,
+                "paddock is open to this machine alone, by the names localhost and 127.0.0.1; "
+                "PADDOCK_DASHBOARD_HOSTS would add others.",
+            )
+
+    def _visitor(self, name: str, *, has_session: bool = False) -> Visitor:
+        return Visitor(
+            name=name,
+            csrf=self._sign("form", name),
+            may_act=self._settings.actions,
+            has_session=has_session,
+        )
+
+    def _sign(self, purpose: str, what: str) -> str:
+        return hmac.new(self._key, f"{purpose}\n{what}".encode(), hashlib.sha256).hexdigest()
+
+
+def _same(one: str, other: str) -> bool:
+    """However long it takes to find out says nothing."""
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _peer(request: HTTPConnection) -> str:
+    return request.client.host if request.client else ""
+
+
+def _host(request: HTTPConnection) -> str:
+    return request.headers.get("host", "")
+
+
+def _authority(address: str | None) -> str | None:
+    """`localhost:8787` of `http://localhost:8787`, which is all that is left of it in Host."""
+    if not address:
+        return None
+    return (urlsplit(address).netloc if "://" in address else address).lower()
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own, reachable from nowhere else."""
+    address = _address(host)
+    return host == "localhost" if address is None else address.is_loopback

@@ -1,0 +1,281 @@
+"""The read API: everything there is, as JSON, page by page.
+
+Each list is one row of `LISTS`. Its filters are the fields of a type, and what is decoded, refused and
+described in `/openapi.json` follows from that type, so that the three cannot part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from paddock.domain.reading import (
+    ActionFilter,
+    ActionLine,
+    BadCursor,
+    DeliveryFilter,
+    DeliveryLine,
+    EventFilter,
+    EventLine,
+    JobFilter,
+    JobLine,
+    JobStory,
+    Line,
+    Page,
+    Paging,
+    RunnerFilter,
+    RunnerLine,
+    RunnerStory,
+    VerdictFilter,
+    VerdictLine,
+)
+from paddock.github.webhooks import JSON_TYPE
+from paddock.ports.reading import Reading
+from paddock.stories import Story
+from paddock.web.answers import RETRY_AFTER, Problem
+from paddock.web.asking import BadRequest, asked, job_number, only
+from paddock.web.live import Live
+from paddock.web.rules import Rules
+from paddock.web.shown_settings import SettingLine
+from paddock.web.telling import Teller
+
+ROOT: Final = "/api/v1"
+STREAM_TYPE: Final = "text/event-stream"
+
+_NUMBER: Final = "[0-9]{1,18}"
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+
+
+class Told(Line, frozen=True, kw_only=True):
+    """In a sentence each: why it is where it is, and what would have to happen next."""
+
+    why: str
+    next: str
+
+
+class JobAnswer(JobStory, frozen=True, kw_only=True):
+    told: Told | None
+
+
+class RunnerAnswer(RunnerStory, frozen=True, kw_only=True):
+    told: Told | None
+
+
+Read = Callable[[Reading, Any, Paging], Awaitable[Page[Any]]]
+Look = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class List:
+    """A list that is read page by page. `cursor` is the pattern of its pages' cursors."""
+
+    path: str
+    summary: str
+    read: Read
+    wanted: type[Any]
+    line: type[Line]
+    cursor: str = _NUMBER
+
+
+LISTS: Final = (
+    List(
+        path="/jobs",
+        summary="Jobs",
+        read=lambda reading, wanted, paging: reading.jobs(wanted, paging),
+        wanted=JobFilter,
+        line=JobLine,
+        cursor=rf"[0-9]{{1,4}}\.{_NUMBER}",
+    ),
+    List(
+        path="/runners",
+        summary="Runners",
+        read=lambda reading, wanted, paging: reading.runners(wanted, paging),
+        wanted=RunnerFilter,
+        line=RunnerLine,
+        cursor=_UUID,
+    ),
+    List(
+        path="/verdicts",
+        summary="How runners ended",
+        read=lambda reading, wanted, paging: reading.verdicts(wanted, paging),
+        wanted=VerdictFilter,
+        line=VerdictLine,
+        cursor=rf"[0-9]{{1,15}}\.{_UUID}",
+    ),
+    List(
+        path="/events",
+        summary="Every step of jobs and runners, and what operators changed",
+        read=lambda reading, wanted, paging: reading.events(wanted, paging),
+        wanted=EventFilter,
+        line=EventLine,
+    ),
+    List(
+        path="/actions",
+        summary="What recovery did",
+        read=lambda reading, wanted, paging: reading.actions(wanted, paging),
+        wanted=ActionFilter,
+        line=ActionLine,
+    ),
+    List(
+        path="/deliveries",
+        summary="Webhook deliveries",
+        read=lambda reading, wanted, paging: reading.deliveries(wanted, paging),
+        wanted=DeliveryFilter,
+        line=DeliveryLine,
+    ),
+)
+
+
+class NotFound(Exception):
+    """There is none; says so in a sentence."""
+
+
+class Api:
+    def __init__(
+        self,
+        *,
+        reading: Reading,
+        live: Live,
+        teller: Teller,
+        rules: Rules,
+        settings: Sequence[SettingLine],
+    ) -> None:
+        self._reading = reading
+        self._live = live
+        self._teller = teller
+        self._rules = rules
+        self._settings = settings
+
+    def looks(self) -> dict[str, Look]:
+        """What is answered where."""
+        return {
+            f"{ROOT}/overview": self._overview,
+            f"{ROOT}/trends": self._trends,
+            **{f"{ROOT}{each.path}": self._list(each) for each in LISTS},
+            f"{ROOT}/jobs/{{job}}": self._job,
+            f"{ROOT}/runners/{{name}}": self._runner,
+            f"{ROOT}/pools": self._pools,
+            f"{ROOT}/pools/{{name}}": self._pool,
+            f"{ROOT}/accounts": self._accounts,
+            f"{ROOT}/rules": self._all_rules,
+            f"{ROOT}/settings": self._all_settings,
+            f"{ROOT}/stream": self._stream,
+        }
+
+    def _list(self, listed: List) -> Look:
+        async def look(request: Request) -> Response:
+            wanted, paging = asked(request.query_params.multi_items(), listed.wanted)
+            try:
+                return json_response(await listed.read(self._reading, wanted, paging))
+            except BadCursor:
+                raise BadRequest(
+                    "`cursor` is the `next` of the page before, and this one is not."
+                ) from None
+
+        return look
+
+    async def _overview(self, request: Request) -> Response:
+        only(request.query_params.multi_items())
+        return json_response(await self._live.overview())
+
+    async def _trends(self, request: Request) -> Response:
+        only(request.query_params.multi_items())
+        return json_response(await self._live.trends())
+
+    async def _job(self, request: Request) -> Response:
+        given = only(request.query_params.multi_items(), "host")
+        number = job_number(request.path_params["job"])
+        story = number is not None and await self._reading.job(number, host=_host(given))
+        if not story:
+            raise NotFound("There is no such job, or it was completed more than 30 days ago.")
+        told = await self._teller.job(story.job.id, host=story.job.host)
+        return json_response(JobAnswer(**msgspec.structs.asdict(story), told=_told(told)))
+
+    async def _runner(self, request: Request) -> Response:
+        only(request.query_params.multi_items())
+        story = await self._reading.runner(runner_name(request.path_params["name"]))
+        if story is None:
+            raise NotFound("There is no such runner, or it ended more than 30 days ago.")
+        told = await self._teller.runner(story.runner.id)
+        return json_response(RunnerAnswer(**msgspec.structs.asdict(story), told=_told(told)))
+
+    async def _pools(self, request: Request) -> Response:
+        only(request.query_params.multi_items())
+        return json_response(Page(items=await self._reading.pools()))
+
+    async def _pool(self, request: Request) -> Response:
+        only(request.query_params.multi_items())
+        story = await self._reading.pool(bounded(request.path_params["name"]))
+        if story is None:
+            raise NotFound("There is no such pool.")
+        return json_response(story)
+
+    async def _accounts(self, request: Request) -> Response:
+        only(request.query_params.multi_items())
+        return json_response(Page(items=await self._reading.accounts()))
+
+    async def _all_rules(self, request: Request) -> Response:
+        only(request.query_params.multi_items())
+        return json_response(Page(items=await self._rules.lines()))
+
+    async def _all_settings(self, request: Request) -> Response:
+        only(request.query_params.multi_items())
+        return json_response(Page(items=list(self._settings)))
+
+    async def _stream(self, request: Request) -> Response:
+        only(request.query_params.multi_items())
+        return StreamingResponse(
+            await self._live.watch(),
+            media_type=STREAM_TYPE,
+            # nginx would keep events until it has a page full of them.
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+
+
+def _told(story: Story | None) -> Told | None:
+    return None if story is None else Told(why=story.why, next=story.next)
+
+
+def _host(given: dict[str, str]) -> str | None:
+    return bounded(given["host"]) if "host" in given else None
+
+
+def bounded(text: str) -> str:
+    """No name of ours is longer, and PostgreSQL has no text with a NUL in it: both name nothing."""
+    return "" if len(text) > 256 or "\x00" in text else text
+
+
+def runner_name(text: str) -> str | UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        return bounded(text)
+
+
+def json_response(content: msgspec.Struct) -> Response:
+    return Response(
+        msgspec.json.encode(content),
+        media_type=JSON_TYPE,
+        headers={"cache-control": "no-store"},
+    )
+
+
+def problem(status: int, sentence: str) -> Response:
+    headers = {"cache-control": "no-store"}
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["retry-after"] = str(RETRY_AFTER)
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
+    return Response(
+        msgspec.json.encode(Problem(sentence)),
+        status_code=status,
+        media_type=JSON_TYPE,
+        headers=headers,
+    )

@@ -1,0 +1,264 @@
+"""The dashboard and the read API, put together: every request is let in or not, answered or refused in
+a sentence, and sent with the headers that keep a browser from believing anybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from paddock.ports import Clock, Store
+from paddock.store.errors import StoreError
+from paddock.store.looking import TooSlow
+from paddock.web.access import SESSION_COOKIE, SESSION_LENGTH, Access, Refused, Visitor
+from paddock.web.actions import CannotAct, act
+from paddock.web.api import ROOT, Api, Look, NotFound, problem
+from paddock.web.asking import BadRequest
+from paddock.web.dashboard.pages import Page, Pages, theme_of
+from paddock.web.dashboard.rendering import HEADERS, Renderer, Static
+from paddock.web.live import Crowded, Live
+
+_log = structlog.get_logger()
+
+#: Pages and answers that are being made at once; each may want one of a few connections.
+MOST_AT_ONCE: Final = 32
+#: A form of ours has some hundred bytes.
+_MOST_FORM: Final = 8 * 1024
+
+_NOT_NOW: Final = "paddock cannot read its database now; the log says why. Try again in a moment."
+
+
+class Console:
+    def __init__(
+        self,
+        *,
+        access: Access,
+        api: Api,
+        pages: Pages,
+        renderer: Renderer,
+        static: Static,
+        live: Live,
+        store: Store,
+        clock: Clock,
+    ) -> None:
+        self._access = access
+        self._api = api
+        self._pages = pages
+        self._renderer = renderer
+        self._static = static
+        self._store = store
+        self._clock = clock
+        self.live = live
+        self._under_way = 0
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            *(Route(path, self._answered(look)) for path, look in self._api.looks().items()),
+            *(Route(path, self._shown(page)) for path, page in self._pages.pages().items()),
+            Route("/login", self._login, methods=["GET", "POST"]),
+            Route("/logout", self._logout, methods=["POST"]),
+            Route("/actions/{action}", self._act, methods=["POST"]),
+            Route("/static/{name}", self._file),
+        ]
+
+    async def not_found(self, request: Request, _: Exception) -> Response:
+        """Where there is nothing, whoever asks."""
+        if request.url.path.startswith(f"{ROOT}/"):
+            return await self._answered(_no_answer)(request)
+        return await self._shown(_no_page)(request)
+
+    def _answered(self, look: Look) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                self._access.admit(request)
+                response = await self._limited(lambda: look(request))
+            except Refused as refused:
+                response = problem(refused.status, refused.sentence)
+            except _TROUBLE as error:
+                response = problem(*_told(error))
+            return _secured(response)
+
+        return endpoint
+
+    def _shown(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            visitor = None
+            try:
+                visitor = self._access.admit(request)
+                response = await self._limited(lambda: page(request, visitor))
+            except Refused as refused:
+                response = self._turned_away(request, refused)
+            except _TROUBLE as error:
+                response = self._failed(request, visitor, *_told(error))
+            return _secured(response)
+
+        return endpoint
+
+    async def _limited(self, answer: Callable[[], Awaitable[Response]]) -> Response:
+        if self._under_way >= MOST_AT_ONCE:
+            raise Crowded
+        self._under_way += 1
+        try:
+            return await answer()
+        finally:
+            self._under_way -= 1
+
+    def _turned_away(self, request: Request, refused: Refused) -> Response:
+        if refused.may_log_in:
+            back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(f"/login?next={quote(back)}", status_code=303)
+        return self._failed(request, None, refused.status, refused.sentence)
+
+    def _failed(
+        self, request: Request, visitor: Visitor | None, status: int, sentence: str
+    ) -> Response:
+        return self._renderer.page(
+            "error.html",
+            now=self._clock.now(),
+            status=status,
+            visitor=visitor,
+            path=request.url.path,
+            theme=theme_of(request),
+            phrase=HTTPStatus(status).phrase,
+            sentence=sentence,
+        )
+
+    async def _login(self, request: Request) -> Response:
+        if not self._access.may_log_in:
+            return _secured(RedirectResponse("/", status_code=303))
+        back = _own_path(request.query_params.get("next"))
+        wrong = False
+        if request.method == "POST":
+            try:
+                self._access.check_host(request)
+                self._access.check_origin(request)
+                form = await _form(request)
+            except Refused as refused:
+                return _secured(self._failed(request, None, refused.status, refused.sentence))
+            session = self._access.session(form.get("token", "").strip())
+            if session is not None:
+                _log.info("somebody logged in", address=request.client and request.client.host)
+                return _secured(_entered(request, back, session))
+            _log.warning("a wrong token", address=request.client and request.client.host)
+            wrong = True
+        return _secured(
+            self._renderer.page(
+                "login.html",
+                now=self._clock.now(),
+                status=401 if wrong else 200,
+                visitor=None,
+                path="/login",
+                theme=theme_of(request),
+                wrong=wrong,
+                back=back,
+            )
+        )
+
+    async def _logout(self, request: Request) -> Response:
+        try:
+            self._access.check_origin(request)
+        except Refused as refused:
+            return _secured(self._failed(request, None, refused.status, refused.sentence))
+        response = RedirectResponse("/", status_code=303)
+        response.delete_cookie(SESSION_COOKIE, path="/")
+        return _secured(response)
+
+    async def _act(self, request: Request) -> Response:
+        visitor = None
+        try:
+            visitor = self._access.admit(request)
+            form = await _form(request)
+            self._access.check_action(request, visitor, form.get("csrf", ""))
+            action = request.path_params["action"]
+            done = await act(
+                self._store,
+                action,
+                name=form.get("name", "")[:256].replace("\x00", ""),
+                why=form.get("why", "").replace("\x00", ""),
+                actor=visitor.name,
+            )
+        except Refused as refused:
+            return _secured(self._turned_away(request, refused))
+        except CannotAct as error:
+            return _secured(self._failed(request, visitor, 409, str(error)))
+        except _TROUBLE as error:
+            return _secured(self._failed(request, visitor, *_told(error)))
+        said = action if done else "nothing"
+        back = _own_path(form.get("back"))
+        return _secured(RedirectResponse(f"{back.partition('?')[0]}?said={said}", status_code=303))
+
+    async def _file(self, request: Request) -> Response:
+        found = self._static.response(request.path_params["name"])
+        return _secured(found or problem(404, "There is no such file."))
+
+
+_TROUBLE: Final = (BadRequest, NotFound, Crowded, StoreError)
+
+
+async def _no_page(_: Request, __: Visitor) -> Response:
+    raise NotFound("There is no such page.")
+
+
+async def _no_answer(_: Request) -> Response:
+    raise NotFound("There is nothing here; /openapi.json says what there is.")
+
+
+def _told(error: Exception) -> tuple[int, str]:
+    match error:
+        case BadRequest():
+            return 400, str(error)
+        case NotFound():
+            return 404, str(error)
+        case Crowded():
+            return 503, "As many look as can be served; try again in a moment."
+        case TooSlow():
+            return 503, error.message
+        case _:
+            _log.warning("something could not be shown", error=str(error))
+            return 503, _NOT_NOW
+
+
+def _secured(response: Response) -> Response:
+    response.headers.update(HEADERS)
+    return response
+
+
+def _entered(request: Request, back: str, session: str) -> Response:
+    response = RedirectResponse(back, status_code=303)
+    response.set_cookie(
+        SESSION_COOKIE,
+        session,
+        max_age=int(SESSION_LENGTH.total_seconds()),
+        path="/",
+        httponly=True,
+        samesite="strict",
+        # A proxy that ends TLS says so. Whoever lies makes only his own cookie stricter.
+        secure=request.headers.get("x-forwarded-proto", request.url.scheme) == "https",
+    )
+    return response
+
+
+def _own_path(text: str | None) -> str:
+    """A path of ours to go back to; never another site."""
+    if not text or not text.startswith("/") or text.startswith(("//", "/\\")):
+        return "/"
+    parts = urlsplit(text)
+    if parts.scheme or parts.netloc or not text.isprintable():
+        return "/"
+    return text
+
+
+async def _form(request: Request) -> dict[str, str]:
+    read = b""
+    async for chunk in request.stream():
+        read += chunk
+        if len(read) > _MOST_FORM:
+            raise Refused(413, "That is no form of ours.")
+    return dict(parse_qsl(read.decode("utf-8", "replace"), keep_blank_values=True))

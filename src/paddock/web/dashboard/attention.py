@@ -1,0 +1,118 @@
+"""What somebody should look at, worst first, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal
+from urllib.parse import quote
+
+from paddock.domain.endings import Ending
+from paddock.domain.overview import Overview, Pause
+from paddock.domain.states import JobState
+from paddock.web.dashboard.words import count, length
+
+#: Below this, what GitHub allows is nearly used up.
+_LITTLE_LEFT: Final = 0.1
+#: Webhooks are applied in milliseconds; so many that wait mean that nobody applies them.
+_MANY_PENDING: Final = 200
+#: A pool that is scaled up has its runners by then.
+_LONG_WAIT: Final = timedelta(minutes=5)
+
+_RANK: Final = {"bad": 0, "warn": 1, "info": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    kind: Literal["bad", "warn", "info"]
+    text: str
+    href: str
+
+
+def attention(overview: Overview) -> list[Note]:
+    return sorted(_notes(overview), key=lambda note: _RANK[note.kind])
+
+
+def _notes(seen: Overview) -> Iterator[Note]:
+    yield from (_pause(pause) for pause in seen.pauses)
+    for backoff in seen.backoffs:
+        left = length(backoff.until - seen.at)
+        yield Note(
+            "bad",
+            f"Nothing is claimed for {backoff.name} for another {left}: {backoff.reason}",
+            "/accounts",
+        )
+    if seen.dead_deliveries:
+        yield Note(
+            "bad",
+            f"{count(seen.dead_deliveries, 'delivery', 'deliveries')} could not be applied and "
+            "was set aside."
+            if seen.dead_deliveries == 1
+            else f"{seen.dead_deliveries:,} deliveries could not be applied and were set aside.",
+            "/deliveries?state=dead",
+        )
+    if seen.pending_deliveries > _MANY_PENDING:
+        yield Note(
+            "bad",
+            f"{seen.pending_deliveries:,} deliveries wait to be applied.",
+            "/deliveries?state=pending",
+        )
+    if seen.refused:
+        yield Note(
+            "warn",
+            f"{count(seen.refused, 'queued job fits', 'queued jobs fit')} no pool.",
+            "/jobs?refused=true",
+        )
+    oldest = seen.oldest_at
+    if oldest is not None and seen.at - oldest > _LONG_WAIT:
+        yield Note(
+            "warn",
+            f"The oldest job that a pool takes has waited for {length(seen.at - oldest)}.",
+            "/jobs?status=queued",
+        )
+    if suspects := sum(cell.suspect for cell in seen.cells):
+        yield Note(
+            "warn",
+            f"GitHub does not see {count(suspects, 'runner')} whose container is up.",
+            "/runners?state=running",
+        )
+    abnormal = sum(number for ending, number in seen.endings.items() if Ending(ending).abnormal)
+    if abnormal:
+        yield Note(
+            "warn",
+            f"{count(abnormal, 'runner')} ended abnormally in the last hour.",
+            "/endings?abnormal=true",
+        )
+    for budget in seen.budgets:
+        if budget.left < _LITTLE_LEFT:
+            yield Note(
+                "warn",
+                f"{budget.left:.0%} of the budget “{budget.bucket}” of App {budget.app} is left.",
+                "/settings",
+            )
+    if seen.debts:
+        yield Note(
+            "info",
+            f"{count(seen.debts, 'runner record')} at GitHub may have to be removed.",
+            "/rules",
+        )
+    if waiting := seen.jobs.get(JobState.WAITING, 0):
+        yield Note(
+            "info",
+            f"{count(waiting, 'job waits', 'jobs wait')} for approval at GitHub.",
+            "/jobs?status=waiting",
+        )
+
+
+def _pause(pause: Pause) -> Note:
+    since = f"since {pause.at:%H:%M} by {pause.by}"
+    if pause.what == "dispatch":
+        return Note("bad", f"All dispatch is paused {since}.", "/")
+    if pause.what == "pool":
+        return Note("warn", f"Pool {pause.name} is paused {since}.", f"/pools/{pause.name}")
+    return Note(
+        "warn",
+        f"Account {pause.name} is paused {since}.",
+        f"/accounts#{quote(pause.name or '')}",
+    )

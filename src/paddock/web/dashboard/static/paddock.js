@@ -1,0 +1,151 @@
+// Everything works without this. With it pages renew themselves when something moved, ages go on
+// counting, the arrow keys walk over the fleet, and a theme can be chosen.
+"use strict";
+
+const QUIET = 15_000; // charts and ages move even when nothing else does
+const LEAST = 1_500; // nobody reads faster
+
+const root = document.documentElement;
+const main = document.getElementById("main");
+const skew = Date.now() - Date.parse(document.querySelector('meta[name="paddock-now"]').content);
+
+// Themes: automatic, light, dark. The server is told by a cookie, so that no page flickers.
+const themes = ["auto", "light", "dark"];
+const themeSwitch = document.querySelector("[data-theme-switch]");
+function showTheme(theme) {
+  if (theme === "auto") delete root.dataset.theme;
+  else root.dataset.theme = theme;
+  themeSwitch.querySelector("[data-theme-says]").textContent = theme;
+}
+themeSwitch.hidden = false;
+showTheme(root.dataset.theme || "auto");
+themeSwitch.addEventListener("click", () => {
+  const theme = themes[(themes.indexOf(root.dataset.theme || "auto") + 1) % themes.length];
+  const kept = theme === "auto" ? "max-age=0" : "max-age=31536000";
+  document.cookie = `paddock_theme=${theme}; path=/; SameSite=Lax; ${kept}`;
+  showTheme(theme);
+});
+
+// Ages, written as the server writes them.
+function length(seconds) {
+  const s = Math.max(0, seconds);
+  const two = (n) => String(Math.floor(n)).padStart(2, "0");
+  if (s < 9.95) return `${s.toFixed(1)} s`;
+  if (s < 59.5) return `${Math.round(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)}m ${two(s % 60)}s`;
+  if (s < 86400) return `${Math.floor(s / 3600)}h ${two((s % 3600) / 60)}m`;
+  return `${Math.floor(s / 86400)}d ${two((s % 86400) / 3600)}h`;
+}
+setInterval(() => {
+  if (document.hidden) return;
+  const now = Date.now() - skew;
+  for (const time of document.querySelectorAll("time[data-age]")) {
+    time.textContent = length((now - Date.parse(time.dateTime)) / 1000);
+  }
+}, 1000);
+
+// Live: the stream says that something moved; the page is then asked for again and its parts exchanged.
+const liveSwitch = document.querySelector("[data-live-switch]");
+let isLive = sessionStorage.getItem("paddock-live") !== "off";
+let lastEvent = null;
+let renewedAt = Date.now();
+let isRenewing = false;
+
+async function renew() {
+  if (isRenewing || document.hidden) return;
+  isRenewing = true;
+  try {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (answer.redirected || !answer.ok) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of fresh.querySelectorAll("[data-live][id]")) exchange(part);
+    renewedAt = Date.now();
+    main.dataset.renewed = String(Number(main.dataset.renewed || 0) + 1);
+  } catch {
+    // The stream notices, and says so.
+  } finally {
+    isRenewing = false;
+  }
+}
+
+function exchange(part) {
+  const old = document.getElementById(part.id);
+  if (!old || old.innerHTML === part.innerHTML) return;
+  const focused = old.contains(document.activeElement) ? document.activeElement : null;
+  // Somebody who types, or has opened something, is not interrupted.
+  if (focused && focused.matches("input, select, textarea")) return;
+  if (old.querySelector("details[open]")) return;
+  const scrolled = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+  old.innerHTML = part.innerHTML;
+  [...old.querySelectorAll(".scroll")].forEach((each, i) => (each.scrollLeft = scrolled[i] || 0));
+  if (focused && focused.id) {
+    const again = document.getElementById(focused.id);
+    if (again) walkTo(again);
+  }
+}
+
+function showLive(state) {
+  liveSwitch.setAttribute("aria-pressed", String(state === "live"));
+  liveSwitch.classList.toggle("lost", state === "lost");
+  liveSwitch.querySelector("[data-live-says]").textContent =
+    state === "lost" ? "not connected" : state === "live" ? "live" : "paused";
+}
+
+if (liveSwitch && main.hasAttribute("data-page-live")) {
+  liveSwitch.hidden = false;
+  let stream = null;
+  const open = () => {
+    stream = new EventSource("/api/v1/stream");
+    stream.onopen = () => showLive("live");
+    stream.onerror = () => showLive("lost");
+    stream.addEventListener("pulse", (event) => {
+      const pulse = JSON.parse(event.data);
+      const since = Date.now() - renewedAt;
+      if ((pulse.last_event !== lastEvent && since > LEAST) || since > QUIET) renew();
+      else if (pulse.last_event !== lastEvent) setTimeout(renew, LEAST - since);
+      lastEvent = pulse.last_event;
+    });
+  };
+  const turn = () => {
+    if (isLive) open();
+    else {
+      if (stream) stream.close();
+      showLive("paused");
+    }
+  };
+  liveSwitch.addEventListener("click", () => {
+    isLive = !isLive;
+    sessionStorage.setItem("paddock-live", isLive ? "on" : "off");
+    turn();
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && isLive) renew();
+  });
+  turn();
+}
+
+// The fleet is one stop for the tab key; arrows walk within it.
+function walkTo(cell) {
+  const cells = cell.closest("[data-cells]");
+  if (cells) for (const each of cells.querySelectorAll("a")) each.tabIndex = each === cell ? 0 : -1;
+  cell.focus();
+}
+document.addEventListener("keydown", (event) => {
+  const cells = event.target.closest && event.target.closest("[data-cells]");
+  if (!cells) return;
+  const all = [...cells.querySelectorAll("a")];
+  const at = all.indexOf(event.target);
+  const row = all.filter((each) => each.offsetTop === all[0].offsetTop).length;
+  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: row, ArrowUp: -row }[event.key];
+  const target = event.key === "Home" ? all[0] : event.key === "End" ? all[all.length - 1] : all[at + step];
+  if (target && (step || event.key === "Home" || event.key === "End")) {
+    event.preventDefault();
+    walkTo(target);
+  }
+});
+
+// What cannot be overlooked is asked once more.
+document.addEventListener("submit", (event) => {
+  const ask = event.target.dataset.ask;
+  if (ask && !window.confirm(ask)) event.preventDefault();
+});

@@ -1,0 +1,85 @@
+"""How times, lengths and amounts are written, on every page the same."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from markupsafe import Markup
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def length(time: timedelta | float | None) -> str:
+    """`0.4 s`, `48 s`, `3m 12s`, `1h 04m`, `2d 03h`: as exact as matters to somebody who waits."""
+    if time is None:
+        return "–"
+    seconds = max(0.0, time.total_seconds() if isinstance(time, timedelta) else time)
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d {whole % 86_400 // 3600:02}h"
+
+
+def brief(seconds: float | None) -> str:
+    """For what takes milliseconds."""
+    if seconds is None:
+        return "–"
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else length(seconds)
+
+
+def age(moment: datetime | None, now: datetime) -> Markup:
+    """How long ago, which the browser goes on counting."""
+    if moment is None:
+        return Markup("–")
+    return Markup('<time datetime="{}" title="{}" data-age>{}</time>').format(
+        moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S} UTC", length(now - moment)
+    )
+
+
+def clock(moment: datetime | None, now: datetime) -> Markup:
+    """The time of day; with the day if that is another."""
+    if moment is None:
+        return Markup("–")
+    shape = "%H:%M:%S" if moment.date() == now.date() else "%b %d, %H:%M:%S"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        moment.isoformat(), f"{moment:%Y-%m-%d %H:%M:%S.%f} UTC", moment.strftime(shape)
+    )
+
+
+def memory(mebibytes: float | None) -> str:
+    if mebibytes is None:
+        return "–"
+    if mebibytes < 1024:
+        return f"{mebibytes:.0f} MiB"
+    return f"{mebibytes / 1024:.1f}".rstrip("0").rstrip(".") + " GiB"
+
+
+def cpus(milli: float | None) -> str:
+    return "–" if milli is None else f"{milli / 1000:.2f}".rstrip("0").rstrip(".")
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def ticked(text: str) -> Markup:
+    """`commands` in a sentence, as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return Markup.escape(text)
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if number % 2 else Markup.escape(part)
+        for number, part in enumerate(parts)
+    )
+
+
+def plain(text: str) -> str:
+    """A log as text: without what moves a terminal's cursor or colours it."""
+    return _CONTROL.sub("", text.replace("\r\n", "\n"))

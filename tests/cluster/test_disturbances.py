@@ -1,0 +1,165 @@
+"""Jobs on the real cluster while their surroundings change: rollouts, drains, lost nodes, a server that
+is killed, an API server that is away, two servers. GitHub's own record tells whether a job lived."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from signal import SIGKILL, SIGTERM
+
+import pytest
+
+from paddock.sim.github.records import Job, Step
+from tests.support.kube import runner_template
+from tests.support.kube_site import KubeSite
+from tools.cluster.api import Json
+from tools.cluster.images import RUNNER
+from tools.cluster.node import ctr
+
+pytestmark = pytest.mark.timeout(400)
+
+NEW = f"{RUNNER.partition(':')[0]}:2"
+IDLE_IN = "SELECT count(*) = $1 FROM runners WHERE state = 'idle'"
+
+
+#: Pods without a controller need force, which a disruption budget does not yield to.
+DRAINING = ("--force", "--delete-emptydir-data", "--timeout=90s")
+AWAY = 60.0
+
+
+def works(seconds: int) -> dict[str, tuple[Step, ...]]:
+    return {"steps": (Step("work", f"sleep {seconds}"),)}
+
+
+async def succeeded(*jobs: Job) -> None:
+    async with asyncio.timeout(200):
+        while any(job.completed_at is None for job in jobs):  # noqa: ASYNC110 -- another's doing
+            await asyncio.sleep(0.2)
+    assert {job.conclusion for job in jobs} == {"success"}
+
+
+@dataclass
+class Seen:
+    """Pods as anybody sees them who looks several times a second."""
+
+    #: UIDs by the runner they say they are for.
+    uids: dict[str, set[str]] = field(default_factory=dict)
+    #: The most that lived at a time.
+    most: int = 0
+
+
+@asynccontextmanager
+async def looking(site: KubeSite) -> AsyncIterator[Seen]:
+    seen = Seen()
+
+    async def look() -> None:
+        while True:
+            pods = [
+                each["metadata"] for each in (await site.place.api.get(site.place.pods))["items"]
+            ]
+            for pod in pods:
+                runner = pod["annotations"]["paddock.dev/runner"]
+                seen.uids.setdefault(runner, set()).add(pod["uid"])
+            seen.most = max(seen.most, sum("deletionTimestamp" not in pod for pod in pods))
+            await asyncio.sleep(0.2)
+
+    task = asyncio.create_task(look())
+    try:
+        yield seen
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_rollout_kills_no_job_though_the_server_is_killed_in_its_middle(
+    site: KubeSite,
+) -> None:
+    """I52, I64"""
+    ctr(site.place.cluster.layout, "images", "tag", "--force", RUNNER, NEW)
+    server = await site.server()
+    await site.pool(minIdle=2)
+    await site.until(IDLE_IN, 2)
+    job = site.queue(**works(30))
+    old = await site.busy(job)
+    await site.pool(minIdle=2, template=runner_template(image=NEW))
+    await site.until("SELECT true FROM runners WHERE state = 'retiring'")
+    await site.kill(server)
+    await site.server()
+    await succeeded(job)
+    assert (await site.verdict(old))["ending"] == "completed"
+    await site.place.api.until(site.place.pods, lambda found: images(found["items"]) == {NEW})
+    await site.until(IDLE_IN, 2)
+
+
+def images(pods: Sequence[Json]) -> set[str]:
+    return {pod["spec"]["containers"][0]["image"] for pod in pods}
+
+
+async def test_a_drain_waits_for_the_job_though_the_api_server_is_away_for_a_minute(
+    site: KubeSite, node: str
+) -> None:
+    """I43: the job ends while nobody can be asked; the idle runner leaves by itself."""
+    cluster = site.place.cluster
+    await site.server()
+    await site.pool(minIdle=1)
+    idle = await site.until("SELECT pod_name FROM runners WHERE state = 'idle'")
+    job = site.queue(**works(40))
+    busy = await site.busy(job)
+    assert busy == idle
+    idle = await site.until("SELECT pod_name FROM runners WHERE state = 'idle'")
+    drain = asyncio.create_task(cluster.kubectl("drain", node, *DRAINING))
+    try:
+        await site.place.api.until_gone(f"{site.place.pods}/{idle}")
+        assert (await site.verdict(idle))["ending"] == "left"
+        assert not drain.done()
+        assert job.completed_at is None
+        await cluster.stop("apiserver")
+        await asyncio.sleep(AWAY)
+        await cluster.start("apiserver")
+        await succeeded(job)
+        assert (await site.verdict(busy))["ending"] == "completed"
+        # Nobody's hand was needed for it. A drain of the same node is done at once.
+        await site.place.api.until_gone(f"{site.place.pods}/{busy}")
+        await cluster.kubectl("drain", node, *DRAINING)
+    finally:
+        await asyncio.gather(drain, return_exceptions=True)
+        await cluster.kubectl("uncordon", node)
+    await site.until(IDLE_IN, 1)
+
+
+async def test_what_ran_on_a_node_that_is_lost_is_told_so(site: KubeSite, node: str) -> None:
+    cluster = site.place.cluster
+    await site.server()
+    await site.pool(minIdle=1)
+    pod = await site.busy(site.queue(**works(300)))
+    await cluster.stop("kubelet", SIGKILL)
+    await site.place.api.delete(f"/api/v1/nodes/{node}")
+    verdict = await site.verdict(pod)
+    assert verdict["ending"] == "node-lost"
+    assert "is no more" in str(verdict["evidence"]["circumstances"])
+
+
+async def test_two_servers_make_no_pod_twice_though_leadership_is_handed_over(
+    site: KubeSite,
+) -> None:
+    """One leaves in good order, its successor is killed; in between both serve."""
+    first = await site.server("first")
+    await site.pool(minIdle=2, maxRunners=4)
+    async with looking(site) as seen:
+        second = await site.server("second")
+        jobs = [site.queue(**works(12)) for _ in range(4)]
+        await site.until("SELECT true FROM runners WHERE state = 'busy'")
+        first.send_signal(SIGTERM)
+        await first.wait()
+        await site.server("third")
+        jobs += [site.queue(**works(4)) for _ in range(4)]
+        await succeeded(*jobs[:4])
+        await site.kill(second)
+        await succeeded(*jobs)
+        await site.until(IDLE_IN, 2)
+    assert [uids for uids in seen.uids.values() if len(uids) > 1] == []
+    assert seen.most <= 4
+    rows = await site.rows("SELECT count(*) FROM runners")
+    assert rows == [(len(seen.uids),)]

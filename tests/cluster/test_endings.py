@@ -1,0 +1,171 @@
+"""How runners end, for real: real containers, real causes, and a server that is told of none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from paddock.sim.github.records import Job, Step
+from paddock.store.store import PgStore
+from paddock.system import SystemClock, SystemIds
+from tests.support.kube import runner_template
+from tests.support.kube_site import KubeSite
+
+# Nine Pods start, live and end, each of four containers.
+pytestmark = pytest.mark.timeout(400)
+
+#: The runner's memory; what its job takes of it before it takes all.
+LIMIT, TAKEN = 160 << 20, 90 << 20
+#: What a Pod may write to the volume `scratch` before its kubelet throws it out.
+SCRATCH = 8 << 20
+
+
+async def nothing(site: KubeSite, pod: str) -> None: ...
+
+
+async def delete(site: KubeSite, pod: str) -> None:
+    await site.place.api.delete(f"{site.place.pods}/{pod}")
+
+
+async def strip_and_delete(site: KubeSite, pod: str) -> None:
+    path = f"{site.place.pods}/{pod}"
+    await site.place.api.patch(path, {"metadata": {"finalizers": None}})
+    await site.place.api.delete(path, gracePeriodSeconds=0)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What happens to a runner, and what has to be found out about it."""
+
+    name: str
+    ending: str
+    job: dict[str, Any] = field(default_factory=dict)
+    act: Callable[[KubeSite, str], Awaitable[None]] = nothing
+    #: Of the verdict, as far as it is certain.
+    exact: dict[str, Any] = field(default_factory=dict)
+    #: Whether its last words are kept.
+    words: bool = True
+    #: What the cluster had to say.
+    told: str = ""
+
+
+def work(script: str) -> dict[str, Any]:
+    return {"steps": (Step("work", script),)}
+
+
+def ended(code: int, reason: str) -> dict[str, Any]:
+    return {"exit_code": code, "reason": reason}
+
+
+FILL = f"dd if=/dev/zero of=/scratch/much bs=1M count={4 * SCRATCH >> 20}; sleep 90"
+TAKE = f"python3 -c \"import time; x = b'x' * {TAKEN}; time.sleep(14)\""
+STAY = work("sleep 90")
+
+OOM = Cause(
+    "out of memory", "host-oom", {**work(TAKE), "die": "oom"}, exact=ended(137, "OOMKilled")
+)
+STRIPPED = Cause("hard delete", "hard-deleted", STAY, strip_and_delete, words=False)
+CAUSES = (
+    Cause("clean exit", "completed", {"die": "exit=0"}, exact=ended(0, "Completed"), words=False),
+    # Asked for its job's result, a runner exits with 100 and more.
+    Cause("a job's end", "completed", work("sleep 2"), exact=ended(100, "Error"), words=False),
+    Cause("failing tests", "completed", work("exit 1"), exact=ended(102, "Error"), words=False),
+    OOM,
+    Cause("SIGKILL inside", "guest-oom-or-kill", {"die": "sigkill"}, exact=ended(137, "Error")),
+    Cause("a crash", "crash", {"die": "exit=139"}, exact=ended(139, "Error")),
+    Cause("deleted while busy", "terminated", STAY, delete),
+    Cause("evicted", "evicted", work(FILL), told="scratch"),
+    STRIPPED,
+)
+
+
+async def test_every_end_is_told_apart_and_recorded_before_its_pod_is_gone(site: KubeSite) -> None:
+    """I30, I58"""
+    seed = secrets.randbits(32)
+    causes = Random(seed).sample(CAUSES, len(CAUSES))
+    await site.server()
+    await site.pool(minIdle=len(causes), template=template(), provisioning={"maxStarting": 9})
+    await site.until(f"SELECT count(*) >= {len(causes)} FROM runners WHERE state = 'idle'")
+    async with gone_unrecorded(site) as unrecorded:
+        played = await asyncio.gather(*(play(site, cause) for cause in causes))
+    mistakes = {
+        cause.name: wrong for cause, (_, wrong) in zip(causes, played, strict=True) if wrong
+    }
+    assert not mistakes, f"drawn with {seed}"
+    pods = {cause.name: pod for cause, (pod, _) in zip(causes, played, strict=True)}
+    assert unrecorded <= {pods[STRIPPED.name]}, f"drawn with {seed}"
+    # Its log tells nothing of it; what it took while it lived does.
+    assert await most_memory(site, pods[OOM.name]) >= TAKEN
+
+
+def template() -> dict[str, Any]:
+    scratch = {"name": "scratch", "emptyDir": {"sizeLimit": str(SCRATCH)}}
+    return runner_template(
+        resources={"limits": {"memory": str(LIMIT)}},
+        volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}],
+        spec={"volumes": [scratch]},
+    )
+
+
+async def play(site: KubeSite, cause: Cause) -> tuple[str, list[str]]:
+    """The Pod it happened to, and what was recorded wrongly."""
+    job: Job = site.queue(**cause.job)
+    pod = await site.pod_of(job)
+    if cause.act is not nothing:
+        await site.busy(job)
+        await cause.act(site, pod)
+    verdict = await site.verdict(pod)
+    return pod, list(mistakes(cause, verdict))
+
+
+def mistakes(cause: Cause, verdict: dict[str, Any]) -> list[str]:
+    found = []
+    expected = {"ending": cause.ending, "abnormal": cause.ending != "completed", **cause.exact}
+    if wrong := {name: verdict[name] for name in expected if verdict[name] != expected[name]}:
+        found.append(f"{wrong}: {verdict['why']}")
+    words = verdict["log_tail"]
+    if bool(words) is not cause.words:
+        found.append(f"last words: {words!r}")
+    if words and "Running job" not in words:
+        found.append(f"not its own words: {words!r}")
+    if cause.told not in json.dumps(verdict["evidence"]):
+        found.append(f"not told: {verdict['evidence']}")
+    return found
+
+
+@asynccontextmanager
+async def gone_unrecorded(site: KubeSite) -> AsyncIterator[set[str]]:
+    """Pods that went while nothing was on record of their end."""
+    found: set[str] = set()
+
+    async def look() -> None:
+        before: set[str] = set()
+        while True:
+            listed = (await site.place.api.get(site.place.pods))["items"]
+            there = {pod["metadata"]["name"] for pod in listed}
+            recorded = await site.rows("SELECT pod_name FROM runners WHERE gone_at IS NOT NULL")
+            found.update(before - there - {name for (name,) in recorded})
+            before = there
+            await asyncio.sleep(0.1)
+
+    task = asyncio.create_task(look())
+    try:
+        yield found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def most_memory(site: KubeSite, pod: str) -> float:
+    store = PgStore(site.database, clock=SystemClock(), ids=SystemIds(), actor="test")
+    runner = await store.find_runner(pod)
+    assert runner is not None
+    return max(sample.memory_used or 0 for sample in await store.vitals(runner.id))

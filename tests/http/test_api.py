@@ -1,0 +1,181 @@
+"""The read API over a fleet on a bad day: pages, filters, refusals, and the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from paddock.settings import Settings
+from paddock.store.database import Database
+from paddock.store.store import PgStore
+from paddock.system import SystemClock, SystemIds
+from paddock.web import live
+from paddock.web.shown_settings import shown
+from tests.support.scenes import HOSTILE
+from tests.support.serving import Served, client_of, served
+
+
+@pytest.fixture(scope="module")
+async def site(chaotic: Database) -> AsyncIterator[Served]:
+    async with served(chaotic, open_to_this_machine=True) as site:
+        yield site
+
+
+async def get(site: Served, path: str, status: int = 200) -> Any:
+    answer = await site.client.get(f"/api/v1{path}")
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+async def test_completed_jobs_are_read_page_by_page(site: Served) -> None:
+    path, numbers = "/jobs?status=completed&limit=20", []
+    for _ in range(50):
+        page = await get(site, path)
+        assert {job["status"] for job in page["items"]} == {"completed"}
+        numbers += [job["id"] for job in page["items"]]
+        if page["next"] is None:
+            break
+        path = f"/jobs?status=completed&limit=20&cursor={page['next']}"
+    assert len(numbers) > 20
+    assert numbers == sorted(set(numbers), reverse=True)
+
+
+async def test_a_filter_that_is_none_is_refused_by_the_names_of_those_there_are(
+    site: Served,
+) -> None:
+    answer = await get(site, "/jobs?state=completed", 400)
+    assert answer["error"] == (
+        "`state` is no filter of this list; there are: `status`, `account`, `repository`, `pool`, "
+        "`conclusion`, `host`, `refused`, `limit`, `cursor`."
+    )
+    assert (await get(site, "/pools?name=x", 400))["error"].endswith("there are: none.")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("status=done", "`status` is not understood: Invalid enum value 'done'."),
+        ("limit=0", "`limit` is a number from 1 to 200."),
+        ("limit=201", "`limit` is a number from 1 to 200."),
+        ("limit=²", "`limit` is a number from 1 to 200."),
+        ("status=queued&status=queued", "`status` is given twice."),
+        ("cursor=1", "`cursor` is the `next` of the page before, and this one is not."),
+        ("cursor=" + "9" * 300, "`cursor` is the `next` of the page before, and this one is not."),
+        (
+            "account=%00",
+            "`account` is not understood: Expected `str` matching regex '^[^\\\\x00]*$'.",
+        ),
+        ("account=" + "a" * 257, "`account` is not understood: Expected `str` of length <= 256."),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_in_a_sentence(
+    site: Served, query: str, said: str
+) -> None:
+    assert (await get(site, f"/jobs?{query}", 400))["error"] == said
+
+
+async def test_a_job_says_why_it_waits_and_what_is_next(site: Served) -> None:
+    [job] = (await get(site, "/jobs?refused=true"))["items"]
+    assert job["name"] == HOSTILE
+    story = await get(site, f"/jobs/{job['id']}")
+    assert "label" in story["told"]["why"]
+    assert story["events"][0]["after"] == "queued"
+    assert (await get(site, f"/jobs/{job['id']}?host=github.example", 404))["error"]
+    for nobody in ("1", "x", "9" * 30, "-1"):
+        await get(site, f"/jobs/{nobody}", 404)
+
+
+async def test_a_runner_is_found_by_id_pod_and_name(site: Served) -> None:
+    [verdict] = (await get(site, "/verdicts?ending=host-oom&limit=1"))["items"]
+    story = await get(site, f"/runners/{verdict['pod']}")
+    assert story == await get(site, f"/runners/{verdict['runner']}")
+    assert story == await get(site, f"/runners/{story['names'][0]['name']}")
+    assert story["verdict"]["ending"] == "host-oom"
+    assert story["vitals"][0]["memory_limit"] == 16 * 2**30
+    assert "host-oom" in story["told"]["why"]
+    for nobody in ("nobody", "a" * 300, "%00"):
+        await get(site, f"/runners/{nobody}", 404)
+
+
+async def test_everything_else_is_there(site: Served) -> None:
+    assert (await get(site, "/overview"))["dead_deliveries"] == 1
+    assert (await get(site, "/trends"))["queue"]
+    pools = {pool["name"]: pool for pool in (await get(site, "/pools"))["items"]}
+    assert pools["macos-14"]["paused_by"] == "operator:ana"
+    assert (await get(site, "/pools/linux-x64"))["decisions"]
+    await get(site, "/pools/nobody", 404)
+    assert {each["login"] for each in (await get(site, "/accounts"))["items"]} >= {"initech"}
+    rules = {rule["name"]: rule for rule in (await get(site, "/rules"))["items"]}
+    assert rules["silent"]["lately"] == {"done": 2}
+    [dead] = (await get(site, "/deliveries?state=dead"))["items"]
+    assert dead["note"] == "it names no installation <at all>"
+    assert (await get(site, "/actions?rule=suspect"))["items"]
+    assert (await get(site, "/nothing", 404))["error"].endswith("says what there is.")
+
+
+def test_settings_are_shown_without_secrets() -> None:
+    settings = Settings(
+        database_url=SecretStr("postgresql://paddock:hunter2@db/paddock"),
+        sealing_keys=SecretStr("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="),
+    )
+    lines = {line.name: line for line in shown(settings)}
+    assert (lines["database_url"].value, lines["database_url"].secret) == (True, True)
+    assert (lines["dashboard.token"].value, lines["dashboard.token"].secret) == (None, True)
+    assert lines["recovery.silent"].value == 120
+    assert "hunter2" not in str(lines)
+    assert "MDEyMzQ1" not in str(lines)
+
+
+async def test_the_stream_tells_at_once_and_when_something_moved(
+    site: Served, chaotic: Database
+) -> None:
+    async with site.client.stream("GET", "/api/v1/stream") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = _events(answer)
+        first = await anext(events)
+        store = PgStore(chaotic, clock=SystemClock(), ids=SystemIds(), actor="test")
+        await store.pause_dispatch(why="a test")
+        async for later in events:
+            if later["last_event"] > first["last_event"]:
+                break
+    assert later["jobs"] == first["jobs"]
+
+
+async def _events(answer: Any) -> AsyncIterator[dict[str, Any]]:
+    async for line in answer.aiter_lines():
+        if line.startswith("data: "):
+            yield json.loads(line.removeprefix("data: "))
+
+
+async def test_a_server_that_stops_sends_watchers_home(chaotic: Database) -> None:
+    async with AsyncExitStack() as stack:
+        async with served(chaotic, open_to_this_machine=True) as site:
+            client = await stack.enter_async_context(client_of(site.url))
+            answer = await stack.enter_async_context(client.stream("GET", "/api/v1/stream"))
+            lines = answer.aiter_lines()
+            await anext(lines)
+            rest = asyncio.create_task(_drained(lines))
+        await rest  # it ended, although nobody hung up
+
+
+async def _drained(lines: AsyncIterator[str]) -> None:
+    async for _ in lines:
+        pass
+
+
+async def test_there_are_never_more_watchers_than_can_be_served(
+    site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MOST_WATCHERS", 1)
+    async with site.client.stream("GET", "/api/v1/stream") as answer:
+        await anext(answer.aiter_lines())
+        crowded = await site.client.get("/api/v1/stream")
+    assert crowded.status_code == 503
+    assert crowded.headers["retry-after"]

@@ -1,0 +1,120 @@
+"""What a cluster's network does and this one's lacks: Services that lead to Pods, and ways for Pods to
+servers of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+from tools.cluster.api import Api
+from tools.cluster.facts import BRIDGE
+from tools.cluster.node import run
+
+#: An address and a port, or a socket's path.
+Target = tuple[str, int] | Path
+#: Where the API server's own Service is, in every Pod's environment.
+KUBERNETES = ("10.242.0.1", 443)
+
+
+@asynccontextmanager
+async def forwarded(
+    address: str,
+    port: int,
+    target: Callable[[], Awaitable[Target | None]],
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Connections to the port are passed on, each to where `target` says then; refused if nowhere."""
+    open_now: set[asyncio.StreamWriter] = set()
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while some := await reader.read(65536):
+                writer.write(some)
+                await writer.drain()
+        writer.close()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        aim = await target()
+        try:
+            if aim is None:
+                raise ConnectionRefusedError
+            if isinstance(aim, Path):
+                there, back = await asyncio.open_unix_connection(aim)
+            else:
+                there, back = await asyncio.open_connection(*aim)
+        except OSError:
+            # As a kernel does whose Service leads nowhere.
+            writer.transport.abort()
+            return
+        both = {writer, back}
+        open_now.update(both)
+        try:
+            await asyncio.gather(pipe(reader, back), pipe(there, writer))
+        finally:
+            open_now.difference_update(both)
+
+    server = await asyncio.start_server(forward, address, port, ssl=tls)
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        for writer in list(open_now):
+            writer.transport.abort()
+
+
+def always(target: Target) -> Callable[[], Awaitable[Target]]:
+    async def aim() -> Target:
+        return target
+
+    return aim
+
+
+@contextmanager
+def addresses(*wanted: str) -> Iterator[None]:
+    """They are this machine's meanwhile, for Pods to reach."""
+    for address in wanted:
+        run("ip", "addr", "replace", f"{address}/32", "dev", BRIDGE)
+    try:
+        yield
+    finally:
+        for address in wanted:
+            run("ip", "addr", "delete", f"{address}/32", "dev", BRIDGE, check=False)
+
+
+@asynccontextmanager
+async def service(api: Api, namespace: str, name: str, address: str) -> AsyncIterator[None]:
+    """Leads to the Service's ready Pods, one after the other."""
+    turns = 0
+
+    def aim(port: str) -> Callable[[], Awaitable[Target | None]]:
+        async def ready() -> Target | None:
+            nonlocal turns
+            turns += 1
+            found = await _ready(api, namespace, name, port)
+            return found[turns % len(found)] if found else None
+
+        return ready
+
+    spec = (await api.get(f"/api/v1/namespaces/{namespace}/services/{name}"))["spec"]
+    async with AsyncExitStack() as stack:
+        for port in spec["ports"]:
+            await stack.enter_async_context(forwarded(address, port["port"], aim(port["name"])))
+        yield
+
+
+async def _ready(api: Api, namespace: str, name: str, port: str) -> list[tuple[str, int]]:
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    slices = await api.get(path, labelSelector=f"kubernetes.io/service-name={name}")
+    return [
+        (address, number["port"])
+        for each in slices["items"]
+        for number in each["ports"] or ()
+        if number["name"] == port
+        for endpoint in each["endpoints"] or ()
+        if endpoint["conditions"].get("ready")
+        for address in endpoint["addresses"]
+    ]
