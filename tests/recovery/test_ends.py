@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from paddock.domain.jobs import Executor
 from paddock.domain.names import PodName
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
+from paddock.forensics.concluding import Conclusion
 from paddock.forensics.masking import mask
 from tests.support.recovery import Yard, waiting
 from tests.support.world import executor
@@ -313,6 +315,18 @@ async def test_exit_0_without_a_reported_job_is_never_ran_when_github_has_its_re
     assert (await scene.verdict(runner))["ending"] == "completed"
     await scene.rounds(recovery, 180)
     assert (await scene.verdict(runner))["ending"] == "never-ran"
+
+
+@pytest.mark.parametrize(("exit_code", "ending"), [(0, "completed"), (79, "crash")])
+async def test_one_container_that_ends_as_no_poller_does_had_a_jit_whatever_its_row_knows(
+    scene: Yard, exit_code: int, ending: str
+) -> None:
+    """I70: the row is of a backup from before its claim."""
+    runner = replace(await scene.idle(), shape="single")
+    pod = scene.fleet.end_poller(runner.pod_name)
+    pod = scene.fleet.end_runner(pod.name, exit_code=exit_code)
+    conclusion = Conclusion(store=scene.world.store, fleet=scene.fleet, clock=scene.world.clock)
+    assert await conclusion.conclude(runner, pod) == ending
 
 
 async def test_a_job_whose_runner_ended_unreported_is_not_served_twice(scene: Yard) -> None:

@@ -389,13 +389,19 @@ async def test_a_fleet_that_fails_stops_no_round(scene: Yard, call: str) -> None
     assert await states(scene, ended) == [S.GONE]
 
 
-async def test_a_pod_that_something_beside_its_ended_runner_keeps_is_let_go(scene: Yard) -> None:
-    """Its log tells of a job, and its process is over: nothing is left to protect."""
+async def test_a_pod_that_something_beside_its_ended_runner_keeps_is_let_go_ten_minutes_later(
+    scene: Yard,
+) -> None:
+    """Its log tells of a job, and its process is over: nothing is left to protect. Until then whoever
+    looks for what its exit code means finds it there."""
     runner = await scene.running()
     scene.says(runner, "Running job: build")
     ended = scene.fleet.end_runner(runner.pod_name, exit_code=100)
     scene.fleet.pods[runner.pod_name] = replace(ended, phase=Phase.RUNNING)
     assert runner.github_id is not None
     del scene.github.records[runner.github_id]
-    await scene.rounds(scene.recovery(), 900)
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 580)
+    assert scene.deleted == []
+    await scene.rounds(recovery, 320)
     assert await states(scene, runner) == [S.GONE]

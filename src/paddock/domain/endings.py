@@ -142,6 +142,15 @@ def says_it_had_a_job(fingerprint: Fingerprint | None) -> bool:
     return fingerprint is not None and fingerprint.exit_code in _HAD_A_JOB
 
 
+def ended_in_good_order(fingerprint: Fingerprint | None) -> bool:
+    """By itself, as a runner does after its job; a poller has other codes for whatever ends it."""
+    return (
+        fingerprint is not None
+        and fingerprint.signal is None
+        and fingerprint.exit_code in _CLEAN | _ABANDONED
+    )
+
+
 def classify(evidence: EndingEvidence) -> Classified:
     rule = _first(evidence)
     facts = [str(evidence.fingerprint or ""), evidence.pod_reason and f"Pod {evidence.pod_reason}"]

@@ -23,6 +23,7 @@ from paddock.domain.endings import (
     EndingEvidence,
     Retired,
     classify,
+    ended_in_good_order,
     says_it_had_a_job,
 )
 from paddock.domain.fingerprints import Answer, Fingerprint, ever_started, fingerprint
@@ -246,7 +247,7 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
         vanished=_vanished(runner, pod),
         deleted=asked is _AskedBy.ANOTHER,
         retired=None if _vanished(runner, pod) else _retired(runner, started, asked, mark),
-        job=_had_job(runner, started),
+        job=_had_job(runner, started, mark),
         # Its job was reported as completed while it lived: they had not lost each other.
         lost_communication=Answer.UNKNOWN if runner.done_at is None else Answer.NO,
         started=started,
@@ -297,12 +298,15 @@ def _started(runner: Runner, pod: Pod | None) -> Answer:
     return Answer.NO
 
 
-def _was_given_nothing(runner: Runner, started: Answer) -> bool:
+def _was_given_nothing(runner: Runner, started: Answer, mark: Fingerprint | None) -> bool:
     """No JIT was ever stored for it, so it cannot have executed anything. Unless its row knows less
-    than there is to know (I70): its runner started all the same, or it was adopted."""
+    than there is to know (I70): its runner started all the same, or it was adopted, or it ended as a
+    poller never does."""
     if runner.delivery is not None or started is Answer.YES:
         return False
-    return runner.shape == "gated" or runner.heard_at is not None
+    if runner.shape == "gated":
+        return True
+    return runner.heard_at is not None and not ended_in_good_order(mark)
 
 
 def _retired(
@@ -313,7 +317,7 @@ def _retired(
     one whose record we had removed left because of that."""
     if runner.state is not RunnerState.RETIRING or asked is _AskedBy.ANOTHER:
         return None
-    ours = asked is _AskedBy.US or started is Answer.NO or _was_given_nothing(runner, started)
+    ours = asked is _AskedBy.US or started is Answer.NO or _was_given_nothing(runner, started, mark)
     return runner.retired if ours or _missed_its_record(runner, mark) else None
 
 
@@ -324,12 +328,13 @@ def _missed_its_record(runner: Runner, mark: Fingerprint | None) -> bool:
     return mark.exit_code == _TERMINATED and mark.finished_at >= runner.deregistered_at
 
 
-def _had_job(runner: Runner, started: Answer) -> Answer:
+def _had_job(runner: Runner, started: Answer, mark: Fingerprint | None) -> Answer:
     """One that was retired showed no job to anybody, twice (I65)."""
     if runner.job is not None:
         return Answer.YES
     proved = runner.deletion_asked_at is not None and runner.deregistered_at is not None
-    return Answer.NO if proved or _was_given_nothing(runner, started) else Answer.UNKNOWN
+    given_nothing = _was_given_nothing(runner, started, mark)
+    return Answer.NO if proved or given_nothing else Answer.UNKNOWN
 
 
 def _may_have_had_a_job(runner: Runner, evidence: EndingEvidence) -> bool:
