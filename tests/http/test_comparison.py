@@ -59,6 +59,9 @@ async def test_a_job_whose_webhook_was_never_sent_is_found(scene: Missed) -> Non
     ]
     keys = await scene.rows("SELECT k.pool_id FROM jobs j JOIN demand_keys k ON k.id = j.key_id")
     assert len(keys) == 2
+    assert await scene.rows("SELECT rule, outcome FROM actions WHERE job_id = $1", job.id) == [
+        ("job-unknown", "done")
+    ]
 
 
 async def test_a_job_still_queued_in_a_run_in_progress_is_found(scene: Missed) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
+import msgspec
 import structlog
 from prometheus_client import Counter
 
@@ -25,6 +26,7 @@ from paddock.domain.comparison import (
     news,
     unlisted,
 )
+from paddock.domain.evidence import JobEvidence, JobWord
 from paddock.domain.github import (
     Absent,
     InstallationId,
@@ -35,7 +37,11 @@ from paddock.domain.github import (
 )
 from paddock.domain.github_errors import BackOff, GitHubError
 from paddock.domain.ids import AppId, JobId, RepositoryId
+from paddock.domain.jobs import JobReport
+from paddock.domain.recovery import ActionTaken, Outcome
+from paddock.domain.rules import diagnose
 from paddock.domain.states import JobState
+from paddock.domain.thresholds import Thresholds
 from paddock.github.budget import Budget
 from paddock.ports import Clock, GitHub, Store
 
@@ -181,9 +187,28 @@ class Comparison:
         reports = await self._learner.learn(repository, jobs, known, why="compared with GitHub")
         for report in reports:
             FOUND.labels("a later state" if report.facts.id in known else "the job").inc()
+            if report.facts.id not in known:
+                await self._record(report)
         if reports:
             _log.info(
                 "jobs found by comparison", repository=repository.full_name, jobs=len(reports)
+            )
+
+    async def _record(self, report: JobReport) -> None:
+        """One of recovery's rules, although it is here that GitHub's list is read."""
+        facts = report.facts
+        evidence = JobEvidence(state=None, word=JobWord(facts.state))
+        verdict = diagnose(evidence, Thresholds())
+        if verdict.rule is not None:
+            await self._store.record_action(
+                ActionTaken(
+                    rule=verdict.rule,
+                    action=verdict.action,
+                    outcome=Outcome.DONE,
+                    why=verdict.why,
+                    evidence=msgspec.json.encode(evidence).decode(),
+                    job=(facts.host, facts.id),
+                )
             )
 
     def _who(self, repository: ActiveRepository) -> InstallationKey:
