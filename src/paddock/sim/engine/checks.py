@@ -19,6 +19,7 @@ from paddock.sim.engine.database import Session
 from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.pods import OURS
+from paddock.sim.engine.time import BEGINNING
 from paddock.sim.github import FakeGitHub
 from paddock.sim.github.records import Job, JobStatus, Runner
 
@@ -49,8 +50,9 @@ class Violation:
         return f"{self.promise}: {self.what} (step {self.step}, {self.at:.1f} s)"
 
 
-#: From a claim to its JIT in a Pod's hands: the limit that held then is the one that counts.
-_CLAIM_TO_HAND: Final = 600.0
+#: From a claim to its record at GitHub: the limit that held then is the one that counts. A claim is
+#: given up after its mint's deadline, unless its replica stalls, which takes a minute and a half.
+_CLAIM_TO_MINT: Final = 150.0
 
 
 class Checks:
@@ -104,8 +106,9 @@ class Checks:
     def _check_limit(self, jit: Jit) -> None:
         """Those of its account, and of its repository if it is registered there."""
         record = self._record(jit)
+        minted = (record.created_at - BEGINNING).total_seconds()
         for whose in sorted({record.owner.login, record.scope}):
-            limits = self._ledger.highest_limits(whose, since=self._now() - _CLAIM_TO_HAND)
+            limits = self._ledger.highest_limits(whose, since=minted - _CLAIM_TO_MINT)
             holding = [
                 pod
                 for pod in self._fleet.there()
@@ -211,11 +214,13 @@ class Checks:
         found = []
         known = {row["pod_name"] for row in rows.runners if row["state"] != "gone"}
         count: dict[str, int] = {}
+        #: By its row each may be idle, and holds the place of one that is.
+        protected: dict[str, int] = {}
         for pod in self._fleet.there():
             if pod.ended or pod.silent:
                 found.append((Promise.NO_LEAK, f"{pod.name} ended ({pod.fate}) and is still there"))
             elif _protected(pod) and self._executing(pod) is None:
-                continue
+                protected[pod.pool] = protected.get(pod.pool, 0) + 1
             elif pod.name not in known:
                 found.append((Promise.NO_LEAK, f"{pod.name} lives and no row knows it"))
             else:
@@ -229,7 +234,7 @@ class Checks:
                     (Promise.NO_LEAK, f"pool {pool} has {number} Pods and needs {most} at most")
                 )
         for pool, least in self._ledger.least_pods().items():
-            if count.get(pool, 0) < least:
+            if count.get(pool, 0) + protected.get(pool, 0) < least:
                 found.append(
                     (Promise.SERVED, f"pool {pool} has {count.get(pool, 0)} Pods, not {least}")
                 )

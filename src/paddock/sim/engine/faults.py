@@ -100,6 +100,8 @@ class Fault(StrEnum):
     POD_LINGERS = "pod-lingers"
     UNRECOGNISED = "unrecognised"
     SHORT_DAY = "short-day"
+    POLLER_HANGS = "poller-hangs"
+    GIVEN_BACK = "given-back"
 
 
 ALL = frozenset(Fault)
@@ -147,6 +149,8 @@ CHANCE: dict[Fault, float] = {
     Fault.LINGERS: 0.05,
     Fault.POD_LINGERS: 0.05,
     Fault.UNRECOGNISED: 0.05,
+    Fault.POLLER_HANGS: 0.1,
+    Fault.GIVEN_BACK: 0.05,
 }
 
 _IN_THE_AIR = 0.6

@@ -388,6 +388,17 @@ class SimFleet:
         if not pod.silent and not pod.removed:
             self._show(pod.view())
 
+    def look_strange(self, pod: SimPod, *, seconds: float) -> None:
+        """What its kubelet says of it makes no sense for so long."""
+
+        def make_sense() -> None:
+            pod.strange = False
+            if pod.alive:
+                self.tell(pod, "is shown as it is again")
+
+        pod.strange = True
+        asyncio.get_running_loop().call_later(seconds, make_sense)
+
     def break_watches(self) -> None:
         for watch in self._watches:
             watch.put(None)

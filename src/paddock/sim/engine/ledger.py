@@ -3,6 +3,7 @@ wait, and what a restored backup made everybody forget."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from paddock.sim.github.records import Job, JobStatus
 class Ledger:
     #: Per account (its login) and per repository (its full name): when which limits began to hold.
     limits: dict[str, list[tuple[float, Limits]]] = field(default_factory=dict)
+    #: When the first job came; until then nothing is claimed.
+    first_job: float = math.inf
     #: Per pool: its labels, and how many Pods it keeps idle.
     labels: dict[str, frozenset[str]] = field(default_factory=dict)
     idle: dict[str, int] = field(default_factory=dict)
@@ -24,7 +27,9 @@ class Ledger:
     deleted_jobs: set[int] = field(default_factory=set)
 
     def set_limits(self, whose: str, limits: Limits, *, at: float) -> None:
-        self.limits.setdefault(whose, []).append((at, limits))
+        """The first ones, if they came before any job, have always held."""
+        history = self.limits.setdefault(whose, [])
+        history.append((at if history or at >= self.first_job else -math.inf, limits))
 
     def highest_limits(self, whose: str, *, since: float) -> Limits:
         """The most lenient that held at any time since then, each by itself."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
@@ -258,6 +259,8 @@ class Operators:
             return
         state = self._rng.choice(sorted({runner.state for runner in runners}))
         name = self._rng.choice([runner.pod for runner in runners if runner.state is state])
+        if self._rng.random() < 0.3:
+            name = self._about_to_finish([runner.pod for runner in runners]) or name
         self._stage.trace.note("operator", f"retires {name}, which is {state}")
         for _ in range(_ATTEMPTS):
             found = await self.operate(lambda store: store.find_runner(name))
@@ -275,6 +278,17 @@ class Operators:
             if not isinstance(fenced, Conflict):
                 return
 
+    def _about_to_finish(self, names: Sequence[PodName]) -> PodName | None:
+        """Whose job will be over next: it may be so before anybody notices that it was wanted gone."""
+        world, ends = self._stage.github.world, {}
+        for pod in map(self._stage.fleet.named, names):
+            job = None
+            if pod is not None and pod.jit is not None and pod.process:
+                job = world.jobs.get(self._stage.github.truth.executing(pod.jit.runner_id) or 0)
+            if pod is not None and job is not None and job.started_at is not None:
+                ends[pod.name] = job.started_at + timedelta(seconds=job.spec.seconds)
+        return min(ends, key=lambda name: (ends[name], name), default=None)
+
     async def _make_a_pod(self) -> None:
         """With all our labels, and no row."""
         pool, rng = self._rng.choice(self._pools), self._rng
@@ -289,6 +303,9 @@ class Operators:
         made = self._stage.fleet.named(order.name)
         if made is not None:
             made.stuck = rng.random() < 0.5
+            if self._stage.faults.in_the_air(Fault.UNRECOGNISED) and rng.random() < 0.5:
+                self._stage.faults.happened(Fault.UNRECOGNISED)
+                self._stage.fleet.look_strange(made, seconds=rng.uniform(60.0, 400.0))
 
     async def _restore(self) -> None:
         stage = self._stage

@@ -334,6 +334,9 @@ class _Life:
             try:
                 answer = await self.pods.network.poll(self.pod, _WAIT)
             except Lost:
+                if self.faults.strike(Fault.POLLER_HANGS):
+                    self.pods.trace.note(self.pod.name, "its poller hangs")
+                    await asyncio.Event().wait()
                 failures += 1
                 if failures > 1:
                     await asyncio.sleep(self._backoff(failures))
@@ -391,14 +394,8 @@ class _Life:
         pod.runner = ContainerState(running=Running(self.pods.clock.now()))
         pod.phase, pod.started, pod.process = Phase.RUNNING, True, True
         if faults.strike(Fault.UNRECOGNISED):
-            pod.strange = True
-            asyncio.get_running_loop().call_later(rng.uniform(20.0, 400.0), self._make_sense)
+            self.fleet.look_strange(pod, seconds=rng.uniform(20.0, 400.0))
         self.fleet.tell(pod, "its runner started")
-
-    def _make_sense(self) -> None:
-        self.pod.strange = False
-        if self.pod.alive:
-            self.fleet.tell(self.pod, "is shown as it is again")
 
     async def _run(self, jit: Jit) -> None:
         rng, faults = self.rng, self.faults
@@ -495,10 +492,13 @@ class _Job:
                 Fault.WORKER_KILLED,
                 Fault.NO_COMPLETION,
                 Fault.HANG,
+                Fault.GIVEN_BACK,
             )
             seconds = self._github.world.jobs[self._job].spec.seconds
             if self._fate not in (None, Fault.WORKER_KILLED, Fault.NO_COMPLETION):
                 seconds *= rng.uniform(0.1, 1.0)
+            if self._fate is Fault.GIVEN_BACK:
+                seconds = rng.uniform(0.2, 2.0)
             cancelled = await self._steps(seconds)
             await self._end(cancelled=cancelled)
         finally:
@@ -546,6 +546,14 @@ class _Job:
                 raise Exit(143, "sigterm", frozenset({Ending.TERMINATED}))
             case Fault.RUNNER_CRASH:
                 raise Exit(134, "crash", frozenset({Ending.CRASH}))
+            case Fault.GIVEN_BACK:
+                asyncio.get_running_loop().call_later(
+                    life.rng.uniform(1.0, 20.0),
+                    self._github.jobs.give_back,
+                    self._github.world.jobs[self._job],
+                    self._jit.runner_id,
+                )
+                raise Exit(137, "killed at its start", frozenset({Ending.GUEST_OOM_OR_KILL}))
             case Fault.NO_COMPLETION:
                 # What GitHub says later refines it; what the fingerprint says alone is accepted too.
                 endings = frozenset({Ending.HANDSHAKE_FAILED})

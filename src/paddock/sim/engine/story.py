@@ -135,6 +135,7 @@ class Story:
     def _queue(self, size: int) -> None:
         stage, rng = self.stage, self.rng
         repository = rng.choice(self.repositories)
+        stage.ledger.first_job = min(stage.ledger.first_job, stage.clock.monotonic())
         run = stage.github.jobs.queue_run(repository, [self._spec() for _ in range(size)])
         stage.trace.note("users", f"{repository.full_name}: jobs {[job.id for job in run.jobs]}")
         if stage.faults.in_the_air(Fault.ASSIGNS_LATE):

@@ -257,6 +257,19 @@ class Jobs:
         # Until then GitHub goes on calling the runner busy.
         world.after(world.draw(world.timing.lost_lingers), forget)
 
+    def give_back(self, job: Job, runner_id: int) -> None:
+        """Its runner died before the first step, and was not heard since: GitHub takes the job for one
+        that never began, and tells nobody."""
+        runner = job.runner
+        if job.status is not JobStatus.IN_PROGRESS or runner is None or runner.id != runner_id:
+            return
+        job.status, job.runner = JobStatus.QUEUED, None
+        job.started_at = job.lease_until = None
+        job.steps = []
+        runner.job = runner.busy_from = None
+        self._world.remove_runner(runner, runner.removed or RunnerEnd.LOST)
+        self._assignable(job, again=True)
+
     def finish(self, job: Job, conclusion: str, steps: Iterable[dict[str, Any]] = ()) -> None:
         """The runner reports its result; an ephemeral runner's record goes with it."""
         runner = job.runner
