@@ -301,12 +301,15 @@ async def test_a_pod_of_one_container_is_started_from_boot_and_stamped_when_it_h
     await site.pool("macs", shape="single")
     name = await site.until(IDLE)
     path = f"{site.place.pods}/{name}"
-    idle = await site.place.api.get(path)
-    [status] = idle["status"]["containerStatuses"]
-    assert (status["name"], status["started"]) == ("runner", True)
+    idle = await site.place.api.until(path, _has_started)
     assert OWNER_LABEL not in idle["metadata"]["labels"]
     site.queue(steps=(Step("work", "sleep 8"),))
     assert await site.until(BUSY_POD) == name
     await site.place.api.until(path, lambda pod: OWNER_LABEL in pod["metadata"]["labels"])
     assert await site.until(VERDICT, name) == "completed"
     assert await site.rows("SELECT rule FROM actions WHERE action NOT IN ('conclude')") == []
+
+
+def _has_started(pod: dict[str, Any]) -> bool:
+    statuses = pod["status"].get("containerStatuses", [])
+    return [(each["name"], each["started"]) for each in statuses] == [("runner", True)]

@@ -97,6 +97,10 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
             'paddock_fleet_read_timestamp_seconds{instance="b"}': "0+60x30",
         },
     ),
+    "PaddockHostUnfit": (
+        {'paddock_host_fault_seconds{host="mac-1",reason="LoadFailed"}': "0+60x30"},
+        {'paddock_host_fault_seconds{host="mac-1",reason="LoadFailed"}': "0 60 120 _x27"},
+    ),
     "PaddockDeadDeliveries": (
         {"paddock_dead_deliveries": "1x30"},
         {"paddock_dead_deliveries": "0x30"},

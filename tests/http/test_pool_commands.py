@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, BackOffScope, Subject
-from paddock.domain.limits import Limits
+from paddock.domain.limits import Limits, Resources
+from paddock.domain.pods import Host
 from paddock.store.database import Database
 from paddock.system import SystemClock
 from tests.http.test_operating import Commands
@@ -73,6 +74,22 @@ async def test_what_is_not_served_says_why(paddock: Commands, world: PoolWorld) 
         await world.store.back_off(Subject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB)
     await world.round()
     assert "not served for another" in paddock("pools", "explain", "linux").stdout
+
+
+async def test_hosts_that_are_unfit_are_told_where_room_is_short(
+    paddock: Commands, world: PoolWorld
+) -> None:
+    one = Resources(runners=1, vcpu_milli=1000, memory_mib=1000)
+    world.fleet.set_host(Host(name="mac-1", capacity=one))
+    world.fleet.set_host(Host(name="host-1", capacity=one, fault="LoadFailed: Resource busy"))
+    await world.apply(minIdle=2)
+    await world.rounds()
+    text = paddock("pools", "explain", "linux").stdout
+    assert "not more: the hosts there are have room for 1, shared with other pools" in text
+    assert "not more: host-1 is not fit for runners: LoadFailed: Resource busy" in text
+    unfit = paddock("doctor")
+    assert "host host-1: it has been unfit for runners since" in unfit.stdout
+    assert unfit.returncode == 1
 
 
 async def test_the_same_is_told_to_programs(paddock: Commands, world: PoolWorld) -> None:

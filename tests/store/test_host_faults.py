@@ -10,6 +10,8 @@ from starlette.requests import Request
 from paddock.domain.limits import Resources
 from paddock.domain.pods import Host
 from paddock.store.database import Database
+from paddock.store.reading import PgReading
+from paddock.web.dashboard.attention import attention
 from paddock.web.metrics import Metrics
 from tests.support.pools import PoolWorld
 
@@ -85,6 +87,15 @@ async def test_a_fault_is_measured_and_its_series_disappears_with_it(world: Pool
     assert (await series(world))["mac-2", "LoadFailed"] > 300
     await fault(world, "mac-2", None)
     assert await series(world) == {}
+
+
+async def test_the_dashboards_first_page_says_so(world: PoolWorld, database: Database) -> None:
+    await fault(world, "mac-2", BUSY)
+    world.clock.advance(600)
+    notes = attention(await PgReading(database, world.clock).overview())
+    assert notes[0].kind == "bad"
+    assert notes[0].text.startswith("mac-2 has been unfit for runners for 10")
+    assert notes[0].text.endswith(BUSY)
 
 
 async def series(world: PoolWorld) -> dict[tuple[str, str], float]:

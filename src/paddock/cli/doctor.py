@@ -15,6 +15,7 @@ from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import console, show, show_json
 from paddock.cli.running import run
 from paddock.cli.store import open_database
+from paddock.domain.levels import HostFault
 from paddock.fleet.local.settings import NO_CGROUP
 from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
 from paddock.serve import configured_apps
@@ -74,6 +75,8 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
             pools = await store.list_pools()
             groups = [(each.name, each.runner_group) for each in pools if each.runner_group]
             yield _pools(len(pools))
+            for fault in await store.host_faults():
+                yield _unfit(fault)
         except StoreError as error:
             yield ill("database", error.message, "see docs/database.md")
     async for finding in _github(settings, groups):
@@ -89,6 +92,14 @@ def _pools(count: int) -> Finding:
         "pools",
         "there is none, so no job is taken",
         "describe one: a RunnerPool object, or a file for `paddock pools apply`",
+    )
+
+
+def _unfit(fault: HostFault) -> Finding:
+    return ill(
+        f"host {fault.host}",
+        f"it has been unfit for runners since {fault.since:%Y-%m-%d %H:%M} UTC: {fault.why}",
+        "look at the condition of its Node; docs/macos.md says what each means",
     )
 
 

@@ -1,4 +1,4 @@
-"""`paddock host …`: the same program as `python3 …/paddock/host`, for where all of paddock is installed."""
+"""`paddock host …`: the same program as `python3 …/paddock/host`, where all of paddock is installed."""
 
 from __future__ import annotations
 

@@ -82,6 +82,7 @@ def _not_more(explanation: PoolExplanation) -> Iterator[str]:
         yield "an account's or repository's limit withholds work that is queued"
     if terms.room is not None:
         yield f"the hosts there are have room for {terms.room}, shared with other pools"
+        yield from (f"{each.host} is not fit for runners: {each.why}" for each in explanation.unfit)
     if terms.maximum is not None and past.decision.target >= terms.maximum > 0:
         yield f"{terms.maximum} is its maximum"
     yield from (f"{reason} (for now)" for reason in _planned(explanation).held_back)

@@ -35,7 +35,7 @@ def serve(migrate: Migrate = False, config: Config = None, data_dir: DataDir = N
         PADDOCK_LISTEN=0.0.0.0:8787 paddock serve --migrate
     """
     settings = load(config, data_dir=data_dir)
-    paddock.serve.configured_apps(settings)  # before anything is started
+    paddock.serve.check_settings(settings)
     run(_serve(settings, migrate=migrate), settings)
 
 

@@ -80,6 +80,14 @@ class BackOffLine(Line, frozen=True, kw_only=True):
     reason: str
 
 
+class UnfitHost(Line, frozen=True, kw_only=True):
+    """A host that says of itself that runners must not be there."""
+
+    host: str
+    why: str
+    since: datetime
+
+
 class BudgetLine(Line, frozen=True, kw_only=True):
     """What is left of a budget towards GitHub, of 1."""
 
@@ -114,6 +122,7 @@ class Overview(Line, frozen=True, kw_only=True):
     pauses: list[Pause]
     backoffs: list[BackOffLine]
     budgets: list[BudgetLine]
+    unfit_hosts: list[UnfitHost]
     pools: int
     accounts: int
 

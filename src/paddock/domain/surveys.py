@@ -9,6 +9,7 @@ from typing import Literal
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, PoolId, RepositoryId
+from paddock.domain.levels import HostFault
 from paddock.domain.limits import Resources
 from paddock.domain.runners import Runner
 from paddock.domain.scaling import Allowance, KeyLoad
@@ -82,3 +83,5 @@ class PoolExplanation:
     #: Live, oldest first.
     runners: tuple[Runner, ...]
     keys: tuple[DemandedKey, ...]
+    #: Hosts that are nobody's room now, its own among them or not.
+    unfit: tuple[HostFault, ...] = ()

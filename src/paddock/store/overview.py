@@ -20,6 +20,7 @@ from paddock.domain.overview import (
     Pause,
     QueueLine,
     Trends,
+    UnfitHost,
     WaitingJob,
     depths,
 )
@@ -30,6 +31,7 @@ from paddock.store.sql import queries
 
 _SQL = queries("overview")
 _LEVELS = queries("levels")
+_FAULTS = queries("host_faults")
 
 #: Percentiles of fewer runners than five minutes bring would jump.
 _JIT_STEP: Final = 5 * TREND_STEP
@@ -48,6 +50,7 @@ class Overviews(Looking):
             pauses = await connection.fetch(_SQL["pauses"])
             backoffs = await connection.fetch(_SQL["backoffs"], now)
             budgets = await connection.fetch(_LEVELS["budgets"], now)
+            faults = await connection.fetch(_FAULTS["current"])
         return line(
             Overview,
             told,
@@ -65,6 +68,7 @@ class Overviews(Looking):
                 )
                 for row in budgets
             ],
+            unfit_hosts=[line(UnfitHost, row) for row in faults],
         )
 
     async def _numbers(self, connection: Connection) -> dict[str, Any]:

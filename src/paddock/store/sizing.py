@@ -11,6 +11,7 @@ import msgspec
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
+from paddock.domain.levels import HostFault
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.scaling import Allowance, KeyLoad
 from paddock.domain.sizing import Decision, SizeTerms
@@ -27,6 +28,7 @@ from paddock.store.runners import runner_of
 from paddock.store.sql import queries
 
 _SQL = queries("sizing")
+_FAULTS = queries("host_faults")
 
 #: A runner that is claimed between two reads would be counted twice or not at all.
 _ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -107,6 +109,7 @@ class Sizing(Pools):
             latest = await connection.fetchrow(_SQL["latest"], pool)
             runners = await connection.fetch(_SQL["runners_of"], pool)
             keys = await connection.fetch(_SQL["keys"], self._clock.now(), pool)
+            faults = await connection.fetch(_FAULTS["current"])
         found = next((_pool_of(row) for row in pools if row["id"] == pool), None)
         if found is None:
             return None
@@ -115,6 +118,7 @@ class Sizing(Pools):
             decision=latest and _decision_of(latest),
             runners=tuple(runner_of(row) for row in runners),
             keys=tuple(_key_of(row) for row in keys),
+            unfit=tuple(HostFault(**row) for row in faults),
         )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal
 from urllib.parse import quote
 
 from paddock.domain.endings import Ending
-from paddock.domain.overview import Overview, Pause
+from paddock.domain.overview import Overview, Pause, UnfitHost
 from paddock.domain.states import JobState
 from paddock.web.dashboard.words import count, length
 
@@ -43,6 +43,7 @@ def _notes(seen: Overview) -> Iterator[Note]:
             f"Nothing is claimed for {backoff.name} for another {left}: {backoff.reason}",
             "/accounts",
         )
+    yield from (_unfit(host, seen.at) for host in seen.unfit_hosts)
     if seen.dead_deliveries:
         yield Note(
             "bad",
@@ -103,6 +104,14 @@ def _notes(seen: Overview) -> Iterator[Note]:
             f"{count(waiting, 'job waits', 'jobs wait')} for approval at GitHub.",
             "/jobs?status=waiting",
         )
+
+
+def _unfit(unfit: UnfitHost, now: datetime) -> Note:
+    return Note(
+        "bad",
+        f"{unfit.host} has been unfit for runners for {length(now - unfit.since)}: {unfit.why}",
+        f"/runners?node={quote(unfit.host)}",
+    )
 
 
 def _pause(pause: Pause) -> Note:
