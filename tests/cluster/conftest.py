@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 
+from paddock.pools import crd
+from tests.support.chart import helm
 from tests.support.kube import installed
 from tests.support.kube_site import KubeSite, kube_site
+from tests.support.release import Release, import_images, released
 from tools.cluster.api import Api, Refused
 from tools.cluster.cluster import Cluster
 from tools.cluster.facts import NODE_NAME
@@ -27,6 +30,7 @@ from tools.cluster.images import import_if_changed
 from tools.cluster.layout import default_layout
 from tools.cluster.registry import Registry
 from tools.cluster.say import say
+from tools.image.building import CannotBuild
 
 _IN_PARALLEL = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
 
@@ -138,6 +142,28 @@ async def site(
         kube_site(place, database_url) as site,
     ):
         yield site
+
+
+@pytest.fixture(scope="session")
+def images(started_cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """paddock's own image, made from the source as it is now, and one as the next release might be."""
+    if helm() is None:
+        pytest.skip("there is no helm: `python -m tools.cluster build helm` builds it")
+    try:
+        import_images(started_cluster, tmp_path_factory.mktemp("images"))
+    except CannotBuild as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+async def release(
+    images: None, cluster: Cluster, api: Api, namespace: str, tmp_path: Path, database_url: str
+) -> AsyncIterator[Release]:
+    """All that the chart needs around it, and the chart not installed yet."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/runnerpools.paddock.dev"
+    await api.apply(path, crd.definition())
+    async with released(cluster, api, namespace, tmp_path, database_url) as release:
+        yield release
 
 
 async def _remove(api: Api, namespace: str) -> None:

@@ -6,20 +6,12 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from paddock.pools import crd
 from paddock.sim.github.records import Step
-from tests.support.chart import helm
-from tests.support.release import NEXT, PATIENCE, Release, import_images, names, reachable, released
-from tools.cluster.api import Api
-from tools.cluster.cluster import Cluster
-from tools.image.building import CannotBuild
+from tests.support.release import NEXT, PATIENCE, Release, names, reachable
 
 # Servers and containers are started many times over.
 pytestmark = pytest.mark.timeout(600)
@@ -31,27 +23,6 @@ SELECT v.ending FROM verdicts v JOIN runners r ON r.id = v.runner_id WHERE r.pod
 """
 SECRETS = ("paddock-database", "paddock-github", "paddock-sealing")
 DONE = "SELECT conclusion FROM jobs WHERE state = 'completed' AND name = $1"
-
-
-@pytest.fixture(scope="module")
-def images(started_cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    if helm() is None:
-        pytest.skip("there is no helm: `python -m tools.cluster build helm` builds it")
-    try:
-        import_images(started_cluster, tmp_path_factory.mktemp("images"))
-    except CannotBuild as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-async def release(
-    images: None, cluster: Cluster, api: Api, namespace: str, tmp_path: Path, database_url: str
-) -> AsyncIterator[Release]:
-    definition = yaml.safe_load(crd.text())
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/runnerpools.paddock.dev"
-    await api.apply(path, definition)
-    async with released(cluster, api, namespace, tmp_path, database_url) as release:
-        yield release
 
 
 async def pods(release: Release) -> dict[str, Any]:

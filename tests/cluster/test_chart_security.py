@@ -22,7 +22,7 @@ DISPATCH, VITALS = AUDIENCES
 HOSTILE = f"""
 say() {{ echo "hostile: $1: $(cat)"; }}
 ls /var/run/secrets 2>&1 | say secrets
-find / -xdev \\( -name proc -o -name sys \\) -prune -o -type f -name token -print 2>/dev/null | say tokens
+find / -xdev -type f -name token 2>/dev/null | say tokens
 for each in /run /var/run /tmp /home /dev/shm; do grep -rls eyJ $each 2>/dev/null; done | say encoded
 env | grep -E 'eyJ|TOKEN|PADDOCK' | say environment
 cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep eyJ | say processes

@@ -156,9 +156,10 @@ async def test_an_object_older_than_the_finalizer_gets_it_and_goes_when_its_pool
     await mirror.round()
     await place.api.delete(path)
     await mirror.round()
+    await mirror.round()
     assert await place.api.exists(path)
-    for _ in range(2):
-        await mirror.round()
+    assert await store.bury_pools() == ["linux"]
+    await mirror.round()
     await place.api.until_gone(path)
 
 

@@ -110,8 +110,8 @@ class KubeSite:
         described = {
             "labels": list(LABELS),
             "template": runner_template(**(container or {})),
-            "minIdle": 1,
             "stabilisationWindow": "0s",
+            **({} if "size" in spec else {"minIdle": 1}),
             **spec,
         }
         body = {
