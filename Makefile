@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready-$(shell cat requirements/dev.lock pyproject.toml | cksu
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all sim lint fmt docs contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
+.PHONY: help setup up test test-all test-chaos sim lint fmt docs contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ test: setup ## Run the tests (ARGS="-k name" to choose)
 
 test-all: export PADDOCK_TEST_EVERY_POSTGRES = 1
 test-all: test ## The same, with the store on every PostgreSQL of this machine
+
+test-chaos: export PADDOCK_TEST_CHAOS = 1
+test-chaos: setup ## Break everything there is to break in `paddock up`, for some three minutes
+	@$(BIN)/python -m pytest tests/http/test_chaos.py $(ARGS)
 
 sim: setup ## Prove the promises on many seeds of the simulator (ARGS="--seeds 0..19")
 	@$(BIN)/paddock sim run $(or $(ARGS),--seeds 0..199)

@@ -102,6 +102,11 @@ class BurstSite:
             github=self.github_requests - asked,
         )
 
+    def stop(self) -> list[asyncio.Task[None]]:
+        for player in self._players.values():
+            player.cancel()
+        return list(self._players.values())
+
     def _check(self) -> None:
         for player in self._players.values():
             if player.done() and not player.cancelled() and (error := player.exception()):
@@ -226,7 +231,7 @@ async def burst_site(postgres: EmbeddedPostgres) -> AsyncIterator[BurstSite]:
             yield burst
         finally:
             watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            await asyncio.gather(watching, *burst.stop(), return_exceptions=True)
 
 
 def _config(site: KubeSite) -> str:

@@ -32,6 +32,7 @@ from paddock.domain import endings, github_errors, rules
 from paddock.domain.allocation import Withheld
 from paddock.domain.endings import Ending
 from paddock.domain.evidence import Subject
+from paddock.domain.failure_modes import FAILURE_MODES, FailureMode, Party
 from paddock.domain.retention import RETENTION
 from paddock.domain.states import HOLDS_CAPACITY, IS_SUPPLY, RUNNER_TRANSITIONS, RunnerState
 from paddock.domain.thresholds import Thresholds, reasons, words
@@ -46,7 +47,8 @@ ROOT: Final = Path(__file__).parents[2]
 INVARIANTS: Final = 75
 
 _BLOCK: Final = re.compile(
-    r"^<!-- generated: (?P<name>[a-z -]+) -->\n(?P<old>.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL
+    r"^<!-- generated: (?P<name>[A-Za-z -]+) -->\n(?P<old>.*?)^<!-- end -->$",
+    re.MULTILINE | re.DOTALL,
 )
 _MARKER: Final = re.compile(r"^<!-- (?:generated:.*|end) -->$", re.MULTILINE)
 
@@ -187,6 +189,37 @@ def _recovery_rules(subject: Subject) -> Callable[[str], str]:
             if rule.subject is subject
         ]
         headings = ["", "rule", "what is seen", "what is done", "asks first", "because of"]
+        return _table(headings, rows)
+
+    return write
+
+
+def _failure_modes(party: Party) -> Callable[[str], str]:
+    """From the failure to its rules: what each sees, with the times it waits for, and what it does."""
+    by_name = {rule.name: rule for rule in rules.RULES}
+
+    def seen(mode: FailureMode) -> str:
+        return "<br>".join(
+            f"`{name}`: {by_name[name].seen_with(Thresholds())}." for name in mode.rules
+        )
+
+    def done(mode: FailureMode) -> str:
+        deeds = [f"{by_name[name].done}." for name in mode.rules]
+        return "<br>".join(dict.fromkeys([*deeds, *filter(None, [mode.besides])]))
+
+    def write(_: str) -> str:
+        rows = [
+            (
+                f"{mode.what}.",
+                seen(mode) or "–",
+                done(mode),
+                mode.job,
+                ", ".join(f"`{ending}`" for ending in mode.endings) or "–",
+            )
+            for mode in FAILURE_MODES
+            if mode.party is party
+        ]
+        headings = ["what fails", "what is seen", "what is done", "the job", "the verdict may be"]
         return _table(headings, rows)
 
     return write
@@ -412,6 +445,7 @@ SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
     "rules for ended runners": _recovery_rules(Subject.ENDED),
     "rules for pods": _recovery_rules(Subject.POD),
     "rules for jobs": _recovery_rules(Subject.JOB),
+    **{f"failures of {party}": _failure_modes(party) for party in Party},
     "recovery thresholds": _thresholds,
     "github failures": _failures,
     "withheld reasons": _withheld,

@@ -12,7 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
-from typing import assert_never
+from typing import Final, assert_never
 
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -27,7 +27,7 @@ from paddock.github.client import GitHubClient
 from paddock.github.webhooks import Signatures
 from paddock.recovery.terms import RecoveryTerms
 from paddock.replica import Dispatching, FleetParts, Replica, dispatching, intake, trust
-from paddock.services import Service, running
+from paddock.services import Service, Troubles, running
 from paddock.settings import FleetKind, Settings, SettingsError
 from paddock.store.budgets import PgBudget
 from paddock.store.database import Database
@@ -45,6 +45,15 @@ from paddock.web.pods import PodEndpoints
 from paddock.web.receiver import Receiver
 from paddock.web.server import CannotListen, bind, serving, url_of
 from paddock.web.shown_settings import shown
+
+_LOCAL: Final = (
+    "PADDOCK_FLEET=local is `paddock up`: `paddock serve` is for a cluster, "
+    "with PADDOCK_FLEET=kube."
+)
+_UNSEALED: Final = (
+    "No sealing key is set, and JITs are not stored in the clear: set PADDOCK_SEALING_KEYS to the "
+    "output of `head -c 32 /dev/urandom | base64`, the same for all replicas."
+)
 
 #: Makes the fleet that finds paddock at a URL.
 OpenFleet = Callable[[str], Awaitable[FleetParts]]
@@ -102,6 +111,8 @@ async def serve(
             console = await stack.enter_async_context(
                 _console(database, settings, replica, open_to_this_machine=open_to_this_machine)
             )
+            troubles = Troubles(replica.clock)
+            readiness = Readiness(database, replica.clock, troubles)
             application = Application(
                 receiver=Receiver(
                     inbox=inbox,
@@ -109,7 +120,7 @@ async def serve(
                     apps={app.key: app for app in replica.apps},
                     clock=replica.clock,
                 ),
-                readiness=Readiness(database, replica.clock),
+                readiness=readiness,
                 metrics=Metrics(replica.store, replica.clock),
                 pods=endpoints,
                 console=console,
@@ -119,7 +130,7 @@ async def serve(
                 *(work.services if work else ()),
                 Service("live", console.live.run),
             )
-            await stack.enter_async_context(running(beside, replica.clock))
+            await stack.enter_async_context(running(beside, replica.clock, troubles))
             await stack.enter_async_context(serving(application, listener))
             for door, routes in zip(doors, _doors(endpoints), strict=True):
                 if door:
@@ -127,6 +138,7 @@ async def serve(
             stack.push_async_callback(console.live.close)
             if work:
                 stack.push_async_callback(work.dispatcher.close)
+            stack.callback(readiness.stop)
             ready(url)
             await asyncio.Event().wait()
 
@@ -182,6 +194,33 @@ async def _console(
         yield console
 
 
+def check_settings(settings: Settings) -> None:
+    """Before anything is started: everything that `paddock serve` lacks, at once."""
+    mistakes: list[str] = []
+    try:
+        configured_apps(settings)
+    except SettingsError as error:
+        mistakes += error.mistakes
+    match settings.fleet:
+        case FleetKind.LOCAL:
+            mistakes.append(_LOCAL)
+        case FleetKind.KUBE:
+            from paddock.fleet.kube.opening import placement
+
+            if not settings.sealing:
+                mistakes.append(_UNSEALED)
+            try:
+                placement(settings.kube)
+            except ValueError as error:
+                mistakes.append(f"{str(error).rstrip('.')}.")
+        case None:
+            pass
+        case _:
+            assert_never(settings.fleet)
+    if mistakes:
+        raise SettingsError(*mistakes)
+
+
 @asynccontextmanager
 async def configured_fleet(settings: Settings) -> AsyncIterator[OpenFleet | None]:
     """What PADDOCK_FLEET names; `None` if that is nothing."""
@@ -189,10 +228,7 @@ async def configured_fleet(settings: Settings) -> AsyncIterator[OpenFleet | None
         case None:
             yield None
         case FleetKind.LOCAL:
-            raise SettingsError(
-                "PADDOCK_FLEET=local is `paddock up`: `paddock serve` is for a cluster, with "
-                "PADDOCK_FLEET=kube."
-            )
+            raise SettingsError(_LOCAL)
         case FleetKind.KUBE:
             # Seven megabytes, only where they are needed.
             from paddock.fleet.kube.opening import opened
@@ -262,10 +298,7 @@ def _mint_budget(app: GitHubApp) -> MintBudget:
 def _sealer(settings: Settings) -> Sealer:
     keys = settings.sealing
     if not keys:
-        raise SettingsError(
-            "No sealing key is set, and JITs are not stored in the clear: set PADDOCK_SEALING_KEYS to "
-            "the output of `head -c 32 /dev/urandom | base64`, the same for all replicas."
-        )
+        raise SettingsError(_UNSEALED)
     return Sealer(keys)
 
 

@@ -22,6 +22,8 @@ _log = structlog.get_logger()
 FIRST_BACKOFF: Final = 1.0
 #: What can mend itself (a database, a network) has done so by then; nobody waits longer for its return.
 LONGEST_BACKOFF: Final = 30.0
+#: By then it has been away for some seconds, and its next start is seconds away.
+KEEPS_FAILING: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,34 @@ class Service:
     run: Callable[[], Awaitable[None]]
 
 
+class Troubles:
+    """Which services keep failing: one failure is mended by the next start."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: How often in a row, when last, and with what.
+        self._last: dict[str, tuple[int, float, str]] = {}
+
+    def failed(self, service: str, times: int, sentence: str) -> None:
+        self._last[service] = (times, self._clock.monotonic(), sentence)
+
+    def of(self, *services: str) -> str | None:
+        for service in services:
+            times, when, sentence = self._last.get(service, (0, 0.0, ""))
+            if times >= KEEPS_FAILING and self._clock.monotonic() - when < 2 * LONGEST_BACKOFF:
+                return f"{service} failed {times} times in a row: {sentence}"
+        return None
+
+
 @asynccontextmanager
-async def running(services: Sequence[Service], clock: Clock) -> AsyncIterator[None]:
+async def running(
+    services: Sequence[Service], clock: Clock, troubles: Troubles | None = None
+) -> AsyncIterator[None]:
     """All of them, until the end of the block."""
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(supervise(service, clock), name=service.name) for service in services
+            group.create_task(supervise(service, clock, troubles), name=service.name)
+            for service in services
         ]
         try:
             yield
@@ -46,8 +70,8 @@ async def running(services: Sequence[Service], clock: Clock) -> AsyncIterator[No
                 task.cancel()
 
 
-async def supervise(service: Service, clock: Clock) -> None:
-    backoff = FIRST_BACKOFF
+async def supervise(service: Service, clock: Clock, troubles: Troubles | None = None) -> None:
+    backoff, times = FIRST_BACKOFF, 0
     told: str | None = None
     while True:
         began = clock.monotonic()
@@ -56,7 +80,10 @@ async def supervise(service: Service, clock: Clock) -> None:
         except Exception as error:
             if clock.monotonic() - began > LONGEST_BACKOFF:
                 # It worked; this is another trouble than the last.
-                backoff, told = FIRST_BACKOFF, None
+                backoff, told, times = FIRST_BACKOFF, None, 0
+            times += 1
+            if troubles is not None:
+                troubles.failed(service.name, times, _sentence(error))
             if told != (told := _sentence(error)):
                 _log.warning(
                     "a service failed and is started again",

@@ -168,6 +168,19 @@ async def test_an_uninstalled_app_leaves_a_removed_installation(scene: GitHubSce
     assert await rows(scene, "SELECT state FROM installations") == [("removed",)]
 
 
+async def test_an_installation_is_removed_only_if_the_apps_own_list_agrees(
+    scene: GitHubScene,
+) -> None:
+    """I29: one wrong 404 takes nobody's installation away."""
+    await scene.installations.read_all()
+    which = scene.installation.id
+    path = f"/app/installations/{which}"
+    scene.fake.inject(FaultKind.NOT_FOUND, path=path, times=None, seconds=60)
+
+    assert await scene.installations.read(scene.registered.app, which)
+    assert await rows(scene, "SELECT state FROM installations") == [("active",)]
+
+
 async def test_a_removal_no_event_told_of_is_found_when_all_are_read(scene: GitHubScene) -> None:
     await scene.installations.read_all()
     scene.fake.accounts.uninstall(scene.installation)

@@ -122,6 +122,16 @@ async def test_without_an_app_it_does_not_start() -> None:
     assert "Traceback" not in ended.err
 
 
+async def test_everything_that_is_missing_is_told_at_once() -> None:
+    ended = await paddock("serve", PADDOCK_FLEET="kube", PADDOCK_RECOVERY_SUSPECT="1")
+    assert ended.code == 1
+    told = ended.err.split("error: ")[1:]
+    assert [sentence.split()[0] for sentence in told] == ["No", "No", "Runners'"]
+    assert "GitHub App" in told[0]
+    assert "PADDOCK_SEALING_KEYS" in told[1]
+    assert "PADDOCK_KUBE_AGENT_IMAGE" in told[2]
+
+
 async def test_an_app_without_a_secret_is_refused() -> None:
     ended = await paddock("serve", **{**APP, "PADDOCK_GITHUB_WEBHOOK_SECRET": ""})
     assert ended.code == 1

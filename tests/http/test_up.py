@@ -7,20 +7,25 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import asyncpg
 import pytest
 
 from paddock.store.data_directory import running_url
 from tests.support.directories import open_directory
+from tests.support.processes import paddock
 
 
 @asynccontextmanager
 async def up(
-    data_dir: Path, *options: str, port: int = 0, **environment: str
+    data_dir: Path,
+    *options: str,
+    port: int = 0,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     kept = {name: value for name, value in os.environ.items() if "PADDOCK" not in name}
     with (data_dir.parent / "up.log").open("ab") as log:
@@ -115,12 +120,14 @@ async def test_a_server_killed_at_work_goes_on_at_the_next_start() -> None:
         data_dir = parent / "data"
         async with up(data_dir, port=free_port()) as process:
             await until(data_dir, DONE, 1)
+            waiting = await ask(data_dir, "SELECT pod_name FROM runners WHERE state = 'idle'")
             process.kill()
             await process.wait()
-        # Pods that waited outlived it, and find the next one at another port.
-        waited = {name for (name,) in await left(data_dir)}
         async with up(data_dir, port=free_port()):
             await until(data_dir, DONE, 4)
+            # Pods that waited outlived it, found the next one at its new port, and were given work.
+            names = ", ".join(f"'{name}'" for (name,) in waiting)
+            await until(data_dir, f"{DONE} AND r.pod_name IN ({names})", 1)
             [(stuck,)] = await ask(
                 data_dir,
                 "SELECT count(*) FROM runners WHERE state IN ('claimed', 'armed')"
@@ -128,3 +135,33 @@ async def test_a_server_killed_at_work_goes_on_at_the_next_start() -> None:
             )
             assert stuck == 0
         assert processes_of(data_dir) == []
+
+
+async def test_a_second_one_is_told_where_the_first_is() -> None:
+    with open_directory() as parent:
+        data_dir, port = parent / "data", free_port()
+        async with up(data_dir, "--demo", "quiet", port=port):
+            await until(data_dir, "SELECT count(*) FROM pools", 1)
+            async with asyncio.timeout(60):
+                while f":{port}" not in (data_dir / "up.address").read_text():  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            second = await paddock("up", "--data-dir", data_dir)
+    assert second.code == 1
+    assert "paddock already runs on" in second.err
+    assert f"it can be opened at http://127.0.0.1:{port}" in second.err
+
+
+async def test_an_app_without_a_runner_for_its_jobs_is_refused_in_a_sentence(
+    directory: Path,
+) -> None:
+    app = {
+        "PADDOCK_GITHUB_APP_ID": "12",
+        "PADDOCK_GITHUB_PRIVATE_KEY_FILE": "/nonexistent",
+        "PADDOCK_GITHUB_WEBHOOK_SECRET": "secret",
+    }
+    refused = await paddock("up", "--data-dir", directory / "data", **app)
+    assert refused.code == 1
+    assert "set PADDOCK_LOCAL_RUNNER" in refused.err
+    refused = await paddock("up", "--demo", "chaos", "--data-dir", directory / "data", **app)
+    assert "--demo is for a GitHub of our own" in refused.err
+    assert not (directory / "data").exists()

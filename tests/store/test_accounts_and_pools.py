@@ -9,6 +9,7 @@ import pytest
 
 from paddock.domain.accounts import InstallationFacts
 from paddock.domain.allocation import Withheld
+from paddock.domain.backoffs import BackOffScope, BackOffTerms, Subject
 from paddock.domain.ids import AccountId, PoolId
 from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.domain.pools import PoolFacts
@@ -155,3 +156,20 @@ async def test_a_pools_maximum_holds_back_its_keys(world: World) -> None:
     await world.queue(account, key, 3)
     assert len((await world.store.match(pods)).claims) == 1
     assert (await world.store.match(pods)).withheld == {key: Withheld.POOL_MAXIMUM}
+
+
+async def test_what_failed_because_of_a_suspension_is_forgiven_with_its_end(world: World) -> None:
+    """I17: and what fails for another reason is not."""
+    here = replace(INSTALLATION, host=world.host, app=world.app)
+    account = await world.store.record_installation(here)
+    subject = Subject(BackOffScope.ACCOUNT, account)
+    terms = BackOffTerms(reason="not found", seconds=60, ceiling=900)
+    query = "SELECT count(*) AS n FROM backoffs"
+
+    await world.store.back_off(subject, terms)
+    await world.store.record_installation(here)
+    assert (await world.rows(query))[0]["n"] == 1
+    await world.store.record_installation(replace(here, state="suspended"))
+    assert (await world.rows(query))[0]["n"] == 1
+    await world.store.record_installation(here)
+    assert (await world.rows(query))[0]["n"] == 0

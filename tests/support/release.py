@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import json
 import os
 import shutil
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -68,7 +69,7 @@ class Release:
     app: App
     repository: Repository
     directory: Path
-    said: list[str] = field(default_factory=list)
+    secrets: dict[str, dict[str, str]]
 
     @property
     def pods(self) -> str:
@@ -88,6 +89,7 @@ class Release:
 
     async def install(self, **values: Any) -> None:
         self.values = merged(self.values, **values)
+        await _make_secrets(self.api, self.namespace, self.secrets)
         await self.helm("install", "paddock", str(CHART), "--values", self._file())
         await self.until_rolled_out()
 
@@ -124,10 +126,11 @@ class Release:
         return said
 
     async def until_rolled_out(self) -> None:
-        try:
-            await self.api.until(self.deployment, _rolled_out, patience=PATIENCE)
-        except TimeoutError as error:
-            raise AssertionError(f"{error}\n{await self.logs()}") from error
+        async with asyncio.timeout(PATIENCE):
+            while not _rolled_out(await self.api.get(self.deployment)):
+                await asyncio.sleep(0.2)
+                servers = (await self.api.get(self.servers))["items"]
+                assert not any(map(_fails, servers)), await self.logs()
 
     async def logs(self) -> str:
         parts = []
@@ -168,6 +171,11 @@ def _rolled_out(deployment: Json) -> bool:
         and status.get("availableReplicas") == spec["replicas"]
         and status.get("replicas") == spec["replicas"]
     )
+
+
+def _fails(pod: Json) -> bool:
+    statuses = pod["status"].get("containerStatuses") or ()
+    return any(each["restartCount"] > 1 for each in statuses)
 
 
 def import_images(cluster: Cluster, directory: Path) -> None:
@@ -218,7 +226,9 @@ async def released(
         )
         acme = fake.accounts.add_organization("acme")
         repository = fake.accounts.add_repository(acme, "site")
-        fake.accounts.install(app, acme)
+        # Those that the App is made with, and no more.
+        manifest = json.loads((CHECKOUT / "deploy" / "github-app.json").read_text())
+        fake.accounts.install(app, acme, permissions=manifest["default_permissions"])
         app.webhook_url = f"http://{ADDRESS}:8787{PATH}"
         name = urlsplit(database_url).path.lstrip("/")
         secrets = {
@@ -226,10 +236,19 @@ async def released(
             "paddock-sealing": {"keys": base64.b64encode(b"1" * 32).decode()},
             "paddock-github": {"private-key.pem": _KEY, "webhook-secret": SECRET},
         }
-        await _make_secrets(api, namespace, secrets)
         values = _values(runners, app, f"https://{host}:{github_port}")
         release = Release(
-            cluster, api, namespace, runners, values, database, fake, app, repository, directory
+            cluster,
+            api,
+            namespace,
+            runners,
+            values,
+            database,
+            fake,
+            app,
+            repository,
+            directory,
+            secrets,
         )
         stack.push_async_callback(_clean_up, release)
         yield release

@@ -9,6 +9,7 @@ import pytest
 
 from paddock.docs import INVARIANTS, ROOT, SECTIONS, DocsError, outdated, pages, render, tags
 from paddock.domain.endings import RULES, Ending
+from paddock.domain.failure_modes import FAILURE_MODES
 from paddock.domain.github_errors import rules_table
 from paddock.domain.rules import RULES as RECOVERY_RULES
 from paddock.domain.states import RUNNER_TRANSITIONS, RunnerState, legal
@@ -78,6 +79,13 @@ def test_every_rule_of_recovery_stands_in_one_of_its_tables() -> None:
     written = "".join(text("") for name, text in SECTIONS.items() if name.startswith("rules for "))
     names = re.findall(r"^\| \d+ \| `([a-z-]+)` \|", written, re.MULTILINE)
     assert names == [rule.name for rule in RECOVERY_RULES]
+
+
+def test_every_rule_and_every_ending_answers_a_failure() -> None:
+    """Whoever comes with a failure finds the rule, and whoever wrote a rule has said what for."""
+    rules = {name for mode in FAILURE_MODES for name in mode.rules}
+    assert rules == {rule.name for rule in RECOVERY_RULES}
+    assert {ending for mode in FAILURE_MODES for ending in mode.endings} == set(Ending)
 
 
 def test_settings_show_no_machines_own_paths_and_mark_secrets() -> None:

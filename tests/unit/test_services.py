@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from structlog.testing import capture_logs
 
-from paddock.services import LONGEST_BACKOFF, Service, running, supervise
+from paddock.services import LONGEST_BACKOFF, Service, Troubles, running, supervise
 from paddock.store.errors import DatabaseUnavailable
 from tests.support.time import ManualClock
 
@@ -109,3 +109,17 @@ async def test_the_others_carry_on_and_all_end_together() -> None:
         async with running(services, clock):
             await started.wait()
     assert ended.is_set()
+
+
+async def test_a_service_that_keeps_failing_is_a_trouble_for_as_long_as_it_does() -> None:
+    clock = Clock()
+    troubles = Troubles(clock)
+    with capture_logs():
+        await supervise(Service("dispatch", Fragile(clock, *["away"] * 3).run), clock, troubles)
+        assert troubles.of("deliveries", "dispatch") is None
+        await supervise(Service("dispatch", Fragile(clock, *["away"] * 4).run), clock, troubles)
+    assert troubles.of("deliveries", "dispatch") == (
+        "dispatch failed 4 times in a row: OSError: away"
+    )
+    clock.advance(3 * LONGEST_BACKOFF)
+    assert troubles.of("deliveries", "dispatch") is None

@@ -71,6 +71,8 @@ class Accounts(Part):
                 await connection.execute(
                     _SQL["replace_installation"], account, facts.app, facts.host, facts.id, now
                 )
+            if facts.state == "active":
+                await connection.execute(_SQL["forgive"], facts.host, facts.id, account)
             await connection.execute(
                 _SQL["installation"],
                 facts.host,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -29,7 +28,6 @@ class BadRequest(Exception):
     """What was asked makes no sense; says why in a sentence."""
 
 
-@cache
 def kinds_of(kind: type[Any]) -> dict[str, Any]:
     """The filters of a list and what each is. One that is not given is not there; that is not a value
     anybody could send."""
@@ -60,7 +58,8 @@ def filter_of(given: dict[str, str], kind: type[T]) -> T:
 
 def _read(name: str, value: str, kind: Any) -> Any:
     try:
-        read = msgspec.convert(value, kind, strict=False)
+        # Only what a query cannot say but by text is read from it: `since=1` is no moment.
+        read = msgspec.convert(value, kind, strict=kind not in (bool, Number))
     except msgspec.ValidationError as error:
         raise BadRequest(f"`{name}` is not understood: {error}.") from None
     return _within(read) if isinstance(read, datetime) else read

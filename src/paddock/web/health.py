@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from paddock.ports import Clock
+from paddock.services import Troubles
 from paddock.store.database import Database
 from paddock.store.errors import StoreError
 from paddock.store.migrate import check_schema
@@ -23,18 +24,35 @@ CHECK_TIMEOUT: Final = 0.9
 REMEMBERED: Final = 1.0
 
 
-class Readiness:
-    """The database can be reached, and its schema is one this program can use."""
+#: Without these a replica takes webhooks that nobody applies, or questions that nobody answers.
+_NEEDED: Final = ("deliveries", "dispatch")
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+
+class Readiness:
+    """The database can be reached, its schema is one this program can use, what applies webhooks and
+    what matches does not keep failing, and it is not about to stop.
+
+    Not whether this replica leads, and not how fresh its view of the fleet is: a replica without
+    either answers webhooks and Pods as well as any other, and while the API server is away it must
+    (S5). `paddock_fleet_read_timestamp_seconds` tells of the view."""
+
+    def __init__(self, database: Database, clock: Clock, troubles: Troubles | None = None) -> None:
         self._database = database
         self._clock = clock
+        self._troubles = troubles
+        self._stopping = False
         self._lock = asyncio.Lock()
         self._checked_at = float("-inf")
         self._is_ready = False
         self._last_trouble: str | None = None
 
+    def stop(self) -> None:
+        """Whoever sends requests here should look for another."""
+        self._stopping = True
+
     async def check(self) -> bool:
+        if self._stopping:
+            return False
         async with self._lock:
             if self._clock.monotonic() - self._checked_at > REMEMBERED:
                 trouble = await self._trouble()
@@ -51,7 +69,7 @@ class Readiness:
             return f"The database did not answer within {CHECK_TIMEOUT:g} s."
         except StoreError as error:
             return error.message
-        return None
+        return self._troubles.of(*_NEEDED) if self._troubles else None
 
     def _tell(self, trouble: str | None) -> None:
         """Changes only: a probe asks every few seconds."""

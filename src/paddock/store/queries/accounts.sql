@@ -38,6 +38,12 @@ RETURNING id
 UPDATE installations SET state = 'removed', read_at = $5
  WHERE account_id = $1 AND app_id = $2 AND host_id = $3 AND github_id <> $4 AND state <> 'removed'
 
+-- name: forgive
+-- What failed for account $3 while installation $2 of host $1 was suspended failed because of that.
+DELETE FROM backoffs
+ WHERE scope = 'account' AND subject = $3
+   AND EXISTS (SELECT FROM installations WHERE host_id = $1 AND github_id = $2 AND state = 'suspended')
+
 -- name: installation
 -- What GitHub says of an installation now.
 INSERT INTO installations (host_id, github_id, app_id, account_id, state, all_repositories, read_at)
