@@ -101,7 +101,7 @@ async def test_a_server_that_dies_ends_paddock_with_a_sentence(directory: Path) 
 async def test_a_second_up_names_the_first(directory: Path) -> None:
     async with paddock_up(directory / "data") as up:
         sentence = sentence_of(await paddock("up", "--data-dir", directory / "data"))
-        assert f"in use by another paddock (pid {up.pid})" in sentence
+        assert f"(process {up.pid}): it can be opened at http://127.0.0.1:" in sentence
 
 
 async def test_other_commands_use_the_server_that_up_runs(directory: Path) -> None:

@@ -9,31 +9,8 @@ import sys
 import typer
 
 import paddock
-from paddock.cli import (
-    accounts,
-    deliveries,
-    doctor,
-    drain,
-    endings,
-    host,
-    jobs,
-    migrate,
-    pausing,
-    pools,
-    rules,
-    runners,
-    serve,
-    sim,
-    top,
-    up,
-    why,
-)
-from paddock.cli.address import AlreadyRunning
-from paddock.cli.operating import NotFound
+from paddock.cli.commands import Commands
 from paddock.cli.output import complain
-from paddock.pools.spec import PoolFileError
-from paddock.settings import SettingsError
-from paddock.store.errors import StoreError
 
 EXIT_FAILED = 1  # 2 is for wrong usage, and typer's
 EXIT_NOT_FOUND = 3
@@ -41,6 +18,7 @@ EXIT_INTERRUPTED = 130  # what a shell makes of Ctrl-C
 
 app = typer.Typer(
     name="paddock",
+    cls=Commands,
     help="""A control plane for ephemeral GitHub Actions runners on Kubernetes.
 
     Try it on this machine, with nothing else installed:
@@ -57,28 +35,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(up.up)
-app.command()(serve.serve)
-app.command()(migrate.migrate)
-app.command()(doctor.doctor)
-app.command()(why.why)
-app.command()(top.top)
-app.command()(rules.rules)
-app.command()(drain.drain)
-app.command()(pausing.pause)
-app.command()(pausing.resume)
-
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(runners.app, name="runners")
-app.add_typer(endings.app, name="endings")
-app.add_typer(pools.app, name="pools")
-app.add_typer(accounts.app, name="accounts")
-app.add_typer(deliveries.app, name="deliveries")
-app.add_typer(host.app, name="host")
-app.add_typer(sim.app, name="sim")
 
 
-@app.command()
+@app.callback()
+def _all() -> None: ...
+
+
 def version() -> None:
     """Print the version."""
     typer.echo(f"paddock {paddock.__version__}")
@@ -87,22 +49,35 @@ def version() -> None:
 def main() -> None:
     try:
         app()
-    except StoreError as error:
-        _end(error, error.message)
-    except NotFound as error:
-        _end(error, str(error), code=EXIT_NOT_FOUND)
-    except AlreadyRunning as error:
-        _end(error, str(error))
-    except (PoolFileError, SettingsError) as error:
-        _end(error, *error.mistakes)
     except (asyncio.CancelledError, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
-        _end(
-            error,
-            f"unexpected {type(error).__name__}: {error} (this is a bug in paddock; with "
-            "PADDOCK_DEBUG=1 set it shows where)",
-        )
+        _explain(error)
+
+
+def _explain(error: Exception) -> None:
+    # What they are is known to whoever raised one; until then nobody has to read these modules.
+    from paddock.cli.address import AlreadyRunning
+    from paddock.cli.operating import NotFound
+    from paddock.pools.spec import PoolFileError
+    from paddock.settings import SettingsError
+    from paddock.store.errors import StoreError
+
+    match error:
+        case StoreError():
+            _end(error, error.message)
+        case NotFound():
+            _end(error, str(error), code=EXIT_NOT_FOUND)
+        case AlreadyRunning():
+            _end(error, str(error))
+        case PoolFileError() | SettingsError():
+            _end(error, *error.mistakes)
+        case _:
+            _end(
+                error,
+                f"unexpected {type(error).__name__}: {error} (this is a bug in paddock; with "
+                "PADDOCK_DEBUG=1 set it shows where)",
+            )
 
 
 def _end(error: Exception, *sentences: str, code: int = EXIT_FAILED) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, Final
@@ -33,7 +33,7 @@ from paddock.sim.demo import HOST, HURRIED_RECOVERY, HURRY, POOL, Demo, Mode
 from paddock.sim.incidents import Mute, Surroundings
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
-from paddock.store.errors import DirectoryInUse
+from paddock.store.errors import Contended, DatabaseUnavailable, DirectoryInUse, OutcomeUnknown
 from paddock.store.migrate import migrate
 from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
@@ -41,6 +41,8 @@ from paddock.system import SystemClock, SystemIds
 
 #: In chaos a Pod that is told to go and cannot hear it is killed after this, not after half a minute.
 _CHAOS_GRACE: Final = 6.0
+
+_ATTEMPTS: Final = 5
 
 #: Endings and their reasons are; a log tail is what `paddock why` is for.
 _ON_THE_SCREEN: Final = frozenset({"last words of a runner"})
@@ -200,7 +202,7 @@ class _Up:
 
     async def serve(self, publish: Callable[[str], None]) -> None:
         sealer = Sealer(self._settings.sealing or [_own_key(self._settings.data_dir)])
-        await self._prepare()
+        await self._patiently(self._prepare)
 
         async with asyncio.TaskGroup() as group:
 
@@ -224,6 +226,16 @@ class _Up:
                 sealer=sealer,
                 open_to_this_machine=True,
             )
+
+    async def _patiently(self, prepare: Callable[[], Awaitable[None]]) -> None:
+        """On a machine that is busy beyond measure our own database may throw us out for being slow.
+        All of it may be done twice."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await prepare()
+            except (DatabaseUnavailable, OutcomeUnknown, Contended):
+                await self._clock.sleep(1.0)
+        return await prepare()
 
     async def _prepare(self) -> None:
         store = self._store

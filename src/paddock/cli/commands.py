@@ -1,0 +1,59 @@
+"""What commands there are. Each is loaded when it is asked for: who wants the version does not wait
+for a simulator to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+#: By name: where it is, and what is said of it in the list of all.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "up": ("up:up", "Run all of paddock on this machine, with a PostgreSQL of its own."),
+    "serve": ("serve:serve", "Run paddock for production: one replica of any number."),
+    "migrate": ("migrate:migrate", "Bring the database's schema up to this version."),
+    "doctor": ("doctor:doctor", "Look whether all that paddock needs is in order."),
+    "why": ("why:why", "Tell the story of a job, a runner or a Pod."),
+    "top": ("top:top", "Watch the fleet live."),
+    "jobs": ("jobs:app", "The jobs GitHub told of, where they are, and why."),
+    "runners": ("runners:app", "The runners there are, and sending one away."),
+    "endings": ("endings:app", "How runners ended, and by which evidence."),
+    "pools": ("pools:app", "The pools runners come from, and their sizes explained."),
+    "accounts": ("accounts:app", "Whom paddock works for, and what they may use."),
+    "deliveries": ("deliveries:app", "Webhooks as they arrived, and what became of them."),
+    "pause": ("pausing:pause", "Claim nothing for anybody; what is at work goes on."),
+    "resume": ("pausing:resume", "Claim again."),
+    "rules": ("rules:rules", "What recovery looks for, and what it does about it."),
+    "drain": ("drain:drain", "Delete every pool of the cluster, before uninstalling."),
+    "host": ("host:app", "Make a Mac fit to run runners' virtual machines."),
+    "sim": ("sim:app", "Prove the promises in a simulated world."),
+    "version": ("app:version", "Print the version."),
+}
+
+
+class Commands(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        return _command(cmd_name, getattr(import_module(f"paddock.cli.{module}"), name))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
+
+
+def _command(name: str, found: typer.Typer | Callable[..., Any]) -> Any:
+    if isinstance(found, typer.Typer):
+        group = typer.main.get_group(found)
+        group.name = name
+        return group
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name)(found)
+    return typer.main.get_command(alone)
