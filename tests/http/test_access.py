@@ -258,6 +258,7 @@ async def test_looking_is_all_unless_a_setting_says_otherwise(enter: Enter) -> N
         {"sec-fetch-site": "none"},
         {"origin": "https://evil.example"},
         {"origin": "null"},
+        {"origin": "http://["},
         {},
     ],
 )

@@ -191,7 +191,7 @@ def _authority(address: str | None) -> str | None:
     """`localhost:8787` of `http://localhost:8787`, which is all that is left of it in Host."""
     if not address:
         return None
-    return (urlsplit(address).netloc if "://" in address else address).lower()
+    return address.rpartition("://")[2].partition("/")[0].lower()
 
 
 def _hostname(host: str) -> str:
