@@ -16,7 +16,7 @@ def test_a_first_run_loads_the_rules_and_starts_what_keeps_them(mac: Mac) -> Non
     outcome = mac.keeping().until_it_succeeds(1)
     assert outcome.failed is None
     assert mac.told == [(True, "Bootstrapped")]
-    assert len(mac.in_force) == 4
+    assert len(mac.in_force) == 6
     assert all(re.search(r'label "paddock-[0-9a-f]{16}-\d"$', rule) for rule in mac.in_force)
     assert mac.tables["vm_sources"] == ["192.168.64.0/24"]
     assert "10.0.0.0/8" in mac.tables["blocked_dst"]
@@ -111,14 +111,14 @@ def test_a_load_that_fails_after_the_flush_puts_the_old_rules_back(mac: Mac) -> 
 def test_a_first_load_that_fails_says_that_nothing_is_filtered_and_starts_no_machines(
     mac: Mac,
 ) -> None:
-    mac.configure('node = "mac-1"\n[launch]\nprogram = ["/usr/local/bin/machines"]')
+    mac.configure(f'node = "mac-1"\n[launch]\nprogram = ["{mac.program}"]')
     mac.fail("-a paddock.runners -f", times=2)
     outcome = mac.keeping().until_it_succeeds(1)
     assert "no rules are in force" in outcome.words
     assert mac.jobs == {}
     mac.change(fail=[])
     mac.keeping().until_it_succeeds(1)
-    assert mac.jobs[MACHINES] == ["/usr/local/bin/machines"]
+    assert mac.jobs[MACHINES] == [str(mac.program)]
 
 
 def test_rules_that_are_loaded_and_not_in_force_are_noticed(mac: Mac) -> None:
@@ -131,7 +131,7 @@ def test_rules_that_are_loaded_and_not_in_force_are_noticed(mac: Mac) -> None:
     state["anchors"]["paddock.runners"]["tables"]["blocked_dst"] = ["10.0.0.0/8"]
     mac.change(**state)
     assert mac.keeping().until_it_succeeds(1).words == "loaded the rules."
-    assert len(mac.in_force) == 4
+    assert len(mac.in_force) == 6
     assert "192.168.0.0/16" in mac.tables["blocked_dst"]
 
 
@@ -156,15 +156,23 @@ def test_main_rules_with_a_mistake_of_somebody_elses_stay_as_they_are(mac: Mac) 
 
 def test_the_program_for_machines_is_not_stopped_for_a_new_description(mac: Mac) -> None:
     """There may be somebody's job in them."""
-    mac.configure('node = "mac-1"\n[launch]\nprogram = ["/usr/local/bin/machines"]')
+    mac.configure(f'node = "mac-1"\n[launch]\nprogram = ["{mac.program}"]')
     mac.keeping().until_it_succeeds(1)
-    mac.configure('node = "mac-1"\n[launch]\nprogram = ["/usr/local/bin/machines", "-v"]')
+    mac.configure(f'node = "mac-1"\n[launch]\nprogram = ["{mac.program}", "-v"]')
     outcome = mac.keeping().until_it_succeeds(1)
     assert outcome.failed is None
     assert "drain, then --reload" in outcome.words
-    assert mac.jobs[MACHINES] == ["/usr/local/bin/machines"]
+    assert mac.jobs[MACHINES] == [str(mac.program)]
     assert mac.bootstrap(reload=True).attempt().words == f"started {MACHINES}."
-    assert mac.jobs[MACHINES] == ["/usr/local/bin/machines", "-v"]
+    assert mac.jobs[MACHINES] == [str(mac.program), "-v"]
+
+
+def test_a_program_that_is_not_there_is_not_given_to_launchd(mac: Mac) -> None:
+    """It would start it in vain, every fifteen seconds, and tell nobody."""
+    mac.configure('node = "mac-1"\n[launch]\nprogram = ["/nowhere/machines"]')
+    outcome = mac.keeping().until_it_succeeds(1)
+    assert (outcome.failed, MACHINES in mac.jobs) == ("launch", False)
+    assert outcome.words == "/nowhere/machines is no program that can be run."
 
 
 def test_what_keeps_the_rules_does_not_stop_itself(mac: Mac) -> None:

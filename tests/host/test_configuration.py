@@ -27,6 +27,7 @@ def test_all_that_can_be_set(tmp_path: Path) -> None:
         resolvers = ["192.168.65.1"]
         allowed = ["10.0.5.7:443", "[fd00::7]:443"]
         blocked = ["10.0.0.0/8"]
+        interfaces = ["bridge101"]
         rules = "/etc/paddock/own.pf"
         [launch]
         program = ["/usr/local/bin/machines", "--node", "mac-7"]
@@ -57,6 +58,7 @@ def test_all_that_can_be_set(tmp_path: Path) -> None:
         ('node = "m"\n[network]\nallowed = ["10.0.0.1"]', "is not an address and a port"),
         ('node = "m"\n[network]\nallowed = ["paddock:443"]', "does not appear to be an IPv4"),
         ('node = "m"\n[network]\nrules = "own.pf"', "'own.pf' is not a whole path"),
+        ('node = "m"\n[network]\ninterfaces = ["any; pass"]', "is no interface, like bridge100"),
         ('node = "m"\n[launch]\nprogram = ["machines"]', "the whole path of a program"),
         ('node = "m"\n[kubernetes]\nserver = "http://x"', "an address like https://"),
         (
@@ -92,3 +94,10 @@ def test_what_is_allowed_comes_before_what_is_blocked() -> None:
     ).text
     order = [text.index(part) for part in ("pass in from any", "to 10.0.5.7", "block return")]
     assert order == sorted(order)
+
+
+def test_ipv6_is_blocked_where_machines_addresses_are_not_named() -> None:
+    """Vmnet gives machines such addresses too, and no table would have them."""
+    assert "block return in quick on bridge100 inet6 all" in render(Network()).text
+    named = Network(vms=("192.168.64.0/24", "fd00:1::/64"))
+    assert "inet6" not in render(named).text

@@ -4,6 +4,7 @@ told at once."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -58,6 +59,32 @@ def test_a_long_failure_is_told_at_every_attempt_with_ever_fewer_events(mac: Mac
     news = [report.failures for report in mac.reports if report.news]
     assert news == [3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]
     assert LONGEST_PAUSE_S / 2 <= max(mac.paused) <= LONGEST_PAUSE_S
+
+
+def test_the_log_of_a_host_does_not_grow_with_its_patience(mac: Mac) -> None:
+    outcomes = [Outcome(words="all well.")] * 50 + [Outcome(failed="load", words="busy.")] * 50
+
+    def attempt() -> Outcome:
+        if not outcomes:
+            raise Enough
+        return outcomes.pop(0)
+
+    with pytest.raises(Enough):
+        mac.keeping(attempt).for_ever()
+    assert mac.said == [
+        "ready: all well.",
+        "load failed: busy.",
+        *(f"load failed: busy. {number} in a row." for number in (4, 8, 16, 32)),
+    ]
+
+
+def test_a_mistake_of_ours_is_told_too(mac: Mac) -> None:
+    def attempt() -> Outcome:
+        raise ZeroDivisionError("of nothing")
+
+    outcome = mac.keeping(attempt).until_it_succeeds(1)
+    assert outcome.words == "unexpected ZeroDivisionError: of nothing."
+    assert mac.told == [(False, "RunFailed")]
 
 
 def test_the_last_of_a_few_attempts_is_told(mac: Mac) -> None:
@@ -118,7 +145,7 @@ def test_it_runs_from_its_directory_alone(mac: Mac) -> None:
     done = _run(mac)
     assert done.returncode == 0, done.stderr
     assert "ready: loaded the rules" in done.stderr
-    assert len(mac.in_force) == 4
+    assert len(mac.in_force) == 6
     again = _run(mac)
     assert again.stderr.endswith("ready: all was as it should be.\n")
 
@@ -127,7 +154,20 @@ def test_a_failure_is_a_sentence_and_an_exit_code(mac: Mac) -> None:
     mac.fail("-n -f", words="pfctl: /dev/pf: Permission denied")
     done = _run(mac, "--attempts", "1")
     assert done.returncode == 1
-    assert done.stderr.endswith("validate failed, 1 in a row: pfctl: /dev/pf: Permission denied.\n")
+    assert done.stderr.endswith("validate failed: pfctl: /dev/pf: Permission denied.\n")
+
+
+@pytest.mark.parametrize("step", ["-F all", "-a paddock.runners -f", "-f {root}/etc/pf.conf", "-E"])
+def test_a_run_that_is_killed_in_the_middle_is_made_good_by_the_next(mac: Mac, step: str) -> None:
+    mac.change(kill_after=step.format(root=mac.root))
+    assert _run(mac).returncode == -signal.SIGKILL
+    mac.change(kill_after=None)
+    done = _run(mac)
+    assert done.returncode == 0, done.stderr
+    assert len(mac.in_force) == 6
+    assert mac.state["enabled"]
+    assert mac.state["refs"] == 1
+    assert list(mac.jobs) == ["dev.paddock.host"]
 
 
 def test_a_dry_run_prints_the_rules_and_changes_nothing(mac: Mac) -> None:

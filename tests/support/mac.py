@@ -29,7 +29,7 @@ LAUNCHCTL = (*PYTHON, str(_HERE / "launchctl.py"))
 BUSY = "/etc/pf.anchors/paddock.runners:2: cannot define table vm_sources: Resource busy"
 
 
-class Enough(Exception):
+class Enough(BaseException):
     """The test has seen what it wanted of something that has no end."""
 
 
@@ -48,6 +48,7 @@ class Mac:
     def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> Mac:
         monkeypatch.setenv("STAND_IN", str(root / "state"))
         mac = Mac(root)
+        mac.program.touch(mode=0o755)
         mac.configure('node = "mac-1"')
         (root / "etc").mkdir()
         (root / "etc/pf.conf").write_text('scrub-anchor "com.apple/*"\n')
@@ -56,6 +57,11 @@ class Mac:
     @property
     def file(self) -> Path:
         return self.root / "host.toml"
+
+    @property
+    def program(self) -> Path:
+        """What runs virtual machines."""
+        return self.root / "machines"
 
     @property
     def rules_file(self) -> Path:

@@ -54,9 +54,10 @@ def _rules(network: Network) -> list[str]:
     machines = f"from <{_MACHINES}>"
     return [
         *(
-            f"pass in quick proto {protocol} {machines} to {resolver} port = 53"
+            f"pass in quick proto {protocol} {machines} to {resolver} port = {port}"
             for resolver in network.resolvers
-            for protocol in ("udp", "tcp")
+            # Names, and the renewal of an address that was given out.
+            for protocol, port in (("udp", 53), ("tcp", 53), ("udp", 67))
         ),
         *(
             f"pass in quick proto tcp {machines} to {service.address} port = {service.port}"
@@ -65,7 +66,14 @@ def _rules(network: Network) -> list[str]:
         # The host itself, by its addresses that are not private too.
         f"block return in quick {machines} to self",
         f"block return in quick {machines} to <{_INSIDE}>",
+        *(f"block return in quick on {each} inet6 all" for each in _without_ipv6(network)),
     ]
+
+
+def _without_ipv6(network: Network) -> tuple[str, ...]:
+    """Interfaces on which no machine has an address of IPv6 that the tables could name."""
+    named = any(ipaddress.ip_network(each).version == 6 for each in network.vms)
+    return () if named else network.interfaces
 
 
 def normal(entry: str) -> str:

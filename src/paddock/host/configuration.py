@@ -17,8 +17,10 @@ from paddock.host.errors import ConfigurationRefused
 DEFAULT_FILE: Final = Path("/etc/paddock/host.toml")
 #: What vmnet gives to virtual machines behind NAT, where nobody has said otherwise.
 _VMNET: Final = ("192.168.64.0/24",)
-#: vmnet's own resolver, the first address of its network.
+#: vmnet's own resolver, which gives out addresses too: the first of its network.
 _RESOLVERS: Final = ("192.168.64.1",)
+#: What vmnet calls the first network it makes.
+_BRIDGES: Final = ("bridge100",)
 #: What is somebody's inside: private, shared (carriers'), link-local (clouds' metadata), loopback,
 #: multicast.
 _INSIDE: Final = (
@@ -35,6 +37,7 @@ _INSIDE: Final = (
 )
 #: A Node's name is a DNS subdomain.
 _NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_INTERFACE: Final = re.compile(r"[a-z]{1,14}[0-9]{1,5}")
 
 T = TypeVar("T")
 
@@ -54,6 +57,8 @@ class Network:
     #: Paddock's server first of all, where its address is one of `blocked`.
     allowed: tuple[Service, ...] = ()
     blocked: tuple[str, ...] = _INSIDE
+    #: Where machines come in. Vmnet gives them addresses of IPv6 that nobody knows beforehand.
+    interfaces: tuple[str, ...] = _BRIDGES
     #: Rules of your own, which go before ours.
     rules: Path | None = None
 
@@ -150,6 +155,7 @@ def _network(table: _Table) -> Network:
         resolvers=table.take("resolvers", _addresses, _RESOLVERS),
         allowed=table.take("allowed", _services, ()),
         blocked=table.take("blocked", _networks, _INSIDE),
+        interfaces=table.take("interfaces", _interfaces, _BRIDGES),
         rules=table.take("rules", _path, None),
     )
     table.end()
@@ -201,6 +207,14 @@ def _path(value: Any) -> Path | None:
 
 def _networks(value: Any) -> tuple[str, ...]:
     return tuple(str(ipaddress.ip_network(each)) for each in _texts(value))
+
+
+def _interfaces(value: Any) -> tuple[str, ...]:
+    found = _texts(value)
+    for each in found:
+        if not _INTERFACE.fullmatch(each):
+            raise ValueError(f"{each!r} is no interface, like bridge100")
+    return found
 
 
 def _addresses(value: Any) -> tuple[str, ...]:

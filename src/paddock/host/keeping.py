@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -33,7 +33,9 @@ class Keeping:
     failures: int = 0
     _since: datetime | None = None
     #: What the cluster was last told, if it was.
-    _told: str | None = field(default=None)
+    _told: str | None = None
+    #: What was last said here, so that a log of years is not the same line every minute.
+    _said: str | None = None
 
     def until_it_succeeds(self, attempts: int) -> Outcome:
         """Or until so many were made. The last is told, however it went."""
@@ -49,18 +51,27 @@ class Keeping:
             self.sleep(LOOK_EVERY_S if outcome.failed is None else self._pause())
 
     def _once(self, *, last: bool = False) -> Outcome:
-        outcome = self.attempt()
+        outcome = self._attempted()
         before = self.failures
         if outcome.failed is None:
             self.failures, self._since = 0, None
-            self.say(f"ready: {outcome.words}")
+            line = f"ready: {outcome.words}"
         else:
             self.failures += 1
             self._since = self._since or self.now()
-            self.say(f"{outcome.failed} failed, {self.failures} in a row: {outcome.words}")
+            line = f"{outcome.failed} failed: {outcome.words}"
+        if line != self._said or self._is_notable():
+            self.say(f"{line} {self.failures} in a row." if self.failures > 1 else line)
+            self._said = line
         if outcome.failed is None or last or self.failures >= TOLD_FROM:
             self._tell(outcome, before)
         return outcome
+
+    def _attempted(self) -> Outcome:
+        try:
+            return self.attempt()
+        except Exception as error:  # a mistake of ours must not loop in silence either
+            return Outcome(failed="run", words=f"unexpected {type(error).__name__}: {error}.")
 
     def _pause(self) -> float:
         """Between a half and the whole of it: hosts of one fleet fail at the same moment."""

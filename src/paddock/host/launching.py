@@ -6,6 +6,7 @@ The second is not among what macOS starts at boot. It would start before anythin
 
 from __future__ import annotations
 
+import os
 import plistlib
 import sys
 from collections.abc import Sequence
@@ -72,6 +73,9 @@ class Launching:
     def apply(self, job: Job, *, reload: bool = False) -> list[str]:
         """What was done. A job that runs is not stopped for another description unless `reload`
         says so: it may have virtual machines with somebody's job in them."""
+        if not os.access(job.program[0], os.X_OK):
+            # Launchd would take it, and start nothing again and again.
+            raise StepFailed("launch", f"{job.program[0]} is no program that can be run")
         wanted = job.text(self.logs)
         current = files.text(job.file) == wanted
         loaded = self._is_loaded(job)
