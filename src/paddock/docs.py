@@ -196,33 +196,25 @@ def _recovery_rules(subject: Subject) -> Callable[[str], str]:
 
 def _failure_modes(party: Party) -> Callable[[str], str]:
     """From the failure to its rules: what each sees, with the times it waits for, and what it does."""
+    return lambda _: "\n".join(_failure(mode) for mode in FAILURE_MODES if mode.party is party)
+
+
+def _failure(mode: FailureMode) -> str:
     by_name = {rule.name: rule for rule in rules.RULES}
-
-    def seen(mode: FailureMode) -> str:
-        return "<br>".join(
-            f"`{name}`: {by_name[name].seen_with(Thresholds())}." for name in mode.rules
-        )
-
-    def done(mode: FailureMode) -> str:
-        deeds = [f"{by_name[name].done}." for name in mode.rules]
-        return "<br>".join(dict.fromkeys([*deeds, *filter(None, [mode.besides])]))
-
-    def write(_: str) -> str:
-        rows = [
-            (
-                f"{mode.what}.",
-                seen(mode) or "–",
-                done(mode),
-                mode.job,
-                ", ".join(f"`{ending}`" for ending in mode.endings) or "–",
-            )
-            for mode in FAILURE_MODES
-            if mode.party is party
-        ]
-        headings = ["what fails", "what is seen", "what is done", "the job", "the verdict may be"]
-        return _table(headings, rows)
-
-    return write
+    rows = [
+        (f"`{name}`", f"{by_name[name].seen_with(Thresholds())}.", f"{by_name[name].done}.")
+        for name in mode.rules
+    ]
+    parts = [
+        f"### {mode.what}\n",
+        f"{mode.besides}\n" if mode.besides else "",
+        _table(["rule", "what is seen", "what is done"], rows) if rows else "",
+        f"*The job:* {mode.job}\n",
+        f"*The verdict:* {', '.join(f'`{each}`' for each in mode.endings)}\n"
+        if mode.endings
+        else "",
+    ]
+    return "\n".join(part for part in parts if part)
 
 
 def _thresholds(_: str) -> str:

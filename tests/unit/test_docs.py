@@ -127,6 +127,15 @@ def test_a_tag_counts_only_as_a_whole_word(tmp_path: Path) -> None:
     assert found == {25: {"tests": [Path("tests/test_it.py")]}}
 
 
+def test_every_page_is_listed() -> None:
+    listed = set(_LINK.findall(_text(ROOT / "docs/README.md")))
+    written = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert written <= listed
+    decisions = ROOT / "docs/decisions"
+    numbered = {page.name for page in decisions.glob("0*.md")}
+    assert numbered <= set(_LINK.findall(_text(decisions / "README.md")))
+
+
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     for link in _LINK.findall(_FENCE.sub("", _text(page))):

@@ -39,6 +39,7 @@ class FailureMode:
 
 
 _SERVED: Final = "Served by another runner: this one no longer counts as supply."
+_NONE: Final = "It had none; what waits is served by another."
 _LOST: Final = "Over at GitHub, as failed or lost. GitHub does not run it again by itself."
 _GOES_ON: Final = "Goes on."
 _WAITS: Final = "Waits, for a reason that is told."
@@ -48,7 +49,7 @@ _POD: Final = (
         party=Party.POD,
         what="A Pod gets no node",
         rules=("unschedulable",),
-        job=_SERVED,
+        job=_NONE,
         endings=(Ending.NEVER_STARTED,),
     ),
     FailureMode(
@@ -56,7 +57,7 @@ _POD: Final = (
         what="A Pod does not start: its image, its node's runtime, a volume",
         rules=("never-started",),
         besides="After three failures in a row a host is avoided by new Pods (not for images).",
-        job=_SERVED,
+        job=_NONE,
         endings=(Ending.NEVER_STARTED,),
     ),
     FailureMode(
@@ -64,14 +65,14 @@ _POD: Final = (
         what="A Pod was planned and never came to be",
         rules=("never-created",),
         besides="It is asked for again after 35 seconds.",
-        job=_SERVED,
+        job=_NONE,
         endings=(Ending.NEVER_STARTED,),
     ),
     FailureMode(
         party=Party.POD,
         what="An idle Pod is no longer heard",
         rules=("silent",),
-        job=_SERVED,
+        job=_NONE,
         endings=(Ending.LEFT, Ending.CRASH),
     ),
     FailureMode(
@@ -229,14 +230,15 @@ _PADDOCK: Final = (
     FailureMode(
         party=Party.PADDOCK,
         what="The database is away",
-        besides="Webhooks are answered 503, and GitHub's failed deliveries asked for again; nothing is decided.",
+        besides="Webhooks are answered 503, and asked for again later; nothing is decided.",
         rules=(),
         job="What runs goes on. What waits is served when it is back.",
     ),
     FailureMode(
         party=Party.PADDOCK,
         what="The API server is away, or its lists are incomplete",
-        besides="Dispatch goes on without it for Pods whose tokens are known. Absence counts only in complete reads.",
+        besides="Dispatch goes on for Pods whose tokens are known. Absence counts only in complete "
+        "reads.",
         rules=("pod-gone",),
         job=_GOES_ON,
     ),
