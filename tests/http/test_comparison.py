@@ -141,6 +141,18 @@ async def test_a_strangers_job_on_one_of_our_runners_is_found(scene: Missed) -> 
     assert await scene.rows("SELECT state, job_id FROM runners") == [("busy", job.id)]
 
 
+async def test_a_job_that_github_does_not_know_any_more_is_left_to_recovery(
+    scene: Missed, queued: Job
+) -> None:
+    """One answer ends nothing (I29); that there was one is noted."""
+    scene.fake.jobs.delete_run(queued.run)
+
+    await scene.comparison.round()
+
+    assert await scene.state(queued) == "queued"
+    assert await scene.rows("SELECT job_id, answer FROM job_checks") == [(queued.id, "absent")]
+
+
 async def test_jobs_for_nobodys_pool_are_not_taken_in(scene: Missed) -> None:
     unsent(scene)
     [job] = scene.fake.jobs.queue_run(scene.site, [JobSpec(labels=("ubuntu-latest",))]).jobs

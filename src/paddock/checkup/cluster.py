@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from paddock.checkup.finding import Finding, ill, well
+from paddock.checkup.finding import Finding, ill, poor, well
 from paddock.domain.pool_objects import API_VERSION, GROUP
 from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource
 from paddock.fleet.kube.opening import opened
@@ -39,8 +39,28 @@ async def examine_cluster(settings: KubeSettings, clock: Clock) -> AsyncIterator
             )
             yield await _pool_objects(kube.pools)
             yield await _rights(kube.api, settings.namespace)
+            yield examine_network(settings)
     except ValueError as error:
         yield ill("cluster", str(error), "see [kube] in the settings")
+
+
+def examine_network(settings: KubeSettings) -> Finding:
+    """By what the settings say of it: we may not read policies."""
+    if settings.dispatch_egress == "all":
+        return well("network", "runners reach dispatch for as long as they live")
+    if settings.vitals_url:
+        return well(
+            "network",
+            "runners reach dispatch until they get their owner's label; their vitals go on to "
+            f"{settings.vitals_url}",
+        )
+    return poor(
+        "network",
+        "runners reach dispatch until they get their owner's label, and their vitals end with it: a "
+        "job that dies silently leaves its log alone",
+        "let vitals through by a port of their own (PADDOCK_VITALS_LISTEN, PADDOCK_KUBE_VITALS_URL; "
+        "network.vitalsEgress in the chart), or accept it",
+    )
 
 
 async def _pool_objects(pools: Any) -> Finding:

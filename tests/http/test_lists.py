@@ -1,0 +1,113 @@
+"""Lists, pauses and completion, as they are typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddock.domain.allocation import Withheld
+from paddock.domain.endings import Ending
+from paddock.domain.runners import Runner
+from paddock.domain.states import JobState
+from paddock.store.database import Database
+from tests.http.test_operating import Commands
+from tests.support.payloads import delivery, workflow_job
+from tests.support.world import World
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    return await World(database).begin()
+
+
+@pytest.fixture
+def paddock(database_url: str) -> Commands:
+    return Commands(database_url)
+
+
+async def test_jobs_are_listed_and_filtered_and_list_may_be_left_out(
+    paddock: Commands, world: World
+) -> None:
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    await world.report(account, key, world.facts(7, JobState.COMPLETED))
+    await world.queue(account, key, 2)
+    [queued] = paddock.json("jobs", "--status", "queued", "-n", "1")
+    assert (queued["status"], queued["pool"]) == ("queued", "linux")
+    [done] = paddock.json("jobs", "list", "--conclusion", "success", "--account", "org-1")
+    assert done["id"] == 7
+    page = paddock("jobs", "-n", "1")
+    assert "org-1/repo" in page.stdout
+    assert "there are more: --after " in page.stderr
+    wrong = paddock("jobs", "--after", "nonsense")
+    assert wrong.returncode == 2
+    assert "Traceback" not in wrong.stderr
+
+
+async def test_endings_are_listed_counted_and_filtered(paddock: Commands, world: World) -> None:
+    pool = await world.pool()
+    for pod, ending in zip(
+        await world.idle_pods(pool, 2), (Ending.COMPLETED, Ending.HOST_OOM), strict=True
+    ):
+        runner = await world.store.runner(pod.id)
+        assert runner is not None
+        gone = await world.store.conclude_runner(
+            runner.id,
+            generation=runner.generation,
+            state=runner.state,
+            ending=ending,
+            why="It ended.",
+            ended_at=world.clock.now(),
+        )
+        assert isinstance(gone, Runner)
+    [abnormal] = paddock.json("endings", "--abnormal", "--since", "9000d")
+    assert abnormal["ending"] == "host-oom"
+    assert paddock.json("endings", "counts", "--since", "9000d") == {"completed": 1, "host-oom": 1}
+    [ended, _] = paddock.json("runners", "--ended")
+    assert ended["state"] == "gone"
+    assert paddock.json("runners") == []
+
+
+async def test_deliveries_are_filtered_by_their_event(paddock: Commands, world: World) -> None:
+    await world.store.store_deliveries(
+        [delivery(world.host, world.app, guid, workflow_job()) for guid in ("a", "b")]
+    )
+    assert len(paddock.json("deliveries", "--event", "workflow_job")) == 2
+    assert paddock.json("deliveries", "--event", "ping") == []
+
+
+async def test_all_dispatch_is_paused_in_somebodys_name_and_resumed(
+    paddock: Commands, world: World
+) -> None:
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    await world.queue(account, key, 1)
+    pods = await world.idle_pods(pool, 1)
+    assert paddock("pause", "--why", "the registry is down").stdout == "all dispatch is paused\n"
+    assert paddock("pause").stdout == "all dispatch was paused already\n"
+    match = await world.store.match(pods)
+    assert (match.claims, dict(match.withheld)) == ((), {key: Withheld.PAUSED})
+    assert paddock("resume").stdout == "runners are given out again\n"
+    assert len((await world.store.match(pods)).claims) == 1
+    rows = await world.rows(
+        "SELECT actor, after, why FROM events WHERE after LIKE 'dispatch %' ORDER BY id"
+    )
+    assert [(row["after"], row["why"]) for row in rows] == [
+        ("dispatch paused", "the registry is down"),
+        ("dispatch resumed", "resumed by hand"),
+    ]
+    assert all(row["actor"].startswith("operator:") for row in rows)
+
+
+async def test_a_look_at_the_fleet_is_printed_where_there_is_no_terminal(
+    paddock: Commands, world: World
+) -> None:
+    await world.idle_pods(await world.pool(), 3)
+    seen = paddock("top")
+    assert "3 idle" in seen.stdout
+    assert paddock.json("top")["runners"] == {"idle": 3}
+
+
+async def test_shells_are_told_how_to_complete(paddock: Commands) -> None:
+    told = paddock("--show-completion", "bash")
+    assert told.returncode == 0, told.stderr
+    assert "complete" in told.stdout
