@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready-$(shell cat requirements/dev.lock pyproject.toml | cksu
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all test-chaos sim lint fmt docs contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
+.PHONY: help setup up test test-all test-chaos sim lint fmt screenshots docs contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ lint: setup ## Check style, types and layers
 
 fmt: setup ## Format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+screenshots: export PADDOCK_REQUIRE_BROWSER = 1
+screenshots: setup ## Picture the dashboard in a browser, into build/screenshots (ARGS=folder for another)
+	@PADDOCK_SCREENSHOTS=$(or $(ARGS),build/screenshots) $(BIN)/python -m pytest tests/dashboard/test_screenshots.py
 
 docs: setup ## Write the parts of docs/ that come from the code
 	@$(BIN)/python -m paddock.docs

@@ -17,8 +17,11 @@ base() {
     debs=$(mktemp -d)
     chmod 755 "$debs"
     (cd "$debs" && apt-get download -qq -o APT::Sandbox::User=root "$@")
+    mkdir -p "$root/var/lib/dpkg/status.d"
     for deb in "$debs"/*.deb; do
         dpkg-deb -x "$deb" "$root"
+        # Where scanners look for what an image without a package manager is made of.
+        dpkg-deb -f "$deb" >"$root/var/lib/dpkg/status.d/$(dpkg-deb -f "$deb" Package)"
     done
     rm -r "$debs"
 
@@ -28,7 +31,9 @@ base() {
         cat "$each"
     done >"$root/etc/ssl/certs/ca-certificates.crt"
     ln -s /etc/ssl/certs/ca-certificates.crt "$root/usr/lib/ssl/cert.pem"
-    rm -r "$root/usr/share"
+    # Licences stay; manuals and translations do not.
+    find "$root/usr/share" ! -type d ! -path "$root/usr/share/doc/*/copyright" -delete
+    find "$root/usr/share" -type d -empty -delete
 
     mkdir -p "$root/$modules"
     lock=$(mktemp)

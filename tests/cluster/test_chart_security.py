@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import httpx2
@@ -11,7 +13,8 @@ from paddock.fleet.kube.reviews import AUDIENCES
 from paddock.sim.github.records import Step
 from paddock.sim.github.server import plain_http
 from tests.support.kube import runner_template
-from tests.support.release import ADDRESS, Release, reachable
+from tests.support.release import ADDRESS, PATIENCE, Release, reachable
+from tools.cluster.api import Refused
 
 # Servers and containers are started.
 pytestmark = pytest.mark.timeout(600)
@@ -38,10 +41,13 @@ sleep 20
 
 async def found(release: Release, pod: str) -> dict[str, str]:
     """What it says, once it has tried everything."""
-    for _ in range(600):
-        log = await release.api.log(release.runners, pod, "runner")
-        if "hostile: done: yes" in log:
-            break
+    log = ""
+    async with asyncio.timeout(PATIENCE):
+        while "hostile: done: yes" not in log:
+            await asyncio.sleep(0.2)
+            # What a kubelet has not reported yet has no log yet either.
+            with suppress(Refused):
+                log = await release.api.log(release.runners, pod, "runner")
     lines = (each.split("hostile: ", 1)[1] for each in log.splitlines() if "hostile: " in each)
     return {name: said for name, _, said in (line.partition(": ") for line in lines)}
 

@@ -12,7 +12,7 @@ from signal import SIGKILL, SIGTERM
 import pytest
 
 from paddock.sim.github.records import Job, Step
-from tests.support.kube import runner_template
+from tests.support.kube import template
 from tests.support.kube_site import KubeSite
 from tools.cluster.api import Json
 from tools.cluster.images import RUNNER
@@ -25,7 +25,7 @@ IDLE_IN = "SELECT count(*) = $1 FROM runners WHERE state = 'idle'"
 
 
 #: Pods without a controller need force, which a disruption budget does not yield to.
-DRAINING = ("--force", "--delete-emptydir-data", "--timeout=90s")
+DRAINING = ("--force", "--delete-emptydir-data", "--timeout=60s")
 AWAY = 60.0
 
 
@@ -83,7 +83,7 @@ async def test_a_rollout_kills_no_job_though_the_server_is_killed_in_its_middle(
     await site.until(IDLE_IN, 2)
     job = site.queue(**works(30))
     old = await site.busy(job)
-    await site.pool(minIdle=2, template=runner_template(image=NEW))
+    await site.pool(minIdle=2, template=template(image=NEW))
     await site.until("SELECT true FROM runners WHERE state = 'retiring'")
     await site.kill(server)
     await site.server()
@@ -105,14 +105,17 @@ async def test_a_drain_waits_for_the_job_though_the_api_server_is_away_for_a_min
     await site.server()
     await site.pool(minIdle=1)
     idle = await site.until("SELECT pod_name FROM runners WHERE state = 'idle'")
-    job = site.queue(**works(40))
+    job = site.queue(**works(60))
     busy = await site.busy(job)
     assert busy == idle
     idle = await site.until("SELECT pod_name FROM runners WHERE state = 'idle'")
-    drain = asyncio.create_task(cluster.kubectl("drain", node, *DRAINING))
+    await cluster.kubectl("cordon", node)
     try:
         await site.place.api.until_gone(f"{site.place.pods}/{idle}")
         assert (await site.verdict(idle))["ending"] == "left"
+        drain = asyncio.create_task(cluster.kubectl("drain", node, *DRAINING))
+        # It asks for evictions every few seconds.
+        await asyncio.sleep(8)
         assert not drain.done()
         assert job.completed_at is None
         await cluster.stop("apiserver")
@@ -123,8 +126,8 @@ async def test_a_drain_waits_for_the_job_though_the_api_server_is_away_for_a_min
         # Nobody's hand was needed for it. A drain of the same node is done at once.
         await site.place.api.until_gone(f"{site.place.pods}/{busy}")
         await cluster.kubectl("drain", node, *DRAINING)
-    finally:
         await asyncio.gather(drain, return_exceptions=True)
+    finally:
         await cluster.kubectl("uncordon", node)
     await site.until(IDLE_IN, 1)
 

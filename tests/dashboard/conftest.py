@@ -18,8 +18,7 @@ from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 from paddock.web.settings import DashboardSettings
-from tests.conftest import TEMPLATE, fresh_database, stage
-from tests.support import scenes
+from tests.conftest import TEMPLATE, fresh_database
 from tests.support.serving import served
 
 #: Nothing of it should talk to anybody but us.
@@ -99,14 +98,6 @@ def bad_day(postgres: EmbeddedPostgres, chaotic_template: str) -> Iterator[Site]
 def first_day(postgres: EmbeddedPostgres) -> Iterator[Site]:
     """Nothing has happened yet."""
     with serving(postgres, TEMPLATE) as site:
-        yield site
-
-
-@pytest.fixture(scope="session")
-def busy_day(postgres: EmbeddedPostgres) -> Iterator[Site]:
-    with start_blocking_portal() as portal:
-        template = portal.call(stage, postgres, "scene_busy", scenes.busy)
-    with serving(postgres, template) as site:
         yield site
 
 

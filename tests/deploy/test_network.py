@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tomllib
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -224,6 +225,22 @@ def test_the_policies_are_for_pods_as_they_are_made() -> None:
     for policy in policies:
         assert selects(policy["spec"]["podSelector"], made()["metadata"]["labels"])
         assert policy["metadata"]["namespace"] == "paddock-runners"
+
+
+@pytest.mark.parametrize(
+    ("change", "egress", "door"),
+    [
+        ({}, "all", True),
+        ({"dispatchEgress": "idle-only"}, "idle-only", True),
+        ({"dispatchEgress": "idle-only", "vitalsEgress": False}, "idle-only", False),
+    ],
+)
+def test_the_program_is_told_what_the_policies_are(change: Json, egress: str, door: bool) -> None:
+    """For `paddock doctor`, which may not read them."""
+    text = named(rendered(merged(LEAST, network=change)), "ConfigMap")["data"]["paddock.toml"]
+    kube = tomllib.loads(text)["kube"]
+    assert kube["dispatch_egress"] == egress
+    assert ("vitals_url" in kube) is door
 
 
 def test_the_server_is_whom_the_policies_mean() -> None:

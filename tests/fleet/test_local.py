@@ -903,6 +903,16 @@ def cgroup() -> Iterator[Path]:
     assert not parent.exists()
 
 
+async def test_a_killed_supervisor_leaves_no_cgroup_behind(machine: Machine, cgroup: Path) -> None:
+    fleet = await machine.fleet("sleep 600", cgroup_parent=cgroup)
+    pod = await fleet.create(replace(order(), cost=Resources(memory_mib=64)))
+    await seen(fleet, pod.name, lambda each: each.phase is Phase.RUNNING)
+    assert list(cgroup.glob("pod-*"))
+    os.kill(machine.supervisor(pod), signal.SIGKILL)
+    await ended(fleet)
+    assert not list(cgroup.glob("pod-*"))
+
+
 async def test_a_pod_that_reaches_its_memory_limit_is_known_to_have(
     machine: Machine, cgroup: Path
 ) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from paddock.domain.evidence import JobWord
 from paddock.domain.pods import Phase
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
@@ -28,6 +29,10 @@ async def states(scene: Yard, *runners: Runner) -> list[RunnerState]:
     return [(await scene.row(each)).state for each in runners]
 
 
+async def job_states(scene: Yard) -> list[str]:
+    return [row["state"] for row in await scene.world.rows("SELECT state FROM jobs ORDER BY id")]
+
+
 async def serve(scene: Yard) -> int:
     return len((await scene.world.store.match([waiting(await scene.idle())])).claims)
 
@@ -46,6 +51,18 @@ async def test_a_runner_that_leaves_because_we_removed_its_record_has_not_crashe
     scene.fleet.end_runner(runner.pod_name, exit_code=1, reason="Error")
     await scene.rounds(recovery, 200)
     assert (await scene.verdict(runner))["ending"] == "never-registered"
+
+
+async def test_a_job_whose_run_was_deleted_does_not_wait_for_ever(scene: Yard) -> None:
+    """No runner is on its way to it: only a comparison noticed that GitHub does not know it."""
+    [queued] = await scene.world.queue(scene.account, scene.key, 1)
+    await scene.world.store.note_job_check(scene.world.host, queued, answer=JobWord.ABSENT)
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 60)
+    assert await job_states(scene) == ["queued"]
+    await scene.rounds(recovery, 120)
+    assert await job_states(scene) == ["completed"]
+    assert ("job-deleted", "done") in await scene.actions()
 
 
 async def test_without_suspects_nobody_is_asked(scene: Yard) -> None:
@@ -396,7 +413,10 @@ async def test_a_pod_that_something_beside_its_ended_runner_keeps_is_let_go_ten_
     looks for what its exit code means finds it there."""
     runner = await scene.running()
     scene.says(runner, "Running job: build")
-    ended = scene.fleet.end_runner(runner.pod_name, exit_code=100)
+    await scene.world.store.occupy_runner(
+        runner.id, generation=runner.generation, job=runner.hint, why="test"
+    )
+    ended = scene.fleet.end_runner(runner.pod_name, exit_code=0)
     scene.fleet.pods[runner.pod_name] = replace(ended, phase=Phase.RUNNING)
     assert runner.github_id is not None
     del scene.github.records[runner.github_id]

@@ -155,7 +155,7 @@ class Scene:
     async def begin(self) -> None:
         self.host = await self.store.ensure_host("github.com", api_url="https://api.github.com")
         self.app = await self.store.ensure_app(
-            self.host, 4711, slug="paddock", mints=MintBudget(per_minute=None)
+            self.host, 4711, slug="paddock", mints=MintBudget(per_minute=None, per_hour=None)
         )
 
     async def populate(self) -> None:
@@ -662,7 +662,7 @@ async def empty(database: Database) -> Scene:
     return scene
 
 
-async def busy(database: Database, *, minutes: int = 8, rate: float = 10) -> Scene:
+async def busy(database: Database, *, minutes: int = 6, rate: float = 11) -> Scene:
     scene = Scene(database)
     await scene.begin()
     await scene.populate()
@@ -670,7 +670,7 @@ async def busy(database: Database, *, minutes: int = 8, rate: float = 10) -> Sce
     return scene
 
 
-async def chaotic(database: Database, *, minutes: int = 8, rate: float = 10) -> Scene:
+async def chaotic(database: Database, *, minutes: int = 6, rate: float = 11) -> Scene:
     scene = Scene(database)
     await scene.begin()
     await scene.populate()

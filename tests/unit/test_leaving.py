@@ -118,7 +118,7 @@ async def test_what_has_ended_is_let_go_if_nobody_else_does(
 
 
 async def test_a_runner_that_lives_is_waited_for_however_long(
-    cluster: Cluster, leaving: Leaving, clock: ManualClock
+    cluster: Cluster, leaving: Leaving, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.pool("linux")
     cluster.pod("linux-a", "Running")
@@ -133,7 +133,7 @@ async def test_a_runner_that_lives_is_waited_for_however_long(
         else:
             cluster.pods["linux-a"]["status"]["phase"] = "Succeeded"
 
-    clock.sleep = sleep  # type: ignore[method-assign]
+    monkeypatch.setattr(clock, "sleep", sleep)
     await leaving.drain()
     assert cluster.pods["linux-a"]["metadata"]["finalizers"] == []
 

@@ -41,7 +41,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
 {{- define "paddock.vitalsUrl" -}}
-{{- if .Values.runners.vitalsUrl -}}
+{{- if and (eq .Values.network.dispatchEgress "idle-only") (not .Values.network.vitalsEgress) -}}
+{{- else if .Values.runners.vitalsUrl -}}
 {{ .Values.runners.vitalsUrl }}
 {{- else if not .Values.runners.serverUrl -}}
 http://{{ include "paddock.fullname" . }}.{{ .Release.Namespace }}.svc:8789
@@ -78,6 +79,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 {{- $kube := dict "namespace" .Values.runners.namespace "service_account" (printf "%s-runner" (include "paddock.fullname" .)) "agent_image" (include "paddock.image" .) "server_url" (include "paddock.serverUrl" .) -}}
 {{- with include "paddock.vitalsUrl" . }}{{ $_ := set $kube "vitals_url" . }}{{ end -}}
+{{- if .Values.network.enabled }}{{ $_ := set $kube "dispatch_egress" .Values.network.dispatchEgress }}{{ end -}}
 {{- with .Values.runners.serverCaConfigMap }}{{ $_ := set $kube "server_ca" . }}{{ end -}}
 {{- with .Values.runners.nodeSelector }}{{ $_ := set $kube "node_selector" . }}{{ end -}}
 {{- $own := dict "listen" "0.0.0.0:8787" "pods_listen" "0.0.0.0:8788" "vitals_listen" "0.0.0.0:8789" "fleet" "kube" "log_format" "json" "log_level" .Values.server.logLevel "github" (dict "apps" $apps) "kube" $kube -}}

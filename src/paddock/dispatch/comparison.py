@@ -177,8 +177,10 @@ class Comparison:
             if error.failure.backs_off is not BackOff.JOB:
                 raise
             return
-        # A job GitHub does not know is left to recovery, which has more to go by.
-        if not isinstance(found, Absent):
+        if isinstance(found, Absent):
+            # Left to recovery, which asks again, and then acts.
+            await self._store.note_job_check(repository.host, job, answer=JobWord.ABSENT)
+        else:
             await self._apply(repository, news([found], known), known)
 
     async def _apply(

@@ -99,9 +99,8 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
         seen="It is queued here, and GitHub did not know it {absent_reads} times in a row",
         done="Complete it as stale",
         action=Action.STALE,
-        holds=lambda e, t: (
-            _queued(e) and word(e, t) is JobWord.ABSENT and e.times >= t.absent_reads
-        ),
+        holds=lambda e, _: _queued(e) and e.word is JobWord.ABSENT,
+        needs=(job_is(JobWord.ABSENT, times=lambda t: t.absent_reads),),
         invariants=("I29", "I66"),
     ),
     Rule(

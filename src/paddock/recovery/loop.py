@@ -45,7 +45,8 @@ _BREATH: Final = 0.5
 _ROUND_BREATH: Final = 2.0
 #: Jobs, Pods without rows and verdicts are looked at this often; nothing tells of them.
 _SLOWLY: Final = 5.0
-#: Ends concluded side by side. One that waits five seconds for its last words holds up seven (I57).
+#: Ends concluded and labels put on side by side. One that waits five seconds for its last words holds
+#: up nobody but those behind it (I57).
 _AT_ONCE: Final = 8
 #: After a deregistration its Pod is looked at anew, but not for each one by itself.
 _REFRESH: Final = 2.0
@@ -154,25 +155,30 @@ class Recovery:
                     self._told(pod.uid)
                     self._stamped.pop(pod.uid, None)
 
+        async def stamp(pod: Pod, owner: str) -> None:
+            async with places:
+                await self._stamper.stamp(pod, owner=owner)
+
         async with asyncio.TaskGroup() as group:
             for runner in look.runners:
                 if self._looks_ended(runner, look):
                     group.create_task(conclude(runner))
-        for runner in look.runners:
-            await self._stamp(runner, look.pod_of(runner))
+                elif (pod := look.pod_of(runner)) and self._to_be_stamped(runner, pod):
+                    group.create_task(stamp(pod, str(runner.account)))
 
     def _looks_ended(self, runner: Runner, look: Look) -> bool:
         """Only a first sieve: the table decides."""
         pod = look.pod_of(runner)
         return pod.phase.terminal if pod is not None else runner.absent_reads > 0
 
-    async def _stamp(self, runner: Runner, pod: Pod | None) -> None:
-        if pod is None or pod.phase.terminal or pod.owner is not None or runner.account is None:
-            return
-        holds_it = may_stamp(shape=runner.shape, state=runner.state, poller=pod.poller)
-        if holds_it and pod.uid not in self._stamped:
-            self._stamped[pod.uid] = None
-            await self._stamper.stamp(pod, owner=str(runner.account))
+    def _to_be_stamped(self, runner: Runner, pod: Pod) -> bool:
+        """Once for each Pod: what is given up after some tries is given up."""
+        if pod.owner is not None or runner.account is None or pod.uid in self._stamped:
+            return False
+        if not may_stamp(shape=runner.shape, state=runner.state, poller=pod.poller):
+            return False
+        self._stamped[pod.uid] = None
+        return True
 
     async def round(self) -> None:
         """Examine everything, within the budget for questions."""

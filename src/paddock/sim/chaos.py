@@ -62,9 +62,11 @@ class Chaos:
 
     async def _happen(self, incident: Incident) -> None:
         cases: list[Case] = []
-        began = self.around.clock.monotonic()
+        began = 0.0
 
         def harmed(case: Case) -> None:
+            nonlocal began
+            began = self.around.clock.monotonic()
             cases.append(case)
             subject = f"job {case.job}" if case.job is not None else str(case.pod)
             self.say(incident.name, f"{incident.tells} ({incident.source}; {subject})")

@@ -31,6 +31,8 @@ from paddock.sim.github.runners import SessionConflictError
 
 _LOOK: Final = 0.1
 _MINT: Final = "generate-jitconfig"
+#: GitHub has to be asked twice, and a busy machine takes its time.
+_NOT_ASSIGNED: Final = 35.0
 
 
 class Ended(Exception):
@@ -310,7 +312,7 @@ async def _not_assigned(around: Surroundings, tell: Tell) -> None:
                     meanwhile="GitHub does not assign it",
                 )
             )
-            await asyncio.sleep(25.0)
+            await asyncio.sleep(_NOT_ASSIGNED)
         finally:
             fake.accounts.set_group_repositories(group, [repository])
         await around.completed(job)

@@ -21,6 +21,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from paddock.dispatch import dispatcher as dispatching
+from paddock.dispatch.debts import DebtCollector
 from paddock.dispatch.dispatcher import Dispatcher
 from paddock.dispatch.minting import Minter
 from paddock.domain import endings, redelivery, rules
@@ -38,6 +39,7 @@ from paddock.domain.thresholds import Thresholds
 from paddock.forensics.concluding import Conclusion
 from paddock.github.client import GitHubClient
 from paddock.pools.reconciler import Reconciler
+from paddock.recovery.adopt import Adoption
 from paddock.recovery.gather import Look
 from paddock.recovery.jobs import JobRecovery
 from paddock.recovery.loop import Recovery
@@ -349,14 +351,13 @@ def _suspects_without_bound(undo: ExitStack, _session: Session) -> None:
     "slow-mint",
 )
 def _stamp_before_jit(undo: ExitStack, _session: Session) -> None:
-    async def stamp(self: Any, runner: Runner, pod: Pod | None) -> None:
-        if pod is None or pod.phase.terminal or pod.owner is not None or runner.account is None:
-            return
-        if pod.uid not in self._stamped:
-            self._stamped[pod.uid] = None
-            await self._stamper.stamp(pod, owner=str(runner.account))
+    def at_once(self: Any, runner: Runner, pod: Pod) -> bool:
+        if pod.owner is not None or runner.account is None or pod.uid in self._stamped:
+            return False
+        self._stamped[pod.uid] = None
+        return True
 
-    undo.enter_context(_swapped(Recovery, "_stamp", stamp))
+    undo.enter_context(_swapped(Recovery, "_to_be_stamped", at_once))
 
 
 @_mutant(
@@ -366,12 +367,16 @@ def _stamp_before_jit(undo: ExitStack, _session: Session) -> None:
     "no-stamps",
 )
 def _stamp_is_fatal(undo: ExitStack, _session: Session) -> None:
-    stamp = Recovery._stamp  # noqa: SLF001
+    ends = Recovery.ends
 
-    async def stamped(self: Any, runner: Runner, pod: Pod | None) -> None:
+    async def giving_up(self: Any) -> None:
         tried = dict(self._stamped)
-        await stamp(self, runner, pod)
-        if pod is not None and pod.uid in self._stamped and pod.uid not in tried:
+        await ends(self)
+        look = await self._gatherer.glance()
+        for runner in look.runners:
+            pod = look.pod_of(runner)
+            if pod is None or pod.uid not in self._stamped or pod.uid in tried:
+                continue
             shown = [each for each in (await self._view._fleet.list()).pods if each.uid == pod.uid]  # noqa: SLF001
             if shown and shown[0].owner is None:
                 await self._store.fence_runner(
@@ -381,7 +386,7 @@ def _stamp_is_fatal(undo: ExitStack, _session: Session) -> None:
                     why="its label could not be put on",
                 )
 
-    undo.enter_context(_swapped(Recovery, "_stamp", stamped))
+    undo.enter_context(_swapped(Recovery, "ends", giving_up))
 
 
 # What is not there.
@@ -691,6 +696,76 @@ def _verdict_after_delete(undo: ExitStack, _session: Session) -> None:
         return await conclude(self, runner, pod)
 
     undo.enter_context(_swapped(Conclusion, "conclude", reaping))
+
+
+# Written when the simulator was believed done, without a scenario of their own.
+
+
+@_mutant(
+    "capacity-freed-with-the-job",
+    "I46",
+    "A runner whose job is over holds no place any more, though its Pod is still there.",
+)
+def _freed_with_the_job(undo: ExitStack, _session: Session) -> None:
+    held = "WHERE key_id IS NOT NULL AND gone_at IS NULL\n"
+    undo.enter_context(
+        _statement("matching", "demand", (held, f"{held.rstrip()} AND state <> 'done'\n"))
+    )
+
+
+@_mutant(
+    "proof-once",
+    "I65",
+    "A runner that shows no job once is deleted; nobody looks again.",
+)
+def _proof_once(undo: ExitStack, _session: Session) -> None:
+    prove = vars(Retirement)["_prove"]
+
+    async def once(self: Any, runner: Runner, pod: Pod, seen_at: datetime, now: datetime) -> Any:
+        proved = replace(runner, proved_at=runner.proved_at or now - timedelta(hours=1))
+        return await prove(self, proved, pod, seen_at, now)
+
+    undo.enter_context(_swapped(Retirement, "_prove", once))
+
+
+@_mutant(
+    "debts-unpaid",
+    "I41",
+    "What is left at GitHub of runners that are gone is left there.",
+)
+def _debts_unpaid(undo: ExitStack, _session: Session) -> None:
+    async def nothing(_self: Any) -> int:
+        return 0
+
+    undo.enter_context(_swapped(DebtCollector, "round", nothing))
+
+
+@_mutant(
+    "waiting-is-demand",
+    "I12",
+    "A job that waits for somebody's approval is given a runner.",
+)
+def _waiting_is_demand(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(
+        _statement("matching", "demand", ("state = 'queued'", "state IN ('queued', 'waiting')"))
+    )
+
+
+@_mutant(
+    "strangers-end-untold",
+    "I58",
+    "A Pod that no row knows and that has ended is deleted; nobody writes down how it ended.",
+)
+def _untold(undo: ExitStack, _session: Session) -> None:
+    adopt = vars(Adoption)["_adopt"]
+
+    async def deleted(self: Any, verdict: Any, pod: Pod, *rest: Any) -> bool:
+        if pod.phase.terminal:
+            await self._conclusion.reap(pod)
+            return True
+        return bool(await adopt(self, verdict, pod, *rest))
+
+    undo.enter_context(_swapped(Adoption, "_adopt", deleted))
 
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _MADE}

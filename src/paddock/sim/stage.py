@@ -12,7 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -31,9 +31,8 @@ from paddock.sim.engine.replicas import SimReplica
 from paddock.sim.engine.simulation import Key, Plan, Result, Simulation, simulate
 from paddock.sim.engine.story import LINUX, Story
 from paddock.sim.engine.trace import Line
-from paddock.sim.enough import Enough, Thrift
 from paddock.sim.github import FakeGitHub, JobSpec
-from paddock.sim.github.records import Delivery, Job, JobStatus
+from paddock.sim.github.records import Job, JobStatus
 
 #: Until then the first Pods ask for work.
 WARM: Final = 25.0
@@ -50,37 +49,9 @@ class Scenario:
     script: Script
 
 
-class _Judged(Simulation):
-    """Holds the promises of thrift as well. They are for worlds without operators: whoever moves a
-    limit or deletes a pool moves jobs to other keys, and those are served anew."""
+class _Scripted(Simulation):
+    meddled_with = False
 
-    def _wire_up(self) -> None:
-        super()._wire_up()
-        enough = Enough(
-            fleet=self._fleet,
-            github=self._github,
-            ledger=self._ledger,
-            now=self._loop.time,
-            violate=lambda promise, what: self.checks.violate(cast("Promise", promise), what),
-        )
-        check = self._pods.on_handed
-
-        def handed(pod: SimPod, jit: Any) -> None:
-            check(pod, jit)
-            enough.handed(pod, jit)
-
-        self._pods.on_handed = handed
-        hooks = self._github.hooks
-        redeliver = hooks.redeliver
-
-        def asked_again(delivery: Delivery) -> None:
-            enough.asked_again(delivery)
-            redeliver(delivery)
-
-        hooks.redeliver = asked_again  # type: ignore[method-assign]
-
-
-class _Scripted(_Judged):
     def __init__(self, scenario: Scenario, *args: Any, **options: Any) -> None:
         self._scenario = scenario
         self.watchers: list[Callable[[Turn], None]] = []
@@ -194,8 +165,8 @@ class Scene:
 
         watchers.append(watch)
 
-    def broken(self, promise: Promise | Thrift, what: str) -> None:
-        self.simulation.checks.violate(cast("Promise", promise), what)
+    def broken(self, promise: Promise, what: str) -> None:
+        self.simulation.checks.violate(promise, what)
 
     # What goes wrong.
 

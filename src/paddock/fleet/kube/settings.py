@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -37,6 +38,11 @@ class KubeSettings(BaseModel):
         default=None,
         description="where their sidecars leave vitals, if PADDOCK_VITALS_LISTEN gives them an "
         "address of their own; unset: the same",
+    )
+    dispatch_egress: Literal["all", "idle-only"] = Field(
+        default="all",
+        description="which Pods the installed NetworkPolicies let reach dispatch, for `paddock doctor` "
+        "to say what that costs; it changes nothing by itself",
     )
     server_ca: str | None = Field(
         default=None,

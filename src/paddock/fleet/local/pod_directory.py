@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from paddock.domain.fingerprints import (
 from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Phase, Pod
 from paddock.fleet.local import layout, processes
+from paddock.fleet.local.cgroup import Cgroup
 
 _T = TypeVar("_T")
 
@@ -169,6 +171,9 @@ class PodDirectory:
             leaders = [(pid, mark) for pid, mark in status.leaders if mark is not None]
             if not processes.end_all(record.uid, leaders):
                 return False
+            if record.plan.cgroup_parent is not None:
+                with suppress(OSError):
+                    Cgroup(Path(record.plan.cgroup_parent), record.uid).remove()
             ended = _lost(status, now, reason=reason)
             layout.write(self.path / layout.STATUS, msgspec.json.encode(ended))
             layout.clear(self.path)

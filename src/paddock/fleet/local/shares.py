@@ -40,9 +40,10 @@ def cgroup_for_runners(name: str, *, root: Path = _ROOT, table: Path = _TABLE) -
 
 
 def give_back(parent: Path) -> None:
-    """If nothing is left in it."""
-    with suppress(OSError):
-        parent.rmdir()
+    """Together with what killed supervisors left in it; not if somebody is still there."""
+    for path in (*parent.glob("pod-*"), parent):
+        with suppress(OSError):
+            path.rmdir()
 
 
 def _paths(table: str) -> list[tuple[str, str]]:

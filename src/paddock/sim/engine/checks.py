@@ -34,6 +34,8 @@ class Promise(StrEnum):
     VERDICT = "every end has a verdict that matches it"
     NO_LEAK = "no record, Pod or capacity is leaked"
     KNOWN = "what is known of a job is what became of it"
+    ENOUGH = "no more runners are given out than jobs want"
+    ASKED_ONCE = "a webhook that has arrived is not asked for again"
     REPLAYS = "a seed replays exactly"
     #: Not a promise of the product's, but a mutant that only breaks this was not caught.
     SOUND = "no service fails in a way nobody foresaw"

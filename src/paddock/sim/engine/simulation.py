@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -13,6 +14,7 @@ from typing import Any, Final, cast
 import structlog
 from pydantic import SecretStr
 
+from paddock.dispatch import deliveries, dispatcher
 from paddock.domain import rules
 from paddock.domain.budgets import BudgetLimits
 from paddock.domain.evidence import AnyEvidence
@@ -26,7 +28,7 @@ from paddock.recovery.terms import RecoveryTerms
 from paddock.sim.engine.checks import Checks, Promise, Violation
 from paddock.sim.engine.database import Session, database_over
 from paddock.sim.engine.faults import ALL, Fault, Faults, Weather
-from paddock.sim.engine.fleet import SimFleet
+from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
 from paddock.sim.engine.gates import Airwaves, Leases, StoreGate
 from paddock.sim.engine.github import API_URL, Pulse, seen_at_github
 from paddock.sim.engine.ledger import Ledger
@@ -37,8 +39,11 @@ from paddock.sim.engine.replicas import SimReplica, Site, Surroundings
 from paddock.sim.engine.story import Stage, Story
 from paddock.sim.engine.time import SeededIds, VirtualClock
 from paddock.sim.engine.trace import Line, Trace
+from paddock.sim.enough import Enough
 from paddock.sim.github import FakeGitHub, Timing
 from paddock.sim.github.keys import public_half
+from paddock.sim.github.records import Delivery
+from paddock.store import leadership
 from paddock.store.store import PgStore
 
 APP_ID: Final = 310_001
@@ -148,6 +153,9 @@ async def _clear(session: Session) -> None:
 
 
 class Simulation:
+    #: By operators and by faults that nobody wrote down.
+    meddled_with = True
+
     def __init__(
         self,
         plan: Plan,
@@ -164,6 +172,7 @@ class Simulation:
         self._processes = Processes(loop)
         self._over = asyncio.Event()
         self._errors: list[BaseException] = []
+        self._quiet = ExitStack()
         clock = self._clock = VirtualClock(loop)
         self.trace = Trace(step=lambda: loop.steps, now=loop.time, keep=keep, tell=tell)
         weather = Weather.draw(plan.faults, _stream(plan, "weather"))
@@ -194,6 +203,14 @@ class Simulation:
             step=lambda: loop.steps,
             now=loop.time,
             on_violation=self._violated,
+        )
+        self._enough = Enough(
+            fleet=self._fleet,
+            github=self._github,
+            ledger=self._ledger,
+            now=loop.time,
+            violate=self.checks.violate,
+            strict=not self.meddled_with,
         )
         self._leases = Leases(self.faults)
         self._airwaves = Airwaves(session, self.faults)
@@ -248,13 +265,23 @@ class Simulation:
     def _wire_up(self) -> None:
         self._fleet.on_delete = self.checks.deleting
         self._fleet.on_stamp = self.checks.stamping
-        self._pods.on_handed = self.checks.handed
+        self._pods.on_handed = self._handed
+        self._redeliver = self._github.hooks.redeliver
+        setattr(self._github.hooks, "redeliver", self._asked_again)  # noqa: B010
         self._github.hooks.sink = self._site.deliver
         self._loop.on_turn = self._on_turn
         self._loop.set_exception_handler(self._broken)
         structlog.configure(processors=[self._logged], cache_logger_on_first_use=False)
         self._decide = rules.decide
         setattr(rules, "decide", self._deciding)  # noqa: B010
+
+    def _handed(self, pod: SimPod, jit: Jit) -> None:
+        self.checks.handed(pod, jit)
+        self._enough.handed(pod, jit)
+
+    def _asked_again(self, delivery: Delivery) -> None:
+        self._enough.asked_again(delivery)
+        self._redeliver(delivery)
 
     def _deciding(
         self, evidence: AnyEvidence, thresholds: Thresholds
@@ -304,6 +331,8 @@ class Simulation:
             await unfolding
             story.calm()
             self.trace.note("story", "faults stop")
+            for module in _TIMED:
+                self._quiet.enter_context(_slower(module))
             await self._settle(over)
         unfolding.cancel()
         if self._errors:
@@ -370,6 +399,7 @@ class Simulation:
 
     def end(self) -> None:
         """Nothing of this world acts any more."""
+        self._quiet.close()
         setattr(rules, "decide", self._decide)  # noqa: B010
         for replica in self._replicas:
             replica.machine.alive = False
@@ -381,6 +411,21 @@ class Simulation:
                 task.cancel()
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
+
+
+#: Loops that look again although nobody woke them, in case a wake-up was lost. Once none is lost any
+#: more they do so ten times less often: what is left to happen is GitHub's to do, or recovery's.
+_TIMED: Final = (dispatcher, deliveries, leadership)
+
+
+@contextmanager
+def _slower(module: Any) -> Iterator[None]:
+    usual = module._LOOK_AGAIN  # noqa: SLF001
+    module._LOOK_AGAIN = 10 * usual  # noqa: SLF001
+    try:
+        yield
+    finally:
+        module._LOOK_AGAIN = usual  # noqa: SLF001
 
 
 _COUNTED: Final = (
