@@ -116,6 +116,8 @@ class SimPod:
     wanted_gone_at: datetime | None = None
     #: How it may be judged, from how it really ended.
     endings: set[Ending] = field(default_factory=set)
+    #: When something first went wrong with it that it does not recover from, or not soon.
+    trouble_at: float | None = None
     fate: str = ""
     code: int | None = None
     ended_at: float | None = None
@@ -368,6 +370,7 @@ class SimFleet:
         elif container == "poller":
             pod.poller = over
         if pod.lingers:
+            pod.trouble_at = self._clock.monotonic()
             self.tell(pod, f"its runner ended: {fate}, code {code} {reason}; the Pod stays")
             return
         pod.phase = Phase.SUCCEEDED if code == 0 and container == "runner" else Phase.FAILED
@@ -398,6 +401,11 @@ class SimFleet:
 
         pod.strange = True
         asyncio.get_running_loop().call_later(seconds, make_sense)
+
+    def trouble(self, pod: SimPod, what: str) -> None:
+        if pod.trouble_at is None:
+            pod.trouble_at = self._clock.monotonic()
+        self._trace.note(pod.name, what)
 
     def break_watches(self) -> None:
         for watch in self._watches:

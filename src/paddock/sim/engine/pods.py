@@ -261,6 +261,7 @@ class _Life:
         await asyncio.sleep(self.rng.uniform(0.05, 0.8))
         if faults.strike(Fault.UNSCHEDULABLE):
             pod.unschedulable = "0/4 nodes are available: 4 Insufficient cpu."
+            self.fleet.trouble(pod, "no node takes it")
             self.fleet.tell(pod, "unschedulable")
             await asyncio.sleep(self.rng.choice((30.0, 120.0, 3600.0)))
         while (node := self.fleet.place(pod)) is None:
@@ -279,10 +280,12 @@ class _Life:
         if node.bad:
             faults.happened(Fault.BAD_NODE)
             pod.poller = ContainerState(waiting=Waiting("CreateContainerError"))
+            self.fleet.trouble(pod, "its node is bad")
             self.fleet.tell(pod, f"cannot start on {node.name}")
             await asyncio.Event().wait()
         if pod.stuck or faults.strike(Fault.PULL_FAILS):
             pod.poller = ContainerState(waiting=Waiting("ImagePullBackOff"))
+            self.fleet.trouble(pod, "its image is not there")
             self.fleet.tell(pod, "cannot pull its image")
             await asyncio.Event().wait()
         slow = faults.strike(Fault.SLOW_PULL)
@@ -335,7 +338,7 @@ class _Life:
                 answer = await self.pods.network.poll(self.pod, _WAIT)
             except Lost:
                 if self.faults.strike(Fault.POLLER_HANGS):
-                    self.pods.trace.note(self.pod.name, "its poller hangs")
+                    self.fleet.trouble(self.pod, "its poller hangs")
                     await asyncio.Event().wait()
                 failures += 1
                 if failures > 1:
@@ -387,6 +390,7 @@ class _Life:
             return
         if faults.strike(Fault.NEVER_STARTS):
             pod.runner = ContainerState(waiting=Waiting("CreateContainerError"))
+            self.fleet.trouble(pod, "its container is broken")
             self.fleet.tell(pod, "its runner does not start")
             await asyncio.Event().wait()
         slow = faults.strike(Fault.SLOW_START)
@@ -401,7 +405,7 @@ class _Life:
         rng, faults = self.rng, self.faults
         await asyncio.sleep(rng.uniform(0.5, 3.0))
         if faults.strike(Fault.NEVER_REGISTERS):
-            self.pods.trace.note(self.pod.name, "never registers")
+            self.fleet.trouble(self.pod, "never registers")
             await asyncio.Event().wait()
         outdated = faults.strike(Fault.OUTDATED)
         session = await self._connect(jit, DEPRECATED if outdated else _VERSION)
@@ -445,6 +449,7 @@ class _Life:
             except RegistrationDeletedError:
                 if self.faults.strike(Fault.ZOMBIE):
                     is_zombie, found = True, None
+                    self.fleet.trouble(self.pod, "listens for ever")
                 else:
                     self.say("runner registration has been deleted")
                     endings = frozenset({Ending.CRASH, *OURS})
@@ -559,7 +564,7 @@ class _Job:
                 endings = frozenset({Ending.HANDSHAKE_FAILED})
                 raise Exit(0, "clean exit, never reported", endings, "Completed")
             case Fault.HANG:
-                life.pods.trace.note(pod.name, "hangs")
+                life.fleet.trouble(pod, "hangs")
                 # Executing nothing any more, whatever it looks like.
                 life.github.runners.died(self._jit.runner_id)
                 await asyncio.Event().wait()
@@ -581,7 +586,7 @@ class _Job:
         self._life.say(f"Job {self._name} completed with result: {conclusion}")
         self._life.pod.process = True
         if self._life.faults.strike(Fault.LINGERS):
-            self._life.pods.trace.note(self._life.pod.name, "does not exit after its job")
+            self._life.fleet.trouble(self._life.pod, "does not exit after its job")
             await asyncio.Event().wait()
         await asyncio.sleep(self._life.rng.uniform(0.05, 1.5))
         raise Exit(code, "completed", frozenset({Ending.COMPLETED}), "Completed")

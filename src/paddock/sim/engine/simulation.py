@@ -38,6 +38,7 @@ from paddock.sim.engine.pods import DEPRECATED, Pods
 from paddock.sim.engine.replicas import SimReplica, Site, Surroundings
 from paddock.sim.engine.story import Stage, Story
 from paddock.sim.engine.time import SeededIds, VirtualClock
+from paddock.sim.engine.times import DONE_ACTIONS, Times
 from paddock.sim.engine.trace import Line, Trace
 from paddock.sim.enough import Enough
 from paddock.sim.github import FakeGitHub, Timing
@@ -85,6 +86,8 @@ class Result:
     digest: str
     violations: list[Violation]
     exercised: dict[str, int]
+    #: By rule, how long each recovery took.
+    times: dict[str, list[float]] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
 
 
@@ -124,6 +127,7 @@ def simulate(
         digest=simulation.trace.digest,
         violations=simulation.violations,
         exercised=dict(sorted(simulation.trace.exercised.items())),
+        times=simulation.times,
         lines=simulation.trace.lines,
     )
 
@@ -173,6 +177,7 @@ class Simulation:
         self._over = asyncio.Event()
         self._errors: list[BaseException] = []
         self._quiet = ExitStack()
+        self.times: dict[str, list[float]] = {}
         clock = self._clock = VirtualClock(loop)
         self.trace = Trace(step=lambda: loop.steps, now=loop.time, keep=keep, tell=tell)
         weather = Weather.draw(plan.faults, _stream(plan, "weather"))
@@ -393,6 +398,8 @@ class Simulation:
         for kind, query in _COUNTED:
             for row in await self._session.fetch(query):
                 trace.exercised[f"{kind} {row['what']}"] += row["times"]
+        actions = await self._session.fetch(DONE_ACTIONS)
+        self.times = Times(self._fleet, self._github).measured([dict(row) for row in actions])
         for fault, times in seen_at_github(self._github).items():
             if times:
                 trace.exercised[f"fault {fault}"] += times
