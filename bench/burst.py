@@ -55,6 +55,7 @@ def _of(burst: Burst) -> dict[str, object]:
         "apiserver_requests_per_job": round(sum(burst.apiserver.values()) / burst.jobs, 2),
         "apiserver_requests": dict(sorted(burst.apiserver.items())),
         "github_requests_per_job": round(burst.github / burst.jobs, 2),
+        "cpu_ms_per_job": round(burst.cpu / burst.jobs * 1e3, 1),
     }
 
 
@@ -88,6 +89,7 @@ def _tables(bursts: Sequence[Burst]) -> list[RenderableType]:
                 row("finished to Pod gone, p99 s", "finished_to_gone_p99_s"),
                 row("requests to the API server, per job", "apiserver_requests_per_job"),
                 row("requests to GitHub, per job", "github_requests_per_job"),
+                row("paddock's processor time, per job, ms", "cpu_ms_per_job"),
             ],
         ),
         "In this everything shares one machine: the cluster, PostgreSQL, paddock and those who play.\n",

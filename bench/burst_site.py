@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import fcntl
+import os
 import tempfile
 import time
 from collections import Counter
@@ -53,12 +54,16 @@ class Burst:
     #: By verb and resource.
     apiserver: Counter[str]
     github: int
+    #: Of the processor, paddock's own.
+    cpu: float
 
 
 @dataclass
 class BurstSite:
     site: KubeSite
     api: Api
+    #: The server's.
+    pid: int
     github_requests: int = 0
     #: When, by Pod.
     _handed: dict[str, float] = field(default_factory=dict)
@@ -77,7 +82,7 @@ class BurstSite:
     async def burst(self, jobs: int) -> Burst:
         for times in (self._handed, self._finished, self._gone):
             times.clear()
-        before, asked = await self._requests(), self.github_requests
+        before, asked, used = await self._requests(), self.github_requests, self._cpu()
         began = time.perf_counter()
         for at in range(0, jobs, MATRIX):
             specs = [JobSpec(labels=LABELS)] * min(MATRIX, jobs - at)
@@ -100,6 +105,7 @@ class BurstSite:
             finished_to_gone=[self._gone[pod] - at for pod, at in self._finished.items()],
             apiserver=after - before,
             github=self.github_requests - asked,
+            cpu=self._cpu() - used,
         )
 
     def stop(self) -> list[asyncio.Task[None]]:
@@ -111,6 +117,10 @@ class BurstSite:
         for player in self._players.values():
             if player.done() and not player.cancelled() and (error := player.exception()):
                 raise error
+
+    def _cpu(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def _requests(self) -> Counter[str]:
         [(host, port)] = self.site.answering()
@@ -221,9 +231,11 @@ async def burst_site(postgres: EmbeddedPostgres) -> AsyncIterator[BurstSite]:
         place = await stack.enter_async_context(installed(cluster, api, namespace, directory))
         quotas = Quotas(core=PLENTY, mint=PLENTY, points_per_minute=PLENTY)
         site = await stack.enter_async_context(kube_site(place, url, quotas=quotas))
-        burst = BurstSite(site, api)
+        server = await site.server(
+            github={"PADDOCK_CONFIG": _config(site)}, PADDOCK_LOG_LEVEL="warning"
+        )
+        burst = BurstSite(site, api, server.pid)
         _count(burst)
-        await site.server(github={"PADDOCK_CONFIG": _config(site)}, PADDOCK_LOG_LEVEL="warning")
         await site.pool(size=WARM, provisioning={"maxStarting": WARM}, template=_template())
         kube = await stack.enter_async_context(place.kube())
         watching = asyncio.create_task(burst.watch(kube.fleet))
