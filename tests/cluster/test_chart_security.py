@@ -21,19 +21,30 @@ pytestmark = pytest.mark.timeout(600)
 
 IDLE = "SELECT pod_name FROM runners WHERE state = 'idle'"
 DISPATCH, VITALS = AUDIENCES
+#: Asks as anybody could, and says what it is answered.
+ASK = """
+import ssl, sys, urllib.error, urllib.request
+anybody = ssl._create_unverified_context()
+try:
+    print(urllib.request.urlopen(sys.argv[1], data=b"{}", timeout=10, context=anybody).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
 #: Everything that looks like a token, or like a JIT: both begin as base64 of an object does.
 HOSTILE = f"""
 say() {{ echo "hostile: $1: $(cat)"; }}
+try() {{ python3 -c "$ASK" "$1"; }}
+ASK='{ASK}'
 ls /var/run/secrets 2>&1 | say secrets
-find / -xdev -type f -name token 2>/dev/null | say tokens
+find /run /var /tmp /home /opt /etc /dev /mnt -name token -o -name jit 2>/dev/null | say tokens
 for each in /run /var/run /tmp /home /dev/shm; do grep -rls eyJ $each 2>/dev/null; done | say encoded
 env | grep -E 'eyJ|TOKEN|PADDOCK' | say environment
 cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep eyJ | say processes
 mount | grep -E 'projected|kubernetes.io~|serviceaccount' | say mounts
 id -u | say user
 grep CapEff /proc/self/status | say capabilities
-(wget -q -T 5 -O - --no-check-certificate https://10.242.0.1/api/v1/namespaces 2>&1; true) | say api
-(wget -q -T 5 -O - --post-data '{{}}' http://{ADDRESS}:8788/v1/dispatch 2>&1; true) | say dispatch
+try https://10.242.0.1/api/v1/namespaces | say api
+try http://{ADDRESS}:8788/v1/dispatch | say dispatch
 echo "hostile: done: yes"
 sleep 20
 """
@@ -70,8 +81,9 @@ async def test_a_hostile_job_finds_nothing_to_take(release: Release) -> None:
     assert said["mounts"] == ""
     assert said["user"] == "1001"
     assert said["capabilities"].split() == ["CapEff:", "0000000000000000"]
-    assert "401" in said["api"] or "403" in said["api"]
-    assert "401" in said["dispatch"]
+    # To whom nobody vouches for.
+    assert said["api"] in ("401", "403")
+    assert said["dispatch"] == "401"
     made = await release.api.get(f"{release.pods}/{pod}")
     assert not [volume for volume in made["spec"]["volumes"] if "hostPath" in volume]
     assert made["spec"]["automountServiceAccountToken"] is False

@@ -76,7 +76,7 @@ async def looking(site: KubeSite) -> AsyncIterator[Seen]:
 async def test_a_rollout_kills_no_job_though_the_server_is_killed_in_its_middle(
     site: KubeSite,
 ) -> None:
-    """I52, I64"""
+    """Nor does it hold up the rollout."""
     ctr(site.place.cluster.layout, "images", "tag", "--force", RUNNER, NEW)
     server = await site.server()
     await site.pool(minIdle=2)

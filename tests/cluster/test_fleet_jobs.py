@@ -45,14 +45,17 @@ async def test_a_job_from_webhook_to_completion(site: KubeSite) -> None:
 
 @pytest.mark.parametrize("cascade", ["background", "foreground"])
 async def test_a_pool_that_is_deleted_waits_for_its_jobs(site: KubeSite, cascade: str) -> None:
-    """I42: idle runners leave at once, the busy one finishes, then the object goes."""
-    await site.server()
+    """I42: idle runners leave at once, the busy one finishes, then the object goes; also if the server
+    is killed meanwhile."""
+    server = await site.server()
     await site.pool(minIdle=2)
     await site.until("SELECT count(*) = 2 FROM runners WHERE state = 'idle'")
     site.queue(steps=(Step("work", "sleep 25"),))
     busy = await site.until(BUSY)
     pool = f"{site.place.pools}/linux"
     await site.place.api.delete(pool, propagationPolicy=cascade.capitalize())
+    await site.kill(server)
+    await site.server()
     await site.until(
         "SELECT count(*) = 1 FROM runners WHERE gone_at IS NULL AND state <> 'retiring'"
     )

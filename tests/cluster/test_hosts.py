@@ -155,6 +155,30 @@ async def test_each_run_is_a_condition_of_the_node(kube_mac: KubeMac) -> None:
     ]
 
 
+async def test_the_program_itself_tells_the_cluster_that_its_file_names(
+    cluster: Cluster, kube_mac: KubeMac
+) -> None:
+    """As on a Mac, with nothing but the standard library."""
+    mac = kube_mac.mac
+    mac.configure(
+        f"""
+        node = "{kube_mac.node}"
+        [kubernetes]
+        server = "{cluster.facts.server}"
+        authority = "{cluster.layout.pki / "ca.crt"}"
+        token = "{mac.root / "token"}"
+        """
+    )
+    mac.fail("-n -f", words="pfctl: /dev/pf: Permission denied")
+    failed = await asyncio.to_thread(mac.command, "--attempts", "1")
+    assert failed.returncode == 1
+    assert await kube_mac.told() == ("False", "ValidateFailed")
+    mac.change(fail=[])
+    done = await asyncio.to_thread(mac.command)
+    assert (done.returncode, "was not told" in done.stderr) == (0, False), done.stderr
+    assert await kube_mac.told() == ("True", "Bootstrapped")
+
+
 async def test_a_half_finished_run_is_made_good_and_told(kube_mac: KubeMac) -> None:
     left = {"rules": [], "tables": {"vm_sources": ["10.9.0.0/16"]}}
     kube_mac.mac.change(anchors={"paddock.runners": left})
@@ -202,12 +226,7 @@ async def test_a_kubelets_certificate_may_do_the_same(
                 ClusterReports(configured, kube_mac.node).send, _report(kube_mac)
             )
     finally:
-        await api.request(
-            "PATCH",
-            f"/api/v1/nodes/{node}/status",
-            {"status": {"conditions": [{"type": CONDITION, "$patch": "delete"}]}},
-            content_type="application/strategic-merge-patch+json",
-        )
+        await _patch_status(api, node, {"type": CONDITION, "$patch": "delete"})
 
 
 async def test_a_host_without_a_node_yet_is_seen_by_its_event(
@@ -278,6 +297,31 @@ async def test_a_pools_size_follows_the_condition_of_its_hosts(
     await asyncio.to_thread(kube_mac.run)
     await site.until(TARGET, 1)
     await site.until("SELECT count(*) = 1 FROM host_faults")
+
+    # The other one too: each has one machine, and no more.
+    condition = {"type": CONDITION, "status": "True", "reason": "Bootstrapped"}
+    await _patch_status(api, bare, condition)
+    await site.until(TARGET, 2)
+    pods = await api.until(site.place.pods, lambda found: len(_nodes_of(found)) == 2)
+    assert _nodes_of(pods) == sorted([bare, kube_mac.node])
+
+
+async def _patch_status(api: Api, node: str, condition: dict[str, str]) -> None:
+    await api.request(
+        "PATCH",
+        f"/api/v1/nodes/{node}/status",
+        {"status": {"conditions": [condition]}},
+        content_type="application/strategic-merge-patch+json",
+    )
+
+
+def _nodes_of(pods: dict[str, Any]) -> list[str]:
+    """Of those that are there to stay."""
+    return sorted(
+        each["spec"]["nodeName"]
+        for each in pods["items"]
+        if each["spec"].get("nodeName") and not each["metadata"].get("deletionTimestamp")
+    )
 
 
 def _all_placed(pods: dict[str, Any]) -> bool:

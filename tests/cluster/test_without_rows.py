@@ -57,7 +57,7 @@ WEDGED: dict[str, dict[str, Any]] = {
 async def test_stamped_pods_without_a_row_go_only_if_their_runner_never_started(
     site: KubeSite,
 ) -> None:
-    """I34: a sweep once deleted the first three with live builds in them."""
+    """A sweep once deleted the first three with live builds in them."""
     await site.server(PADDOCK_RECOVERY_ADOPT="3")
     await site.pool(minIdle=0)
     await site.until("SELECT name FROM pools")
@@ -94,7 +94,7 @@ async def test_restoring_an_hour_old_backup_kills_nothing_alive(site: KubeSite) 
     backup = await back_up(site)
 
     server = await site.server()
-    jobs = [site.queue(steps=(Step("work", "sleep 75"),)) for _ in range(3)]
+    jobs = [site.queue(steps=(Step("work", "sleep 45"),)) for _ in range(3)]
     pods = [await site.busy(job) for job in jobs]
     await site.kill(server)
     await restore(site, backup)
