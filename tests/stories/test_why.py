@@ -84,7 +84,7 @@ async def why(scene: Scene, name: object) -> Story:
     [found] = await store.find_dossiers(str(name))
     story = tell(found, now=scene.story.stage.clock.now())
     assert re.fullmatch(r"[A-Za-z].*\.", story.why), story.why
-    assert re.fullmatch(r"[A-Z].*\.", story.next), story.next
+    assert re.fullmatch(r"[A-Z`].*\.", story.next), story.next
     assert ".." not in story.why + story.next
     assert [fact.at for fact in story.facts] == sorted(fact.at for fact in story.facts)
     return story
@@ -104,7 +104,7 @@ def test_a_healthy_job(world: Tell) -> None:
         await scene.sleep(5.0)
         story = await why(scene, job.id)
         assert story.state == "in progress"
-        assert story.why.startswith(f"{pod.name} executes it, since ")
+        assert story.why.startswith(f"{pod.name} has been executing it for ")
         await scene.executed(job)
         await scene.sleep(10.0)
         story = await why(scene, job.id)
@@ -261,7 +261,7 @@ def test_a_job_whose_runner_never_registered(world: Tell) -> None:
         [dumb] = [pod for pod in scene.living if pod.jit]
         await scene.sleep(20.0)
         story = await why(scene, job.id)
-        assert story.why.startswith(f"{dumb.name} has its JIT since ")
+        assert story.why.startswith(f"{dumb.name} got its JIT ")
         await scene.executed(job)
         await scene.sleep(5.0)
         [execution] = scene.github.truth.executions_of(job.id)
@@ -339,10 +339,27 @@ def test_a_pause_and_who_made_it(world: Tell) -> None:
         await scene.sleep(20.0)
         assert scene.github.truth.executions_of(job.id) == []
         story = await why(scene, job.id)
-        assert story.why.startswith("All dispatch is paused, by sim since ")
+        assert story.why.startswith("All dispatch has been paused by sim since ")
         assert story.next == "Somebody resumes it: `paddock resume`."
+        idle = await why(scene, scene.living[0].name)
+        assert idle.why.endswith("and all dispatch is paused, by sim.")
         await scene.operator.resume_dispatch(why="it is over")
         await scene.executed(job)
+
+    world(script)
+
+
+def test_a_runner_that_waits_for_work(world: Tell) -> None:
+    async def script(scene: Scene) -> None:
+        pod = next(pod for pod in scene.living if pod.pool == "linux")
+        idle = await why(scene, pod.name)
+        assert idle.why.endswith("it asks for work, and no job waits for its pool.")
+        await scene.limit("acme", 0)
+        scene.queue(10.0)
+        await scene.sleep(5.0)
+        idle = await why(scene, pod.name)
+        assert "1 job waits for its pool" in idle.why
+        assert idle.next.startswith("`paddock pools explain ")
 
     world(script)
 

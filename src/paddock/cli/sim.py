@@ -16,6 +16,7 @@ from paddock.domain.states import RUNNER_TRANSITIONS
 from paddock.sim.engine.faults import ALL, Fault, parse_faults
 from paddock.sim.engine.laboratory import differing, laboratory
 from paddock.sim.engine.simulation import Plan, simulate
+from paddock.sim.engine.times import summary
 from paddock.sim.engine.trace import Line
 
 app = typer.Typer(
@@ -68,12 +69,15 @@ def run_(
     began, steps = time.monotonic(), 0
     violations: list[dict[str, Any]] = []
     exercised: Counter[str] = Counter()
+    times: dict[str, list[float]] = {}
     with laboratory() as lab:
         for number, (plan, results) in enumerate(
             lab.run(plans, times=1 if once else 2, workers=workers), 1
         ):
             steps += sum(result.steps for result in results)
             exercised.update(results[0].exercised)
+            for rule, taken in results[0].times.items():
+                times.setdefault(rule, []).extend(taken)
             found = [*results[0].violations, *filter(None, [differing(results)])]
             violations += [
                 {
@@ -103,12 +107,18 @@ def run_(
                 "violations": violations,
                 "exercised": dict(sorted(exercised.items())),
                 "never_exercised": never,
+                "recovery_seconds": summary(times),
                 "seconds": round(seconds, 1),
                 "steps_per_second": round(steps / seconds),
             }
         )
     else:
         table(("exercised", "times"), sorted(exercised.items()), empty="nothing happened")
+        table(
+            ("recovered by", "times", "median s", "19 of 20 within s", "longest s"),
+            [(rule, *map(str, told.values())) for rule, told in summary(times).items()],
+            empty="nothing had to be recovered",
+        )
         for name in never:
             show(f"never exercised: {name}")
         show(

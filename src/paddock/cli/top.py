@@ -158,6 +158,7 @@ def _queues(overview: Overview) -> Table:
 
 def _actions(overview: Overview) -> Table:
     table = _table("RECOVERY", "RULE", "ABOUT", "WHY")
+    table.expand = True
     for action in overview.actions:
         about = action.pod or f"job {action.job}"
         table.add_row(f"{action.at:%H:%M:%S}", action.rule, about, Text(action.why))

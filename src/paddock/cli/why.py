@@ -82,7 +82,7 @@ def why(
 def _show(story: Story, now: datetime) -> None:
     kind = "" if story.kind == "runner" else f"job {story.name}  "
     console.print(Text.assemble((f"{kind}{story.title}", "bold")))
-    console.print(Text(f"{story.state} since {length(now - story.since)}", style="dim"))
+    console.print(Text(f"{story.state} for {length(now - story.since)}", style="dim"))
     show("")
     show(f"  {story.why}")
     console.print(Text.assemble(("  Next: ", "bold"), story.next))

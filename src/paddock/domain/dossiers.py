@@ -205,6 +205,9 @@ class RunnerDossier:
     runner: Runner
     pool: str
     pool_paused: Pause | None
+    everybody_paused: Pause | None
+    #: Jobs that wait for its pool, whoever is on the way to them.
+    queued: int
     account: str | None
     verdict: VerdictOnFile | None
     #: Those it executed, and the one it was claimed for.

@@ -162,6 +162,8 @@ class DossierReading(Matching):
             runner=runner_of(row),
             pool=row["pool"],
             pool_paused=_pause_of(row, ""),
+            everybody_paused=_pause_of(row, "all_"),
+            queued=row["queued"],
             account=row["login"],
             verdict=_verdict_of(row),
             jobs=tuple(_brief_of(each) for each in jobs),

@@ -63,13 +63,13 @@ def _in_progress(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> 
     if ours is None:
         whose = job.executor or "a runner that GitHub does not name"
         return Told(
-            f"{whose}, which is not one of paddock's runners, executes it, since {age}.",
+            f"{whose}, which is not one of paddock's runners, has been executing it for {age}.",
             "GitHub reports its end.",
         )
     pod = ours.runner.pod_name
     if ours.runner.state is not RunnerState.GONE:
         return Told(
-            f"{pod} executes it, since {age}.",
+            f"{pod} has been executing it for {age}.",
             "It ends by itself, and GitHub reports that. Nobody here ends it, however long it takes.",
         )
     assert ours.verdict is not None

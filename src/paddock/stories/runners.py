@@ -67,7 +67,7 @@ def _told(dossier: RunnerDossier, now: datetime, t: Thresholds) -> Told:
             return _running(dossier, now, age, t)
         case RunnerState.BUSY:
             return Told(
-                f"It executes {_named(_executed(dossier))}, since {age}.",
+                f"It has been executing {_named(_executed(dossier))} for {age}.",
                 "Its job ends by itself. Nobody here ends it, however long it takes.",
             )
         case RunnerState.DONE:
@@ -86,14 +86,25 @@ def _told(dossier: RunnerDossier, now: datetime, t: Thresholds) -> Told:
 
 
 def _idle(dossier: RunnerDossier, age: str, t: Thresholds) -> Told:
-    if dossier.pool_paused is not None:
-        by = dossier.pool_paused.by.removeprefix("operator:")
+    for pause, what, resume in (
+        (dossier.everybody_paused, "all dispatch", "paddock resume"),
+        (dossier.pool_paused, "its pool", f"paddock pools resume {dossier.pool}"),
+    ):
+        if pause is not None:
+            by = pause.by.removeprefix("operator:")
+            return Told(
+                f"It has been idle for {age}, and {what} is paused, by {by}.",
+                f"Somebody resumes it: `{resume}`.",
+            )
+    if dossier.queued:
+        waiting = counted(dossier.queued, "job waits", "jobs wait")
         return Told(
-            f"It is idle since {age}, and its pool is paused, by {by}.",
-            f"Somebody resumes the pool: `paddock pools resume {dossier.pool}`.",
+            f"It has been idle for {age}. It asks for work; {waiting} for its pool, and either a "
+            "runner is on its way to each, or something withholds it.",
+            f"`paddock pools explain {dossier.pool}` says what; `paddock why NUMBER` does for one job.",
         )
     return Told(
-        f"It is idle since {age}: it asks for work, and no job that its pool takes is unserved.",
+        f"It has been idle for {age}: it asks for work, and no job waits for its pool.",
         f"A job for the pool {dossier.pool} is queued, and it may be claimed for it. If it does not "
         f"ask for {duration(t.silent)}, recovery retires it.",
     )
@@ -103,8 +114,8 @@ def _running(dossier: RunnerDossier, now: datetime, age: str, t: Thresholds) -> 
     suspect = dossier.runner.suspect_at
     if suspect is not None:
         return Told(
-            f"It has had its JIT for {age}, and GitHub has not seen it online; since "
-            f"{length(now - suspect)} it no longer counts, and another was given out in its place.",
+            f"It has had its JIT for {age}, and GitHub has not seen it online; {length(now - suspect)} "
+            "ago it stopped counting, and another was given out in its place.",
             "It registers after all, and is trusted again; or recovery retires it "
             f"{duration(t.never_registered)} after its start, when GitHub and its log show no job.",
         )
@@ -119,7 +130,7 @@ def _retiring(dossier: RunnerDossier, now: datetime) -> Told:
     runner = dossier.runner
     reason = clause(runner.retire_reason or "")
     return Told(
-        f"It is being retired since {length(now - runner.since)}: {reason}.", _next_step(runner)
+        f"It has been retiring for {length(now - runner.since)}: {reason}.", _next_step(runner)
     )
 
 

@@ -108,7 +108,7 @@ def _on_its_way(dossier: JobDossier, wait: Wait, now: datetime, thresholds: Thre
             )
         case _:
             return Told(
-                f"{pod} has its JIT since {since} and has been started; GitHub has not given it a "
+                f"{pod} got its JIT {since} ago and has been started; GitHub has not given it a "
                 "job yet.",
                 "The runner connects and GitHub assigns the job, usually within ten seconds. If "
                 f"GitHub still calls it offline after {duration(thresholds.suspect)}, another one is "
@@ -143,7 +143,7 @@ def _paused(job: JobOnFile, wait: Wait) -> Told:
     def said(what: str, pause: Pause, resume: str) -> Told:
         by = pause.by.removeprefix("operator:")
         return Told(
-            f"{what} is paused, by {by} since {pause.at:%Y-%m-%d %H:%M:%S} UTC.",
+            f"{what} has been paused by {by} since {pause.at:%Y-%m-%d %H:%M:%S} UTC.",
             f"Somebody resumes it: `{resume}`.",
         )
 

@@ -133,11 +133,15 @@ SELECT id, pool_id, pod_name, generation FROM runners WHERE gone_at IS NULL AND 
 
 -- name: runner
 -- Runner $1, whose it is, and its verdict.
-SELECT r.*, p.name AS pool, p.paused_at, p.paused_by, a.login, v.runner_id AS verdict, v.ending, v.abnormal,
+SELECT r.*, p.name AS pool, p.paused_at, p.paused_by, a.login, d.paused_at AS all_paused_at, d.paused_by AS all_paused_by,
+       (SELECT count(*) FROM demand_keys k JOIN jobs j ON j.key_id = k.id AND j.state = 'queued'
+         WHERE k.pool_id = p.id) AS queued,
+       v.runner_id AS verdict, v.ending, v.abnormal,
        v.why AS verdict_why, v.exit_code, v.signal, v.reason, v.node AS verdict_node, v.ended_at, v.log_tail,
        v.evidence AS verdict_evidence, v.written_at, v.refined_at
   FROM runners r
   JOIN pools p ON p.id = r.pool_id
+  LEFT JOIN dispatch_pauses d ON true
   LEFT JOIN accounts a ON a.id = r.account_id
   LEFT JOIN verdicts v ON v.runner_id = r.id
  WHERE r.id = $1
