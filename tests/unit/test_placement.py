@@ -125,6 +125,14 @@ def test_a_taint_is_tolerated_as_the_scheduler_does(
     assert Whereabouts.of(spec).admit(mac("mac-1")) is tolerates
 
 
+def test_a_runtime_class_may_tolerate_what_the_template_does_not() -> None:
+    """A pool that seems to have no room is worse than one that seems to have too much."""
+    kata = json.dumps({"template": {"spec": {"runtimeClassName": "kata"}}})
+    assert Whereabouts.of(kata).admit(mac("mac-1"))
+    chosen = {"runtimeClassName": "kata", "nodeSelector": {"kubernetes.io/os": "linux"}}
+    assert not Whereabouts.of(json.dumps({"template": {"spec": chosen}})).admit(mac("mac-1"))
+
+
 def test_taints_of_a_state_say_not_for_whom_a_host_is() -> None:
     cordoned = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
     assert Whereabouts().admit(replace(linux(), taints=(cordoned,)))

@@ -40,6 +40,7 @@ def main(arguments: list[str]) -> int:
 
 def made(repository: Repository) -> list[Planned]:
     """The plan for HEAD; what is not committed is not looked at."""
+    repository.check()
     components = read(repository.root)
     known = {}
     for component in components:
@@ -73,10 +74,8 @@ def told(repository: Repository, planned: list[Planned]) -> Iterator[str]:
                 yield f"          touches {shipped[0]}{more}"
         for change in one.pinned:
             place = change.pin.place
-            yield (
-                f"  it pins {change.pin.of.name} {change.after} instead of "
-                f"{change.before or 'none'} in {place}"
-            )
+            before = f" instead of {change.before}" if change.before != str(change.after) else ""
+            yield f"  it pins {change.pin.of.name} {change.after}{before} in {place}"
 
 
 def _as_json(repository: Repository, one: Planned) -> dict[str, Any]:

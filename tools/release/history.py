@@ -62,6 +62,9 @@ class Release(msgspec.Struct, frozen=True):
 class Repository:
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def check(self) -> None:
+        """Raises ReleaseError where no plan could be right."""
         if self._git("rev-parse", "--is-shallow-repository").strip() == "true":
             raise ReleaseError(
                 "The history here is cut short, and with it what was released before: run `git fetch "
@@ -84,11 +87,6 @@ class Repository:
     def files(self, commit: str) -> list[str]:
         shown = self._git("show", "--format=", "--name-only", "--first-parent", "-z", commit)
         return [file for file in shown.split("\0") if file]
-
-    def tracked(self, *directories: str) -> list[str]:
-        return [
-            file for file in self._git("ls-files", "-z", "--", *directories).split("\0") if file
-        ]
 
     def committed(self, file: str) -> str | None:
         """A file as HEAD has it; `None` if it has none."""

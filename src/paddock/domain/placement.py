@@ -3,7 +3,8 @@
 Pools share the room of the hosts there are; but a Mac is no room for Linux, and a pool of Macs whose
 hosts are all out of order must not be told of the room beside them. Of a scheduler's rules these are
 the two by which hosts are set apart for pools: the labels a Pod selects, and the taints it tolerates.
-Affinity is not read: a pool may seem to have a host that it cannot use, and never lacks one it can.
+Affinity is not read, and neither is what a RuntimeClass adds: a pool may seem to have a host that it
+cannot use, and never lacks one it can.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Whereabouts(msgspec.Struct, frozen=True, rename="camel"):
 
     node_selector: dict[str, str] = {}
     tolerations: list[Toleration] = []
+    #: It may bring tolerations of its own, which only the API server knows.
+    runtime_class_name: str | None = None
 
     @staticmethod
     def of(spec: str) -> Whereabouts:
@@ -51,7 +54,7 @@ class Whereabouts(msgspec.Struct, frozen=True, rename="camel"):
     def admit(self, host: Host) -> bool:
         if any(host.labels.get(key) != value for key, value in self.node_selector.items()):
             return False
-        return all(
+        return self.runtime_class_name is not None or all(
             any(toleration.covers(taint) for toleration in self.tolerations)
             for taint in host.taints
             if not taint.key.startswith(_STATES)
