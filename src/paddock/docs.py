@@ -39,6 +39,7 @@ from paddock.domain.thresholds import Thresholds, reasons, words
 from paddock.github.settings import GitHubAppSettings
 from paddock.settings import Settings
 from paddock.store.data_directory import default_data_dir
+from paddock.web.api_description import described
 from paddock.web.metrics import LEVELS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -427,6 +428,25 @@ def _count(_: str) -> str:
     )
 
 
+def _read_api(_: str) -> str:
+    return _table(
+        ["`GET`", "is", "filters"],
+        (
+            (
+                f"`{path}`",
+                operations["get"]["summary"],
+                ", ".join(
+                    f"`{each['name']}`"
+                    for each in operations["get"].get("parameters", ())
+                    if each["in"] == "query" and each["name"] not in ("limit", "cursor")
+                )
+                or "–",
+            )
+            for path, operations in described().items()
+        ),
+    )
+
+
 SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
     "runner diagram": _diagram,
     "runner states": _states,
@@ -444,6 +464,7 @@ SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
     "retention": _retention,
     "settings": _settings,
     "metrics": _metrics,
+    "read api": _read_api,
     "app settings": _app_settings,
     "held by": _held_by,
     "invariants counted": _count,

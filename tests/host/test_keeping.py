@@ -3,17 +3,13 @@ told at once."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-from pathlib import Path
 
 import pytest
 
-import paddock.host
 from paddock.host.keeping import LONGEST_PAUSE_S, LOOK_EVERY_S
 from paddock.host.reports import Outcome
-from tests.support.mac import LAUNCHCTL, PFCTL, PYTHON, Enough, Mac
+from tests.support.mac import Enough, Mac
 
 
 def test_a_failure_that_passes_is_no_news(mac: Mac) -> None:
@@ -118,41 +114,18 @@ def test_only_changes_are_news(mac: Mac) -> None:
     assert [report.news for report in mac.reports] == [True, False, False]
 
 
-def _run(mac: Mac, *options: str) -> subprocess.CompletedProcess[str]:
-    """As on a Mac: the directory alone, nothing of an environment, programs that stand in."""
-    return subprocess.run(
-        [
-            *PYTHON,
-            str(Path(paddock.host.__file__).parent),
-            "bootstrap",
-            *("--config", str(mac.file), "--root", str(mac.root)),
-            *options,
-            "--pfctl",
-            *PFCTL[:1],
-            *PFCTL[-1:],
-            "--launchctl",
-            *LAUNCHCTL[:1],
-            *LAUNCHCTL[-1:],
-        ],
-        env={"STAND_IN": os.environ["STAND_IN"], "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_it_runs_from_its_directory_alone(mac: Mac) -> None:
-    done = _run(mac)
+    done = mac.command()
     assert done.returncode == 0, done.stderr
     assert "ready: loaded the rules" in done.stderr
     assert len(mac.in_force) == 6
-    again = _run(mac)
+    again = mac.command()
     assert again.stderr.endswith("ready: all was as it should be.\n")
 
 
 def test_a_failure_is_a_sentence_and_an_exit_code(mac: Mac) -> None:
     mac.fail("-n -f", words="pfctl: /dev/pf: Permission denied")
-    done = _run(mac, "--attempts", "1")
+    done = mac.command("--attempts", "1")
     assert done.returncode == 1
     assert done.stderr.endswith("validate failed: pfctl: /dev/pf: Permission denied.\n")
 
@@ -160,9 +133,9 @@ def test_a_failure_is_a_sentence_and_an_exit_code(mac: Mac) -> None:
 @pytest.mark.parametrize("step", ["-F all", "-a paddock.runners -f", "-f {root}/etc/pf.conf", "-E"])
 def test_a_run_that_is_killed_in_the_middle_is_made_good_by_the_next(mac: Mac, step: str) -> None:
     mac.change(kill_after=step.format(root=mac.root))
-    assert _run(mac).returncode == -signal.SIGKILL
+    assert mac.command().returncode == -signal.SIGKILL
     mac.change(kill_after=None)
-    done = _run(mac)
+    done = mac.command()
     assert done.returncode == 0, done.stderr
     assert len(mac.in_force) == 6
     assert mac.state["enabled"]
@@ -171,7 +144,7 @@ def test_a_run_that_is_killed_in_the_middle_is_made_good_by_the_next(mac: Mac, s
 
 
 def test_a_dry_run_prints_the_rules_and_changes_nothing(mac: Mac) -> None:
-    done = _run(mac, "--dry-run")
+    done = mac.command("--dry-run")
     assert "table <vm_sources> persist { 192.168.64.0/24 }" in done.stdout
     assert not (mac.root / "state").exists()
     assert mac.jobs == {}

@@ -6,7 +6,7 @@ import pytest
 
 from paddock.domain.accounts import MintBudget
 from paddock.domain.allocation import Withheld
-from paddock.domain.limits import Limits
+from paddock.domain.limits import Limits, Resources
 from paddock.domain.states import RunnerState
 from paddock.store.database import Database
 from tests.support.world import World
@@ -79,6 +79,23 @@ async def test_a_limit_counts_everything_that_is_not_gone(world: World) -> None:
     match = await world.store.match(others)
 
     assert match.claims == ()
+    assert match.withheld == {key: Withheld.ACCOUNT_LIMIT}
+
+
+async def test_a_pod_made_before_its_pool_was_described_anew_costs_what_it_cost_then(
+    world: World,
+) -> None:
+    """I48: the pool is cheaper now, and its old Pods are as large as they were."""
+    account = await world.account(limits=Limits(vcpu_milli=6_000))
+    pool = await world.pool(cost=Resources(vcpu_milli=4_000))
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 2)
+    await world.queue(account, key, 2)
+    await world.pool(cost=Resources(vcpu_milli=1_000))
+
+    match = await world.store.match(pods)
+
+    assert len(match.claims) == 1
     assert match.withheld == {key: Withheld.ACCOUNT_LIMIT}
 
 

@@ -94,6 +94,8 @@ async def test_a_chaotic_fleet_is_found_by_every_filter(reading: PgReading) -> N
 
     [paused, *_] = (await reading.events(EventFilter(pool="macos-14"), everything)).items
     assert (paused.after, paused.actor) == ("paused", "operator:ana")
+    noteworthy = (await reading.actions(ActionFilter(noteworthy=True), everything)).items
+    assert {action.rule for action in noteworthy} == {"pod-gone", "silent", "suspect"}
     silent = (await reading.actions(ActionFilter(rule="silent"), everything)).items
     assert {action.rule for action in silent} == {"silent"}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import paddock.host
 from paddock.host.anchor import NAME
 from paddock.host.bootstrap import Bootstrap
 from paddock.host.configuration import read
@@ -129,6 +132,20 @@ class Mac:
             now=lambda: self._now,
             sleep=self._sleep,
             say=self.said.append,
+        )
+
+    def command(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """As on a Mac: the directory alone, nothing of an environment, programs that stand in."""
+        where = ("--config", str(self.file), "--root", str(self.root))
+        return subprocess.run(
+            [
+                *(*PYTHON, str(Path(paddock.host.__file__).parent), "bootstrap", *where, *options),
+                *("--pfctl", PFCTL[0], PFCTL[-1], "--launchctl", LAUNCHCTL[0], LAUNCHCTL[-1]),
+            ],
+            env={"STAND_IN": os.environ["STAND_IN"], "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     def _sleep(self, seconds: float) -> None:

@@ -148,6 +148,7 @@ class Scene:
         self.places: dict[JobId, tuple[str, str, str]] = {}
         self.crew: dict[RunnerId, _Working] = {}
         self.fates: list[str] = []
+        self.peril = 0.0
         self._numbers = iter(range(70_001, 10**9))
         self._github_ids = iter(range(9_001, 10**9))
         self._last_sizes: dict[str, tuple[int, int]] = {}
@@ -402,7 +403,7 @@ class Scene:
         await self._refresh(working)
         seconds = min(self.dice.lognormvariate(4.6, 0.8), 1500)
         working.due = self.clock.at + timedelta(seconds=seconds)
-        if self.fates and self.dice.random() < 0.3:
+        if self.fates and self.dice.random() < self.peril:
             working.fate = self.fates.pop(0)
         await self._measure(working, seconds)
 
@@ -675,6 +676,7 @@ async def chaotic(database: Database, *, minutes: int = 6, rate: float = 11) -> 
     await scene.begin()
     await scene.populate()
     scene.fates = ["oom", "crash", "oom", "vanished", "evicted", "oom", "node-lost", "crash"] * 3
+    scene.peril = min(0.3, 2 * len(scene.fates) / (minutes * rate))
     await scene.live(minutes=minutes, rate=rate)
     await scene.go_wrong()
     return scene

@@ -115,7 +115,11 @@ class World:
         )
         assert isinstance(heard, Runner)
         return WaitingPod(
-            id=heard.id, pool=heard.pool, pod_name=heard.pod_name, generation=heard.generation
+            id=heard.id,
+            pool=heard.pool,
+            pod_name=heard.pod_name,
+            generation=heard.generation,
+            cost=heard.cost,
         )
 
     def facts(self, job: int, state: JobState = JobState.QUEUED, **changes: Any) -> JobFacts:

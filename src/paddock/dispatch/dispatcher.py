@@ -177,7 +177,11 @@ class Dispatcher:
         if left <= 0 or self._closing or (hurried and not self._unmet):
             return NothingYet()
         pod = WaitingPod(
-            id=runner.id, pool=runner.pool, pod_name=runner.pod_name, generation=runner.generation
+            id=runner.id,
+            pool=runner.pool,
+            pod_name=runner.pod_name,
+            generation=runner.generation,
+            cost=runner.cost,
         )
         waiter = _Waiter(pod, hurried, asyncio.get_running_loop().create_future())
         # A Pod that asks twice is one Pod: the newer request is the one that is still there.

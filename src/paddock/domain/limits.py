@@ -23,6 +23,14 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             memory_mib=self.memory_mib + other.memory_mib,
         )
 
+    def at_least(self, other: Resources) -> Resources:
+        """The greater of each."""
+        return Resources(
+            runners=max(self.runners, other.runners),
+            vcpu_milli=max(self.vcpu_milli, other.vcpu_milli),
+            memory_mib=max(self.memory_mib, other.memory_mib),
+        )
+
 
 NOTHING = Resources(runners=0)
 

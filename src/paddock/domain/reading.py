@@ -21,6 +21,9 @@ from paddock.domain.recovery import Outcome
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.vitals import Sample
 
+#: Rules that act on every runner sooner or later.
+ORDINARY: Final = frozenset({"pod-ended", "concluded"})
+
 #: A page people read; and the most a program may ask for at once.
 PAGE: Final = 50
 LONGEST_PAGE: Final = 200
@@ -381,6 +384,8 @@ class EventFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFilter:
     rule: Text | None = None
+    #: Without the rules that conclude every runner that ends, as most do, in good order.
+    noteworthy: bool = False
     outcome: Outcome | None = None
     runner: UUID | None = None
     job: Number | None = None

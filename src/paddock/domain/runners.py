@@ -21,6 +21,7 @@ from paddock.domain.ids import (
     PoolId,
     RunnerId,
 )
+from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import PodName, RunnerName
 from paddock.domain.states import RunnerState
 
@@ -73,6 +74,8 @@ class Runner:
     deletion_asked_at: datetime | None = None
     #: Whether its runner container was ever seen started; `None`: nobody can tell.
     started: bool | None = None
+    #: What it takes, by the description of its pool that it was made from.
+    cost: Resources = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,8 @@ class WaitingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pool: PoolId
     pod_name: PodName
     generation: int
+    #: Its own: its pool may have been described anew since it was made.
+    cost: Resources = NOTHING
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -125,8 +125,11 @@ def _decide(
     unserved: Mapping[KeyId, Sequence[QueuedJob]],
 ) -> Allocation:
     waiting: dict[PoolId, list[RunnerId]] = defaultdict(list)
+    #: Of a pool that was described anew, those made before cost what they cost then (I48).
+    costs: dict[PoolId, Resources] = {}
     for pod in pods:
         waiting[pod.pool].append(pod.id)
+        costs[pod.pool] = costs.get(pod.pool, NOTHING).at_least(pod.cost)
     used = _Used.of(read, terms)
     backing_off = {*zip(read["backoff_scopes"] or (), read["backoff_subjects"] or (), strict=True)}
     demand: list[KeyDemand] = []
@@ -160,7 +163,7 @@ def _decide(
         if bound.pool not in pools:
             maximum = bound.pool_maximum
             pools[bound.pool] = PoolTerms(
-                cost=bound.cost,
+                cost=bound.cost.at_least(costs.get(bound.pool, NOTHING)),
                 places=None if maximum is None else maximum - used.runners_of_pool[bound.pool],
             )
     return allocate(

@@ -12,6 +12,7 @@ import msgspec
 
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.reading import (
+    ORDINARY,
     AccountLine,
     ActionFilter,
     ActionLine,
@@ -33,6 +34,8 @@ from paddock.domain.reading import (
     VerdictFilter,
     VerdictLine,
 )
+from paddock.domain.rules import RULES
+from paddock.domain.states import RunnerState
 from paddock.store.database import Connection
 from paddock.store.looking import Looking, line, number, page
 from paddock.store.sql import queries
@@ -72,7 +75,8 @@ class Lists(Looking):
                 wanted.pool,
                 wanted.account,
                 wanted.node,
-                wanted.live,
+                # That the others have not ended is said twice: it is what the index is on.
+                wanted.live if wanted.state is None else wanted.state is not RunnerState.GONE,
                 after,
                 paging.limit + 1,
                 None,
@@ -164,9 +168,18 @@ async def actions(
     connection: Connection, wanted: ActionFilter, *, after: int | None = None, limit: int
 ) -> list[asyncpg.Record]:
     found: list[asyncpg.Record] = await connection.fetch(
-        _SQL["actions"], wanted.rule, wanted.outcome, wanted.runner, wanted.job, after, limit
+        _SQL["actions"], _rules(wanted), wanted.outcome, wanted.runner, wanted.job, after, limit
     )
     return found
+
+
+def _rules(wanted: ActionFilter) -> list[str] | None:
+    """By name: that finds them by their index, where "all but two" would read everything."""
+    if wanted.rule is not None:
+        return [wanted.rule]
+    if wanted.noteworthy:
+        return [rule.name for rule in RULES if rule.name not in ORDINARY]
+    return None
 
 
 async def pools(connection: Connection, name: str | None = None) -> list[tuple[PoolLine, int]]:

@@ -22,6 +22,7 @@ from paddock.domain.ids import (
     PoolId,
     RunnerId,
 )
+from paddock.domain.limits import Resources
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
@@ -69,6 +70,7 @@ def runner_of(row: asyncpg.Record) -> Runner:
         unregistered=row["unregistered"],
         deletion_asked_at=row["deletion_asked_at"],
         started=row["started"],
+        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
     )
 
 

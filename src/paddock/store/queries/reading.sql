@@ -133,14 +133,14 @@ SELECT e.id, e.at, e.actor, e.before, e.after, e.why, e.generation, e.runner_id 
  LIMIT $6
 
 -- name: actions[]
--- What recovery did, newest first: by rule $1, with outcome $2, about runner $3, about job $4, after the cursor $5.
+-- What recovery did, newest first: by rules $1, with outcome $2, about runner $3, about job $4, after the cursor $5.
 -- $6 at most.
 SELECT c.id, c.at, c.actor, c.rule, c.action, c.outcome, c.why, c.runner_id AS runner,
        coalesce(c.pod_name, r.pod_name) AS pod, h.name AS host, c.job_id AS job, c.evidence
   FROM actions c
   LEFT JOIN runners r ON r.id = c.runner_id
   LEFT JOIN hosts h ON h.id = c.host_id
- WHERE ($1::text IS NULL OR c.rule = $1)
+ WHERE ($1::text[] IS NULL OR c.rule = ANY ($1))
    AND ($2::text IS NULL OR c.outcome = $2)
    AND ($3::uuid IS NULL OR c.runner_id = $3)
    AND ($4::bigint IS NULL OR (c.job_id = $4 AND c.host_id = ANY (ARRAY (SELECT hosts.id FROM hosts))))

@@ -266,6 +266,8 @@ class Pages:
 
     async def _all_rules(self, request: Request, visitor: Visitor) -> Response:
         wanted, paging = _asked(request, ActionFilter)
+        if "noteworthy" not in request.query_params:
+            wanted = replace(wanted, noteworthy=True)
         page = await _read(self._reading.actions, wanted, paging)
         rules = await self._rules.lines()
         groups = {subject: [rule for rule in rules if rule.about == subject] for subject in Subject}

@@ -91,7 +91,11 @@ class Renderer:
             "JobState": JobState,
             "Ending": Ending,
         }
-        self._templates.filters |= {"plain": words.plain, "ticked": words.ticked}
+        self._templates.filters |= {
+            "plain": words.plain,
+            "ticked": words.ticked,
+            "shown": words.shown,
+        }
 
     def page(self, template: str, *, now: datetime, status: int = 200, **shown: Any) -> Response:
         text = self._templates.get_template(template).render(now=now, **shown)

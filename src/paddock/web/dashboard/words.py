@@ -80,6 +80,19 @@ def ticked(text: str) -> Markup:
     )
 
 
+def shown(value: object) -> str:
+    """A setting as it would be written."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:g}" if value < 1e6 else f"{value:,.0f}"
+        case list():
+            return ", ".join(shown(each) for each in value)
+        case _:
+            return str(value)
+
+
 def plain(text: str) -> str:
     """A log as text: without what moves a terminal's cursor or colours it."""
     return _CONTROL.sub("", text.replace("\r\n", "\n"))
