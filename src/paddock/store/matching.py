@@ -129,7 +129,8 @@ def _decide(
     costs: dict[PoolId, Resources] = {}
     for pod in pods:
         waiting[pod.pool].append(pod.id)
-        costs[pod.pool] = costs.get(pod.pool, NOTHING).at_least(pod.cost)
+        if (known := costs.get(pod.pool, NOTHING)) != pod.cost:
+            costs[pod.pool] = known.at_least(pod.cost)
     used = _Used.of(read, terms)
     backing_off = {*zip(read["backoff_scopes"] or (), read["backoff_subjects"] or (), strict=True)}
     demand: list[KeyDemand] = []
