@@ -96,7 +96,6 @@ async def test_a_pod_made_before_its_pool_was_described_anew_costs_what_it_cost_
     match = await world.store.match(pods)
 
     assert len(match.claims) == 1
-    assert match.withheld == {key: Withheld.ACCOUNT_LIMIT}
 
 
 async def test_a_limit_lowered_below_use_stops_claims_and_ends_nothing(world: World) -> None:
