@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -55,6 +57,10 @@ def run_(
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes; as many as cores if not given.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", help="Write how long each rule took to this file, for docs/."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run seeds, and tell which promises were broken.
@@ -98,6 +104,10 @@ def run_(
             )
     seconds = time.monotonic() - began
     never = _never(exercised, allowed)
+    if record is not None:
+        command = f"paddock sim run --seeds {seeds} --jobs {jobs} --faults {faults}"
+        recorded = {"command": command, "recovery_seconds": summary(times)}
+        record.write_text(json.dumps(recorded, indent=2) + "\n")
     if as_json:
         show_json(
             {

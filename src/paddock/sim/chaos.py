@@ -51,7 +51,6 @@ class Chaos:
 
     async def run(self) -> None:
         """For ever."""
-        self.record.write_bytes(b"")
         await self.around.idle()
         while True:
             async with asyncio.TaskGroup() as group:

@@ -116,8 +116,11 @@ class SimPod:
     wanted_gone_at: datetime | None = None
     #: How it may be judged, from how it really ended.
     endings: set[Ending] = field(default_factory=set)
-    #: When something first went wrong with it that it does not recover from, or not soon.
+    #: When something first went wrong with it that it does not recover from, or not soon; when it was
+    #: shown to have ended; when it vanished, or was taken away.
     trouble_at: float | None = None
+    over_at: float | None = None
+    removed_at: float | None = None
     fate: str = ""
     code: int | None = None
     ended_at: float | None = None
@@ -324,6 +327,7 @@ class SimFleet:
         """The object goes."""
         if not pod.removed:
             pod.removed = True
+            pod.removed_at = self._clock.monotonic()
             del self._there[pod.name]
             self._tokens.pop(pod.token, None)
             self._trace.note(pod.name, f"is gone: {why}")
@@ -375,6 +379,7 @@ class SimFleet:
             return
         pod.phase = Phase.SUCCEEDED if code == 0 and container == "runner" else Phase.FAILED
         pod.reason = pod_reason
+        pod.over_at = self._clock.monotonic()
         self.tell(pod, f"ended: {fate}, code {code} {reason} {pod_reason or ''}".rstrip())
 
     def fated(self, pod: SimPod, fate: str, endings: set[Ending]) -> None:

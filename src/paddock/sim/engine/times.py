@@ -28,8 +28,16 @@ def _trouble(pod: SimPod) -> float | None:
     return pod.trouble_at
 
 
-def _end(pod: SimPod) -> float | None:
-    return pod.ended_at
+def _over(pod: SimPod) -> float | None:
+    return pod.over_at
+
+
+def _removed(pod: SimPod) -> float | None:
+    return pod.removed_at
+
+
+def _made(pod: SimPod) -> float | None:
+    return _seconds(pod.created_at)
 
 
 def _created(job: Job) -> float | None:
@@ -51,8 +59,8 @@ def _seconds(at: datetime | None) -> float | None:
 #: From when on each rule is waited for. What is not here begins by itself and has no such moment
 #: (surplus, or a step of a retirement).
 _OF_PODS: Final[Mapping[str, Callable[[SimPod], float | None]]] = {
-    "pod-ended": _end,
-    "pod-gone": _end,
+    "pod-ended": _over,
+    "pod-gone": _removed,
     "suspect": _trouble,
     "waiting-container": _trouble,
     "never-registered": _trouble,
@@ -63,6 +71,7 @@ _OF_PODS: Final[Mapping[str, Callable[[SimPod], float | None]]] = {
     "undelivered": _trouble,
     "lingering": _trouble,
     "runner-ended": _trouble,
+    "pod-without-row": _made,
 }
 _OF_JOBS: Final[Mapping[str, Callable[[Job], float | None]]] = {
     "missed-completion": _completed,
@@ -82,9 +91,9 @@ class Times:
         pods = {pod.name: pod for pod in self._fleet.pods}
         for action in actions:
             began = self._began(action, pods)
-            took = None if began is None else _seconds(action["at"] or BEGINNING)
-            if began is not None and took is not None and took >= began:
-                found.setdefault(action["rule"], []).append(round(took - began, 3))
+            acted = (action["at"] - BEGINNING).total_seconds()
+            if began is not None and acted >= began:
+                found.setdefault(action["rule"], []).append(round(acted - began, 3))
         return found
 
     def _began(self, action: Mapping[str, Any], pods: Mapping[PodName, SimPod]) -> float | None:
