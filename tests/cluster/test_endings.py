@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -19,7 +19,7 @@ from paddock.system import SystemClock, SystemIds
 from tests.support.kube import runner_template
 from tests.support.kube_site import KubeSite
 
-# Nine Pods start, live and end, each of four containers.
+# Ten Pods start, live and end, each of four containers.
 pytestmark = pytest.mark.timeout(400)
 
 #: The runner's memory; what its job takes of it before it takes all.
@@ -28,9 +28,6 @@ LIMIT, TAKEN = 160 << 20, 90 << 20
 SCRATCH = 8 << 20
 #: For how long nobody looks: several of them end in it.
 UNATTENDED = 8.0
-
-
-async def nothing(site: KubeSite, pod: str) -> None: ...
 
 
 async def delete(site: KubeSite, pod: str) -> None:
@@ -50,11 +47,10 @@ class Cause:
     name: str
     ending: str
     job: dict[str, Any] = field(default_factory=dict)
-    act: Callable[[KubeSite, str], Awaitable[None]] = nothing
     #: Of the verdict, as far as it is certain.
     exact: dict[str, Any] = field(default_factory=dict)
-    #: Whether its last words are kept.
-    words: bool = True
+    #: Whether its last words are kept; `None`: if they can still be had.
+    words: bool | None = True
     #: What the cluster had to say.
     told: str = ""
 
@@ -68,58 +64,62 @@ def ended(code: int, reason: str) -> dict[str, Any]:
 
 
 FILL = f"dd if=/dev/zero of=/scratch/much bs=1M count={4 * SCRATCH >> 20}; sleep 90"
-TAKE = f"python3 -c \"import time; x = b'x' * {TAKEN}; time.sleep(14)\""
+TAKE = f"python3 -c \"import time; x = b'x' * {TAKEN}; time.sleep(30)\""
+LATER = work("sleep 30")
 STAY = work("sleep 90")
 
-OOM = Cause(
-    "out of memory", "host-oom", {**work(TAKE), "die": "oom"}, exact=ended(137, "OOMKilled")
-)
-STRIPPED = Cause("hard delete", "hard-deleted", STAY, strip_and_delete, words=False)
+OOM = Cause("out of memory", "host-oom", {**work(TAKE), "die": "oom"}, ended(137, "OOMKilled"))
+DELETED = Cause("deleted while busy", "terminated", STAY)
+#: Its kubelet clears it away within two seconds, which on a busy machine is too soon for us.
+EVICTED = Cause("evicted", "evicted", work(FILL), words=None, told="scratch")
+UNSEEN = Cause("deleted while nobody looked", "terminated", STAY, words=None)
+STRIPPED = Cause("hard delete", "hard-deleted", STAY, words=False)
 CAUSES = (
-    Cause("clean exit", "completed", {"die": "exit=0"}, exact=ended(0, "Completed"), words=False),
+    Cause(
+        "clean exit", "completed", {**LATER, "die": "exit=0"}, ended(0, "Completed"), words=False
+    ),
     # Asked for its job's result, a runner exits with 100 and more.
-    Cause("a job's end", "completed", work("sleep 2"), exact=ended(100, "Error"), words=False),
-    Cause("failing tests", "completed", work("exit 1"), exact=ended(102, "Error"), words=False),
+    Cause("a job's end", "completed", work("sleep 2"), ended(100, "Error"), words=False),
+    Cause("failing tests", "completed", work("exit 1"), ended(102, "Error"), words=False),
     OOM,
-    Cause("SIGKILL inside", "guest-oom-or-kill", {"die": "sigkill"}, exact=ended(137, "Error")),
-    Cause("a crash", "crash", {"die": "exit=139"}, exact=ended(139, "Error")),
-    Cause("deleted while busy", "terminated", STAY, delete),
-    Cause("evicted", "evicted", work(FILL), told="scratch"),
+    Cause("SIGKILL inside", "guest-oom-or-kill", {**LATER, "die": "sigkill"}, ended(137, "Error")),
+    Cause("a crash", "crash", {**LATER, "die": "exit=139"}, ended(139, "Error")),
+    DELETED,
+    EVICTED,
+    UNSEEN,
     STRIPPED,
 )
 
 
 async def test_every_end_is_told_apart_and_recorded_before_its_pod_is_gone(site: KubeSite) -> None:
-    """I30, I58: also of those that ended while no server was there to see it."""
+    """I30, I58: also of those that end while no server is there to see it."""
     seed = secrets.randbits(32)
     causes = Random(seed).sample(CAUSES, len(CAUSES))
     server = await site.server()
-    await site.pool(minIdle=len(causes), template=template(), provisioning={"maxStarting": 9})
+    await site.pool(minIdle=len(causes), template=template(), provisioning={"maxStarting": 10})
     await site.until(f"SELECT count(*) >= {len(causes)} FROM runners WHERE state = 'idle'")
     async with gone_unrecorded(site) as unrecorded:
-        jobs = [site.queue(**cause.job) for cause in causes]
-        pods = await asyncio.gather(
-            *(
-                site.pod_of(job) if cause.act is nothing else site.busy(job)
-                for cause, job in zip(causes, jobs, strict=True)
-            )
-        )
+        jobs = {cause.name: site.queue(**cause.job) for cause in causes}
+        for cause in (DELETED, UNSEEN, STRIPPED):
+            await site.busy(jobs[cause.name])
+        pods = {name: await site.pod_of(job) for name, job in jobs.items()}
+        await delete(site, pods[DELETED.name])
+        for cause in (DELETED, EVICTED):
+            # Their kubelet throws their logs away: they are read in time or not at all.
+            await site.verdict(pods[cause.name])
         await site.kill(server)
-        for cause, pod in zip(causes, pods, strict=True):
-            await cause.act(site, pod)
+        await delete(site, pods[UNSEEN.name])
+        await strip_and_delete(site, pods[STRIPPED.name])
         await asyncio.sleep(UNATTENDED)
         await site.server()
-        verdicts = await asyncio.gather(*(site.verdict(pod) for pod in pods))
+        verdicts = {name: await site.verdict(pod) for name, pod in pods.items()}
     wrong = {
-        cause.name: found
-        for cause, verdict in zip(causes, verdicts, strict=True)
-        if (found := mistakes(cause, verdict))
+        cause.name: found for cause in causes if (found := mistakes(cause, verdicts[cause.name]))
     }
     assert not wrong, f"drawn with {seed}"
-    pod_of = {cause.name: pod for cause, pod in zip(causes, pods, strict=True)}
-    assert unrecorded <= {pod_of[STRIPPED.name]}, f"drawn with {seed}"
+    assert unrecorded <= {pods[STRIPPED.name]}, f"drawn with {seed}"
     # Its log tells nothing of it; what it took while it lived does.
-    assert await most_memory(site, pod_of[OOM.name]) >= TAKEN
+    assert await most_memory(site, pods[OOM.name]) >= TAKEN
 
 
 def template() -> dict[str, Any]:
@@ -137,7 +137,7 @@ def mistakes(cause: Cause, verdict: dict[str, Any]) -> list[str]:
     if wrong := {name: verdict[name] for name in expected if verdict[name] != expected[name]}:
         found.append(f"{wrong}: {verdict['why']}")
     words = verdict["log_tail"]
-    if bool(words) is not cause.words:
+    if cause.words is not None and bool(words) is not cause.words:
         found.append(f"last words: {words!r}")
     if words and "Running job" not in words:
         found.append(f"not its own words: {words!r}")

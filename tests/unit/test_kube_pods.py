@@ -14,7 +14,7 @@ from paddock.domain.evidence import Container, container_seen, poller_seen
 from paddock.domain.pods import Phase, Pod
 from paddock.fleet.kube.fleet import _one_by_one
 from paddock.fleet.kube.following import Expired, Failed, Following, Lines
-from paddock.fleet.kube.logs import beginning_is_gone, last_lines
+from paddock.fleet.kube.logs import beginning_is_gone, is_lost, last_lines
 from paddock.fleet.kube.nodes import host, troubles
 from paddock.fleet.kube.objects import EventObject, NodeObject, PodObject
 from paddock.fleet.kube.pods import is_ours, shown
@@ -102,6 +102,27 @@ def test_a_deletion_was_asked_for_before_its_grace_period() -> None:
     pod = read(body(metadata=metadata))
     assert pod.deletion_requested_at == datetime(2026, 11, 16, 1, 0, tzinfo=UTC)
     assert not pod.phase.terminal
+
+
+@pytest.mark.parametrize(("observed", "asked_at"), [(2, 2), (1, 5)])
+def test_the_kubelets_own_deletion_is_not_taken_for_the_request(
+    observed: int, asked_at: int
+) -> None:
+    """I58: its runner ended at second 2, upon a request; or somebody deleted what had ended."""
+    finished = {"exitCode": 137, "reason": "Error", "finishedAt": "2026-11-16T01:00:02Z"}
+    pod = read(
+        body(
+            phase="Failed",
+            metadata={
+                "deletionTimestamp": "2026-11-16T01:00:05Z",
+                "deletionGracePeriodSeconds": 0,
+                "generation": 2,
+            },
+            observedGeneration=observed,
+            containerStatuses=[{"name": "runner", "state": {"terminated": finished}}],
+        )
+    )
+    assert pod.deletion_requested_at == datetime(2026, 11, 16, 1, 0, asked_at, tzinfo=UTC)
 
 
 def test_a_pod_deleted_before_any_node_had_it_has_ended() -> None:
@@ -321,6 +342,11 @@ def test_a_log_that_the_kubelet_renewed_is_not_the_whole() -> None:
     assert beginning_is_gone(LATE, STARTED)
     assert beginning_is_gone(b"", STARTED)
     assert beginning_is_gone(b"no time at all\n", STARTED)
+
+
+def test_a_kubelets_words_for_a_lost_log_are_nobodys_last_words() -> None:
+    assert is_lost(b"unable to retrieve container logs for containerd://1926b5")
+    assert not is_lost(b"2026-11-16T01:00:00.1Z unable to retrieve container logs for x\n")
 
 
 def test_the_end_of_a_log_comes_without_times() -> None:

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import httpx2
 import msgspec
-from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.client_adapter import ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ConfigError
 from prometheus_client import Counter
@@ -30,6 +30,11 @@ _TIMEOUT: Final = httpx2.Timeout(15.0, connect=5.0)
 #: A server sends a bookmark every minute or so: a watch that is silent for longer is a connection that
 #: somebody on the way has forgotten.
 _SILENCE: Final = httpx2.Timeout(15.0, connect=5.0, read=150.0)
+#: An answer takes milliseconds, so this many at a time are hundreds a second; more would only be more
+#: handshakes. They are kept: rounds are seconds apart.
+_LIMITS: Final = httpx2.Limits(
+    max_connections=16, max_keepalive_connections=16, keepalive_expiry=60.0
+)
 #: Lists stay within the cluster, where there is more bandwidth than CPU.
 _HEADERS: Final = {
     "User-Agent": "paddock",
@@ -153,7 +158,8 @@ class KubeApi:
         try:
             one = config.get()
             assert one is not None  # without a context it has raised
-            return KubeApi(AsyncClient(one, ConnectionParams(timeout=_TIMEOUT)))
+            given = ConnectionParams(timeout=_TIMEOUT).httpx_params(one)
+            return KubeApi(httpx2.AsyncClient(**given, limits=_LIMITS))
         except (ConfigError, OSError, ssl.SSLError, ValueError) as error:
             raise ValueError(f"The configuration of Kubernetes is of no use: {error}") from error
 

@@ -22,7 +22,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Pod, PodList, PodOrder
 from paddock.fleet.kube.api import MERGE, STRATEGIC, Call, KubeApi, Refused, Resource, Unreached
 from paddock.fleet.kube.following import Expired, Failed, Following, Lines
-from paddock.fleet.kube.logs import LogState, beginning_is_gone, last_lines
+from paddock.fleet.kube.logs import LogState, beginning_is_gone, is_lost, last_lines
 from paddock.fleet.kube.nodes import host, troubles
 from paddock.fleet.kube.objects import (
     OWNER_LABEL,
@@ -248,6 +248,8 @@ class KubeFleet:
             if error.code in (400, 404):
                 return None
             raise
+        if is_lost(text):
+            return None
         return last_lines(
             text,
             lines=lines,

@@ -18,6 +18,7 @@ from paddock.ports.fleet import LOG_IS_CUT
 
 #: The start script speaks before anything else does. A node under full load takes its time.
 _FIRST_WORD: Final = timedelta(seconds=30)
+_LOST: Final = b"unable to retrieve container logs for "
 
 
 class _When(msgspec.Struct, frozen=True, rename="camel"):
@@ -66,6 +67,12 @@ class LogState(msgspec.Struct, frozen=True):
     @property
     def started_at(self) -> datetime | None:
         return self._life.started_at if self._life else None
+
+
+def is_lost(log: bytes) -> bool:
+    """Whether these are a kubelet's own words for a log that it no longer has: it writes no time
+    before them."""
+    return log.startswith(_LOST)
 
 
 def beginning_is_gone(log: bytes, started_at: datetime | None) -> bool:

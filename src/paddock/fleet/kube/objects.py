@@ -59,6 +59,8 @@ class PodSpec(_Slim, frozen=True):
 
 
 class PodStatus(_Slim, frozen=True):
+    #: The generation that the kubelet had seen when it wrote this.
+    observed_generation: int = 0
     phase: str = ""
     reason: str = ""
     conditions: list[Condition] = []

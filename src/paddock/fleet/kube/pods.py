@@ -68,11 +68,25 @@ def _phase(pod: PodObject) -> Phase:
 
 
 def _deletion_asked_at(pod: PodObject) -> datetime | None:
-    """Kubernetes notes when the grace period will be over."""
+    """Kubernetes notes when the grace period will be over. When it is, and all has ended, the kubelet
+    deletes once more, without one, and its time takes the place of the first. That it had seen a
+    deletion before it wrote the end tells it from one that came when all had ended (its request is a
+    generation of its own): then the end was not before the request."""
     until = pod.metadata.deletion_timestamp
     if until is None:
         return None
-    return until - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    if grace := pod.metadata.deletion_grace_period_seconds:
+        return until - timedelta(seconds=grace)
+    ended = _ended_at(pod)
+    followed = pod.status.observed_generation == pod.metadata.generation > 1
+    return min(until, ended) if followed and ended else until
+
+
+def _ended_at(pod: PodObject) -> datetime | None:
+    for status in pod.status.container_statuses:
+        if status.name == RUNNER_CONTAINER and status.state.terminated:
+            return status.state.terminated.finished_at
+    return None
 
 
 def _reason(reason: str, conditions: dict[str, Condition]) -> str | None:
