@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from paddock.domain.allocation import Withheld
@@ -31,13 +33,12 @@ async def test_jobs_are_listed_and_filtered_and_list_may_be_left_out(
     key = await world.key(account, pool)
     await world.report(account, key, world.facts(7, JobState.COMPLETED))
     await world.queue(account, key, 2)
-    [queued] = paddock.json("jobs", "--status", "queued", "-n", "1")
+    page = paddock("jobs", "--status", "queued", "-n", "1", "--json")
+    [queued] = json.loads(page.stdout)
     assert (queued["status"], queued["pool"]) == ("queued", "linux")
-    [done] = paddock.json("jobs", "list", "--conclusion", "success", "--account", "org-1")
-    assert done["id"] == 7
-    page = paddock("jobs", "-n", "1")
-    assert "org-1/repo" in page.stdout
     assert "there are more: --after " in page.stderr
+    done = paddock("jobs", "list", "--conclusion", "success", "--account", "org-1")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["JOB", "7"]
     wrong = paddock("jobs", "--after", "nonsense")
     assert wrong.returncode == 2
     assert "Traceback" not in wrong.stderr
@@ -62,9 +63,6 @@ async def test_endings_are_listed_counted_and_filtered(paddock: Commands, world:
     [abnormal] = paddock.json("endings", "--abnormal", "--since", "9000d")
     assert abnormal["ending"] == "host-oom"
     assert paddock.json("endings", "counts", "--since", "9000d") == {"completed": 1, "host-oom": 1}
-    [ended, _] = paddock.json("runners", "--ended")
-    assert ended["state"] == "gone"
-    assert paddock.json("runners") == []
 
 
 async def test_deliveries_are_filtered_by_their_event(paddock: Commands, world: World) -> None:
@@ -72,7 +70,6 @@ async def test_deliveries_are_filtered_by_their_event(paddock: Commands, world: 
         [delivery(world.host, world.app, guid, workflow_job()) for guid in ("a", "b")]
     )
     assert len(paddock.json("deliveries", "--event", "workflow_job")) == 2
-    assert paddock.json("deliveries", "--event", "ping") == []
 
 
 async def test_all_dispatch_is_paused_in_somebodys_name_and_resumed(
@@ -83,7 +80,6 @@ async def test_all_dispatch_is_paused_in_somebodys_name_and_resumed(
     await world.queue(account, key, 1)
     pods = await world.idle_pods(pool, 1)
     assert paddock("pause", "--why", "the registry is down").stdout == "all dispatch is paused\n"
-    assert paddock("pause").stdout == "all dispatch was paused already\n"
     match = await world.store.match(pods)
     assert (match.claims, dict(match.withheld)) == ((), {key: Withheld.PAUSED})
     assert paddock("resume").stdout == "runners are given out again\n"
@@ -104,7 +100,6 @@ async def test_a_look_at_the_fleet_is_printed_where_there_is_no_terminal(
     await world.idle_pods(await world.pool(), 3)
     seen = paddock("top")
     assert "3 idle" in seen.stdout
-    assert paddock.json("top")["runners"] == {"idle": 3}
 
 
 async def test_shells_are_told_how_to_complete(paddock: Commands) -> None:

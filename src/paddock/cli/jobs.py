@@ -90,6 +90,6 @@ def list_(
 
 
 def _why(job: JobLine) -> str | None:
-    if job.status is JobState.QUEUED:
-        return job.refusal_detail or job.waits_because
-    return None
+    if job.status is JobState.QUEUED and (waits := job.refusal_detail or job.waits_because):
+        return waits
+    return f"untrusted: {job.trust_why}" if job.trusted is False else None

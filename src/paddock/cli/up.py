@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -27,6 +28,7 @@ from paddock.github.apps import Apps
 from paddock.pools.spec import parse_pools
 from paddock.replica import FleetParts
 from paddock.serve import configured_apps, serve
+from paddock.services import Service, supervise
 from paddock.settings import LogLevel, Settings, SettingsError, load
 from paddock.sim.chaos import Chaos
 from paddock.sim.demo import HOST, HURRIED_RECOVERY, HURRY, POOL, Demo, Mode
@@ -43,6 +45,8 @@ from paddock.system import SystemClock, SystemIds
 _CHAOS_GRACE: Final = 6.0
 
 _ATTEMPTS: Final = 5
+#: What it did to whom, in the data directory.
+_CHAOS: Final = "chaos.jsonl"
 
 #: Endings and their reasons are; a log tail is what `paddock why` is for.
 _ON_THE_SCREEN: Final = frozenset({"last words of a runner"})
@@ -208,13 +212,14 @@ class _Up:
 
             def ready(url: str) -> None:
                 publish(url)
-                show(f"  paddock     {url}")
+                show(f"  dashboard   {url}")
                 show("Ctrl-C stops it.")
                 if self._demo is not None:
                     self._demo.send_webhooks_to(f"{url}/webhooks/github")
                     group.create_task(self._demo.work())
                     if self._demo.mode is Mode.CHAOS:
-                        group.create_task(self._chaos(self._demo))
+                        chaos = Service("chaos", partial(self._chaos, self._demo))
+                        group.create_task(supervise(chaos, self._clock))
                 group.create_task(self._screen.follow())
 
             await serve(
@@ -240,6 +245,7 @@ class _Up:
     async def _prepare(self) -> None:
         store = self._store
         if self._demo is not None:
+            (self._settings.data_dir.expanduser() / _CHAOS).unlink(missing_ok=True)
             await store.apply_pools(parse_pools(POOL, name="the demonstration"))
             await store.abandon_jobs(HOST, why="the demonstration's GitHub starts anew")
         elif not await store.list_pools():
@@ -268,7 +274,7 @@ class _Up:
             dossiers=self._store,
             thresholds=self._settings.recovery.thresholds,
             say=lambda incident, what: self._screen.say("chaos", f"{incident}: {what}"),
-            record=self._settings.data_dir.expanduser() / "chaos.jsonl",
+            record=self._settings.data_dir.expanduser() / _CHAOS,
         ).run()
 
 

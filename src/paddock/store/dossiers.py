@@ -114,8 +114,9 @@ class DossierReading(Matching):
         actions = await connection.fetch(_SQL["job_actions"], host, job, own)
         wait = None
         if row["key_id"] is not None:
+            until = row["completed_at"] or self._clock.now()
             events += await connection.fetch(
-                _SQL["failed_mints"], row["key_id"], row["queued_at"], _FAILED_MINTS
+                _SQL["failed_mints"], row["key_id"], row["queued_at"], until, _FAILED_MINTS
             )
             if row["state"] == JobState.QUEUED:
                 wait = await self._wait(connection, row)

@@ -35,7 +35,8 @@ WITH story AS (
     SELECT r.id FROM story j JOIN runners r ON r.hint_job_id = j.id AND r.account_id = j.account_id AND r.gone_at IS NULL
      UNION
     SELECT r.id FROM story j JOIN runners r ON r.hint_job_id = j.id AND r.account_id = j.account_id
-                                           AND r.gone_at BETWEEN j.queued_at AND coalesce(j.completed_at, j.seen_at) + interval '1 day'
+                                           AND r.gone_at >= j.queued_at
+                                           AND r.gone_at <= coalesce(j.completed_at + interval '1 hour', 'infinity')
      UNION
     SELECT r.id FROM story j JOIN runners r ON r.key_id = j.key_id AND r.gone_at IS NULL AND j.state = 'queued'
                                            AND (r.state IN ('claimed', 'armed', 'running')
@@ -52,31 +53,36 @@ SELECT r.*, r.id IS NOT DISTINCT FROM j.runner_id AS executed, r.hint_job_id IS 
 
 -- name: job_events[]
 -- The steps of job $2 of host $1, and of runners $3 since they were last claimed.
+SELECT e.*, NULL AS pod_name FROM events e WHERE e.host_id = $1 AND e.job_id = $2
+ UNION ALL
 SELECT e.*, r.pod_name
-  FROM events e LEFT JOIN runners r ON r.id = e.runner_id
- WHERE (e.host_id = $1 AND e.job_id = $2)
-    OR (e.runner_id = ANY ($3)
-        AND e.id >= (SELECT max(c.id) FROM events c WHERE c.runner_id = e.runner_id AND c.after = 'claimed'))
- ORDER BY e.at, e.id
+  FROM unnest($3::uuid[]) AS own (id)
+  JOIN runners r ON r.id = own.id
+ CROSS JOIN LATERAL (SELECT max(c.id) AS id FROM events c WHERE c.runner_id = own.id AND c.after = 'claimed') claimed
+  JOIN events e ON e.runner_id = own.id AND e.id >= claimed.id
+ ORDER BY at, id
 
 -- name: failed_mints[]
--- The last $3 claims for key $1 since $2 that came to nothing.
+-- The last $4 claims for key $1, made between $2 and $3, that came to nothing.
 SELECT f.*
   FROM (SELECT e.*, r.pod_name
-          FROM mints m
+          FROM apps a
+          JOIN mints m ON m.app_id = a.id AND m.key_id = $1 AND m.chosen_at >= $2 AND m.chosen_at <= $3
           JOIN events e ON e.runner_id = m.runner_id AND e.generation = m.generation
                        AND e.before = 'claimed' AND e.after = 'idle'
           JOIN runners r ON r.id = m.runner_id
-         WHERE m.key_id = $1 AND m.chosen_at >= $2
-         ORDER BY e.id DESC LIMIT $3) f
+         ORDER BY e.id DESC LIMIT $4) f
  ORDER BY f.id
 
 -- name: job_actions[]
 -- What recovery did about job $2 of host $1, and about runners $3.
-SELECT c.*, coalesce(c.pod_name, r.pod_name) AS pod
-  FROM actions c LEFT JOIN runners r ON r.id = c.runner_id
- WHERE (c.host_id = $1 AND c.job_id = $2) OR c.runner_id = ANY ($3)
- ORDER BY c.at, c.id
+SELECT c.*, c.pod_name AS pod FROM actions c WHERE c.host_id = $1 AND c.job_id = $2
+ UNION ALL
+SELECT c.*, coalesce(c.pod_name, r.pod_name)
+  FROM unnest($3::uuid[]) AS own (id)
+  JOIN runners r ON r.id = own.id
+  JOIN actions c ON c.runner_id = own.id AND c.job_id IS NULL
+ ORDER BY at, id
 
 -- name: wait
 -- What binds key $1, and how many of its jobs are served before job $2, at $3.
