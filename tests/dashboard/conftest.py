@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
@@ -20,6 +20,10 @@ from paddock.system import SystemClock, SystemIds
 from paddock.web.settings import DashboardSettings
 from tests.conftest import TEMPLATE, fresh_database
 from tests.support.serving import served
+
+#: On a machine that does much else.
+PATIENCE = 30_000
+expect.set_options(timeout=PATIENCE)
 
 #: Nothing of it should talk to anybody but us.
 ARGUMENTS = (
@@ -129,7 +133,7 @@ class Strict:
 def look(browser: Browser, **how: Any) -> Iterator[Page]:
     """A page of a browser that nobody has used before, and that must not complain."""
     context = browser.new_context(**{"viewport": {"width": 1360, "height": 900}, **how})
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE)
     strict = Strict(context)
     try:
         yield context.new_page()

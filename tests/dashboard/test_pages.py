@@ -34,14 +34,16 @@ EMPTY = {
 
 def walk(page: Page, site: Site) -> list[str]:
     """Every kind of page there is, also those of one job and of one runner."""
-    paths = list(PAGES)
     page.goto(f"{site.url}/jobs?refused=true")
     refused = page.locator("tbody a[href^='/jobs/']").first.get_attribute("href")
     page.goto(f"{site.url}/endings?ending={Ending.HOST_OOM}")
     dead = page.locator("tbody a[href^='/runners/']").first.get_attribute("href")
+    page.goto(f"{site.url}/endings?pool=macos-14")
+    unpressed = page.locator("tbody a[href^='/runners/']").first.get_attribute("href")
     assert refused
     assert dead
-    return [*paths, refused, dead]
+    assert unpressed
+    return [*PAGES, refused, dead, unpressed]
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1360), ("dark", 320)])
@@ -87,11 +89,11 @@ def test_arrows_walk_over_the_fleet(page: Page, bad_day: Site) -> None:
     expect(page).to_have_url(re.compile(r"/runners/"))
 
 
-@pytest.mark.parametrize("path", EMPTY)
-def test_where_there_is_nothing_it_says_what_to_do(page: Page, first_day: Site, path: str) -> None:
-    page.goto(f"{first_day.url}{path}")
-    expect(page.locator("main")).to_contain_text(EMPTY[path])
-    assert problems(page) == []
+def test_where_there_is_nothing_it_says_what_to_do(page: Page, first_day: Site) -> None:
+    for path, what in EMPTY.items():
+        page.goto(f"{first_day.url}{path}")
+        expect(page.locator("main")).to_contain_text(what)
+        assert problems(page) == [], path
 
 
 def test_pages_renew_themselves_when_something_moves(page: Page, bad_day: Site) -> None:
@@ -137,7 +139,7 @@ def test_filters_and_links_lead_on(page: Page, bad_day: Site) -> None:
     rows = page.locator("tbody tr")
     expect(rows.first).to_contain_text("success")
     assert all("linux-x64" in text for text in rows.all_inner_texts())
-    rows.first.locator("td").nth(1).locator("a").click()
+    rows.last.locator("td").nth(1).locator("a").click()  # long enough ago to be over
     expect(page.locator(".story")).to_contain_text("completed")
     page.locator("#runners tbody a").first.click()
     expect(page.locator("#verdict")).to_contain_text("It ended by itself after its job")
@@ -159,6 +161,13 @@ def test_an_abnormal_end_is_shown_with_its_evidence(page: Page, bad_day: Site) -
     expect(page.locator("#vitals svg[role=img]")).to_have_count(3)
     expect(page.locator("#log pre")).to_contain_text(HOSTILE)
     expect(page.locator("#life .legend li")).not_to_have_count(0)
+
+
+def test_a_runner_that_measured_nothing_says_so(page: Page, bad_day: Site) -> None:
+    page.goto(f"{bad_day.url}/runners?state=idle")
+    page.locator("tbody a[href^='/runners/']").first.click()
+    expect(page.locator("#vitals")).to_contain_text("They are measured while a job runs.")
+    expect(page.locator(".story")).to_contain_text("asks for work")
 
 
 def test_a_theme_is_kept(browser: Browser, bad_day: Site) -> None:

@@ -161,6 +161,12 @@ async def test_nobody_is_sent_to_another_site(enter: Enter, elsewhere: str) -> N
     assert entered.headers["location"] == "/"
 
 
+async def test_a_proxy_on_this_machine_is_not_this_machine(enter: Enter) -> None:
+    site = enter("open")
+    for name in ("x-forwarded-for", "forwarded", "x-forwarded-host"):
+        assert await status(site, "/jobs", **{name: "203.0.113.7"}) == 403
+
+
 async def test_a_proxy_is_believed_only_from_where_it_is(enter: Enter) -> None:
     site = enter("proxy")
     assert await status(site, "/jobs") == 403

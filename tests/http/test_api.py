@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from paddock.settings import Settings
 from paddock.store.database import Database
+from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 from paddock.web import live
@@ -146,6 +147,19 @@ async def test_the_stream_tells_at_once_and_when_something_moved(
             if later["last_event"] > first["last_event"]:
                 break
     assert later["jobs"] == first["jobs"]
+
+
+async def test_what_goes_wrong_is_said_and_not_shown(
+    site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PgReading, "pools", None)
+    answer = await site.client.get("/pools")
+    assert answer.status_code == 500
+    assert "its log says how" in answer.text
+    assert "Traceback" not in answer.text
+    assert (await get(site, "/pools", 500))[
+        "error"
+    ] == "paddock failed to make this; its log says how."
 
 
 async def _events(answer: Any) -> AsyncIterator[dict[str, Any]]:

@@ -190,10 +190,10 @@ class Scene:
 
     async def live(self, *, minutes: int, rate: float) -> None:
         """So many minutes until the present, with about `rate` new jobs in each."""
-        self.clock.at = self.until - timedelta(minutes=minutes)
+        began = self.clock.at = self.until - timedelta(minutes=minutes)
         carry = 0.0
         while self.clock.at < self.until:
-            swing = 1 + 0.7 * math.sin(self.clock.at.timestamp() / 300)
+            swing = 1 + 0.7 * math.sin((self.clock.at - began) / timedelta(minutes=5))
             carry += rate * swing * (_STEP / timedelta(minutes=1))
             await self.queue(int(carry))
             carry -= int(carry)
@@ -429,15 +429,18 @@ class Scene:
                 2**30 * (0.8 + 15 * growth * share**1.3) + self.dice.gauss(0, 1.5e8),
             )
             cpu += self.dice.uniform(4, 19)
+            pressed = not working.pool.startswith("macos")  # only Linux measures that
             samples.append(
                 Sample(
                     at=began + 5 * number,
                     memory_used=max(2e8, used),
                     memory_limit=limit,
                     oom_kills=0,
-                    memory_pressure=max(0.0, self.dice.gauss(60 * (share**6), 1)),
-                    cpu_pressure=max(0.0, self.dice.gauss(12, 6)),
-                    io_pressure=max(0.0, self.dice.gauss(2, 1)),
+                    memory_pressure=max(0.0, self.dice.gauss(60 * (share**6), 1))
+                    if pressed
+                    else None,
+                    cpu_pressure=max(0.0, self.dice.gauss(12, 6)) if pressed else None,
+                    io_pressure=max(0.0, self.dice.gauss(2, 1)) if pressed else None,
                     cpu_seconds=cpu,
                     disk_used=4e9 + 2e9 * share,
                     load=self.dice.uniform(1, 4),

@@ -10,7 +10,7 @@ from paddock.domain.reading import ActionLine, Line
 from paddock.domain.states import JobState, RunnerState
 
 #: More cells than this are no picture any more; the counts are of all runners.
-MOST_CELLS: Final = 3000
+MOST_CELLS: Final = 1000
 #: Of the jobs that wait, those that have waited longest.
 MOST_WAITING: Final = 8
 MOST_ACTIONS: Final = 10

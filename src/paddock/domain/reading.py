@@ -21,8 +21,8 @@ from paddock.domain.recovery import Outcome
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.vitals import Sample
 
-#: Rules that act on every runner sooner or later.
-ORDINARY: Final = frozenset({"pod-ended", "concluded"})
+#: Rules that act on every runner sooner or later, and the steps that follow from another rule.
+ORDINARY: Final = frozenset({"pod-ended", "concluded", "retiring"})
 
 #: A page people read; and the most a program may ask for at once.
 PAGE: Final = 50
@@ -384,7 +384,7 @@ class EventFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFilter:
     rule: Text | None = None
-    #: Without the rules that conclude every runner that ends, as most do, in good order.
+    #: Without what is done for every runner, or follows from what was done before.
     noteworthy: bool = False
     outcome: Outcome | None = None
     runner: UUID | None = None

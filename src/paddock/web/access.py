@@ -82,7 +82,7 @@ class Access:
             return self._visitor("operator:api")
         if self._has_session(request):
             return self._visitor("operator:dashboard", has_session=True)
-        if self._open and is_loopback(_peer(request)):
+        if self._open and is_loopback(_peer(request)) and not _is_forwarded(request):
             return self._visitor("operator:dashboard")
         raise self._refusal()
 
@@ -181,6 +181,11 @@ def _same(one: str, other: str) -> bool:
 
 def _peer(request: HTTPConnection) -> str:
     return request.client.host if request.client else ""
+
+
+def _is_forwarded(request: HTTPConnection) -> bool:
+    """A proxy on this machine speaks for others, who may be anywhere."""
+    return any(name == "forwarded" or name.startswith("x-forwarded-") for name in request.headers)
 
 
 def _host(request: HTTPConnection) -> str:

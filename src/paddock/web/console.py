@@ -81,7 +81,7 @@ class Console:
                 response = await self._limited(lambda: look(request))
             except Refused as refused:
                 response = problem(refused.status, refused.sentence)
-            except _TROUBLE as error:
+            except Exception as error:
                 response = problem(*_told(error))
             return _secured(response)
 
@@ -95,7 +95,7 @@ class Console:
                 response = await self._limited(lambda: page(request, visitor))
             except Refused as refused:
                 response = self._turned_away(request, refused)
-            except _TROUBLE as error:
+            except Exception as error:
                 response = self._failed(request, visitor, *_told(error))
             return _secured(response)
 
@@ -188,7 +188,7 @@ class Console:
             return _secured(self._turned_away(request, refused))
         except CannotAct as error:
             return _secured(self._failed(request, visitor, 409, str(error)))
-        except _TROUBLE as error:
+        except Exception as error:
             return _secured(self._failed(request, visitor, *_told(error)))
         said = action if done else "nothing"
         back = _own_path(form.get("back"))
@@ -197,9 +197,6 @@ class Console:
     async def _file(self, request: Request) -> Response:
         found = self._static.response(request.path_params["name"])
         return _secured(found or problem(404, "There is no such file."))
-
-
-_TROUBLE: Final = (BadRequest, NotFound, Crowded, StoreError)
 
 
 async def _no_page(_: Request, __: Visitor) -> Response:
@@ -220,9 +217,12 @@ def _told(error: Exception) -> tuple[int, str]:
             return 503, "As many look as can be served; try again in a moment."
         case TooSlow():
             return 503, error.message
-        case _:
-            _log.warning("something could not be shown", error=str(error))
+        case StoreError():
+            _log.warning("something could not be shown", error=error.message)
             return 503, _NOT_NOW
+        case _:
+            _log.error("something could not be shown", exc_info=error)
+            return 500, "paddock failed to make this; its log says how."
 
 
 def _secured(response: Response) -> Response:

@@ -46,6 +46,8 @@ class Pulse(Line, frozen=True, kw_only=True):
     to_jit: Latency | None
     pending_deliveries: int
     dead_deliveries: int
+    #: How many watch. The more they are, the less often each should ask for more than this.
+    watchers: int
 
 
 class Crowded(Exception):
@@ -89,7 +91,7 @@ class Live:
     async def _tell(self) -> None:
         try:
             # What was read before the wake-up may not know what it was for.
-            self._pulse = _event(pulse_of(await self.overview(anew=True)))
+            self._pulse = self._event(await self.overview(anew=True))
         except StoreError as error:
             _log.warning("nothing could be told to those who watch", error=error.message)
             return
@@ -99,7 +101,7 @@ class Live:
     async def watch(self) -> AsyncIterator[bytes]:
         """Server-sent events: one now, and one whenever something moved, until `close`. A watcher who
         is slow misses those in between and gets the last."""
-        first = _event(pulse_of(await self.overview()))
+        first = self._event(await self.overview())
         if len(self._watchers) >= MOST_WATCHERS:
             raise Crowded
         return self._watched(first)
@@ -114,6 +116,10 @@ class Live:
                 told.clear()
         finally:
             self._watchers.discard(told)
+
+    def _event(self, overview: Overview) -> bytes:
+        pulse = pulse_of(overview, watchers=max(1, len(self._watchers)))
+        return b"retry: 2000\nevent: pulse\ndata: " + msgspec.json.encode(pulse) + b"\n\n"
 
     async def _goes_on(self, told: asyncio.Event) -> bool:
         """When there is something to tell, or it has been quiet for long; false at the end."""
@@ -130,7 +136,7 @@ class Live:
             watcher.set()
 
 
-def pulse_of(overview: Overview) -> Pulse:
+def pulse_of(overview: Overview, *, watchers: int) -> Pulse:
     return Pulse(
         at=overview.at,
         last_event=overview.last_event,
@@ -140,8 +146,5 @@ def pulse_of(overview: Overview) -> Pulse:
         to_jit=overview.to_jit,
         pending_deliveries=overview.pending_deliveries,
         dead_deliveries=overview.dead_deliveries,
+        watchers=watchers,
     )
-
-
-def _event(pulse: Pulse) -> bytes:
-    return b"retry: 2000\nevent: pulse\ndata: " + msgspec.json.encode(pulse) + b"\n\n"

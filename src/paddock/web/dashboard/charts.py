@@ -18,6 +18,8 @@ from markupsafe import Markup
 WIDTH, HEIGHT = 600.0, 100.0
 
 _ROUND = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
+#: Seconds.
+_LENGTHS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,11 @@ def nice(value: float) -> float:
     while power > value:
         power /= 10
     return next(power * step for step in _ROUND if power * step >= value)
+
+
+def nice_length(value: float) -> float:
+    """The next length of time above that somebody would say."""
+    return next((length for length in _LENGTHS if length >= value), nice(value))
 
 
 def seconds(moment: datetime) -> float:

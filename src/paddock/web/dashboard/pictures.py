@@ -18,6 +18,7 @@ from paddock.web.dashboard.charts import (
     level,
     line,
     nice,
+    nice_length,
     plot,
     scaled,
     seconds,
@@ -61,7 +62,7 @@ def queue_chart(trends: Trends) -> Chart:
 def jit_chart(trends: Trends) -> Chart:
     span = seconds(trends.since), seconds(trends.until)
     most = max((point.p99 for point in trends.to_jit), default=0.0)
-    top = max(1.0, nice(most))
+    top = nice_length(most)
     found = trends.to_jit
 
     def drawn(value: Callable[[LatencyPoint], float]) -> list[tuple[float, float]]:

@@ -4,6 +4,7 @@
 
 const QUIET = 15_000; // charts and ages move even when nothing else does
 const LEAST = 1_500; // nobody reads faster
+const SHARE = 150; // for each who watches: together they ask for seven pages a second at most
 
 const root = document.documentElement;
 const main = document.getElementById("main");
@@ -50,6 +51,8 @@ let isLive = sessionStorage.getItem("paddock-live") !== "off";
 let lastEvent = null;
 let renewedAt = Date.now();
 let isRenewing = false;
+let isBehind = false;
+let waiting = 0;
 
 async function renew() {
   if (isRenewing || document.hidden) return;
@@ -60,6 +63,7 @@ async function renew() {
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of fresh.querySelectorAll("[data-live][id]")) exchange(part);
     renewedAt = Date.now();
+    isBehind = false;
     main.dataset.renewed = String(Number(main.dataset.renewed || 0) + 1);
   } catch {
     // The stream notices, and says so.
@@ -100,10 +104,14 @@ if (liveSwitch && main.hasAttribute("data-page-live")) {
     stream.onerror = () => showLive("lost");
     stream.addEventListener("pulse", (event) => {
       const pulse = JSON.parse(event.data);
-      const since = Date.now() - renewedAt;
-      if ((pulse.last_event !== lastEvent && since > LEAST) || since > QUIET) renew();
-      else if (pulse.last_event !== lastEvent) setTimeout(renew, LEAST - since);
+      const moved = pulse.last_event !== lastEvent;
       lastEvent = pulse.last_event;
+      const wait = Math.max(LEAST, SHARE * pulse.watchers) - (Date.now() - renewedAt);
+      clearTimeout(waiting);
+      if (moved || isBehind || wait < LEAST - QUIET) {
+        isBehind = true;
+        waiting = setTimeout(renew, Math.max(0, wait));
+      }
     });
   };
   const turn = () => {
