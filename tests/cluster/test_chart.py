@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from typing import Any
 
 import pytest
 
 from paddock.sim.github.records import Step
+from tests.support.chart import CHART, helm
 from tests.support.release import NEXT, PATIENCE, Release, names, reachable
 
 # Servers and containers are started many times over.
@@ -101,45 +103,58 @@ async def test_uninstalling_waits_for_jobs_and_leaves_what_it_says(release: Rele
     for kind in ("clusterroles", "clusterrolebindings"):
         found = (await release.api.get(f"/apis/rbac.authorization.k8s.io/v1/{kind}"))["items"]
         assert not [each for each in names(found) if each.startswith(release.namespace)]
+    # What stays is no hindrance to coming back.
+    await release.try_install()
     # Nothing stuck Terminating: the namespaces can go.
     await release.api.delete(f"/api/v1/namespaces/{release.runners}")
     await release.api.until_gone(f"/api/v1/namespaces/{release.runners}", patience=PATIENCE)
 
 
-async def test_when_paddock_is_broken_there_is_a_way_out(release: Release) -> None:
+@pytest.mark.parametrize("way", ["PADDOCK_KUBE_NAMESPACE", "kubectl -n paddock-runners delete"])
+async def test_when_paddock_is_broken_there_is_a_way_out(release: Release, way: str) -> None:
     """I75: docs/install.md tells it. Nothing is killed by it, and nothing is stuck afterwards."""
     await release.install()
     async with reachable(release):
         await release.until(IDLE)
-        release.queue(name="goes on", steps=(Step("work", "sleep 60"),))
+        release.queue(name="goes on", steps=(Step("work", "sleep 200"),))
         busy = await release.until(BUSY)
     await release.api.patch(release.deployment, {"spec": {"replicas": 0}})
     await release.api.until(release.servers, lambda found: not found["items"], patience=PATIENCE)
-    await abandon(release)
+    await follow(release, way)
     await release.api.until(release.pools, lambda found: not found["items"])
     survivors = await pods(release)
     assert not [pod for pod in survivors.values() if pod["metadata"].get("finalizers")]
     assert survivors[busy]["status"]["phase"] == "Running"
-    await release.helm("uninstall", "paddock", "--no-hooks")
+    if "kubectl" in way:
+        await release.helm("uninstall", "paddock", "--no-hooks")
     await release.api.delete(f"/api/v1/namespaces/{release.runners}")
     await release.api.until_gone(f"/api/v1/namespaces/{release.runners}", patience=PATIENCE)
 
 
-async def abandon(release: Release) -> None:
-    """As docs/install.md says, from anybody's machine."""
+async def follow(release: Release, begins: str) -> None:
+    """What docs/install.md says, pasted into a shell of anybody's machine."""
+    page = (CHART.parents[1] / "docs" / "install.md").read_text()
+    [block] = [each for each in re.findall(r"(?:^    .*\n)+", page, re.MULTILINE) if begins in each]
+    tools = release.directory / "tools"
+    tools.mkdir()
+    (tools / "kubectl").symlink_to(release.cluster.facts.programs["kubectl"])
+    (tools / "helm").symlink_to(str(helm()))
+    (tools / "paddock").write_text(f'#!/bin/sh\nexec {sys.executable} -m paddock "$@"\n')
+    (tools / "paddock").chmod(0o755)
+    mine = block.replace("paddock-runners", release.runners)
+    mine = mine.replace("--namespace paddock ", f"--namespace {release.namespace} ")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "paddock", "drain", "--abandon"),
+        *("bash", "-eu", "-c", mine),
         env={
             **{key: value for key, value in os.environ.items() if "PADDOCK" not in key},
             "KUBECONFIG": str(release.cluster.kubeconfig),
-            "PADDOCK_KUBE_NAMESPACE": release.runners,
+            "PATH": f"{tools}:{os.environ['PATH']}",
         },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
     said = (await process.communicate())[0].decode()
-    assert process.returncode == 0, said
-    assert said.startswith("abandoned: 1 pool")
+    assert process.returncode == 0, f"{mine}\n{said}"
 
 
 async def left_in(release: Release, namespace: str) -> list[str]:

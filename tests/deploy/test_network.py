@@ -59,6 +59,7 @@ INWARD = {
     "the loopback": "127.0.0.1",
     "the link": "fe80::1",
     "a private range": "172.20.3.4",
+    "a cloud's metadata, within version 6": "2002:a9fe:a9fe::1",
 }
 
 

@@ -93,6 +93,10 @@ class Release:
         await self.helm("install", "paddock", str(CHART), "--values", self._file())
         await self.until_rolled_out()
 
+    async def try_install(self) -> None:
+        file = self._file()
+        await self.helm("install", "paddock", str(CHART), "--values", file, "--dry-run=server")
+
     async def upgrade(self, **values: Any) -> None:
         self.values = merged(self.values, **values)
         await self.helm("upgrade", "paddock", str(CHART), "--values", self._file())
