@@ -23,6 +23,7 @@ from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.loop import Stuck, VirtualLoop
 from paddock.sim.engine.machine import Machine, Processes
 from paddock.sim.engine.simulation import Key, Plan, Result, simulate
+from paddock.sim.engine.times import summary
 from paddock.sim.github.keys import make_private_key
 from paddock.store.embedded import EmbeddedPostgres
 
@@ -78,6 +79,9 @@ def test_where_nothing_goes_wrong_every_promise_is_kept(run: Callable[..., Resul
     result = run(3)
     assert result.violations == []
     assert result.exercised["ending completed"] >= SMALL - 2  # a gated job may stay gated
+    ended = summary(result.times)["pod-ended"]
+    assert ended["times"] >= SMALL - 2
+    assert ended["longest"] < 10
 
 
 def test_a_service_that_deletes_a_busy_pod_is_found_out(
@@ -226,6 +230,15 @@ def test_what_a_crashed_replica_leaves_to_do_is_not_done(loop: VirtualLoop) -> N
     assert acts == []
 
 
+def test_a_world_that_never_lets_time_pass_says_so(loop: VirtualLoop) -> None:
+    def again() -> None:
+        loop.call_at(0.0, again)
+
+    again()
+    with pytest.raises(Stuck, match="never lets time pass"):
+        loop.run_forever()
+
+
 def test_faults_are_chosen_by_name() -> None:
     assert parse_faults("all") == ALL
     assert parse_faults("oom, sigkill") == {Fault.OOM, Fault.SIGKILL}
@@ -237,8 +250,7 @@ def test_a_fault_that_does_not_exist_is_refused_with_those_that_do() -> None:
         parse_faults("omo")
 
 
-#: Two that hold. Others do not yet: a Pod that a stranger deletes at the moment we do is judged `left`.
-#: `make sim` runs the many, and tells.
+#: Two of many: `make sim` runs two hundred.
 @pytest.mark.parametrize("seed", [103, 106])
 def test_with_every_fault_every_promise_is_kept_twice_alike(
     run: Callable[..., Result], seed: int
@@ -249,12 +261,21 @@ def test_with_every_fault_every_promise_is_kept_twice_alike(
 
 
 def test_limits_of_every_kind_are_held_against_what_pods_take() -> None:
-    ledger = Ledger()
+    ledger = Ledger(first_job=0.0)
     ledger.set_limits("acme", Limits(vcpu_milli=4000), at=0.0)
     ledger.set_limits("acme", Limits(vcpu_milli=2000, memory_mib=1024), at=100.0)
     assert ledger.highest_limits("acme", since=50.0) == Limits(vcpu_milli=4000)
     assert ledger.highest_limits("acme", since=100.0) == Limits(vcpu_milli=2000, memory_mib=1024)
     assert ledger.highest_limits("umbrella", since=0.0) == UNLIMITED
+
+
+def test_limits_set_before_the_first_job_have_always_held() -> None:
+    ledger = Ledger()
+    ledger.set_limits("acme", Limits(runners=3), at=5.0)
+    ledger.first_job = 20.0
+    ledger.set_limits("umbrella", Limits(runners=3), at=25.0)
+    assert ledger.highest_limits("acme", since=-100.0) == Limits(runners=3)
+    assert ledger.highest_limits("umbrella", since=20.0) == UNLIMITED
 
 
 def test_a_transaction_that_only_reads_is_not_begun(session: Session, loop: VirtualLoop) -> None:

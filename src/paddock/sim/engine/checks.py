@@ -208,9 +208,15 @@ class Checks:
         found += [
             (Promise.KNOWN, f"job {job} was deleted with its run, here it is {rows.jobs[job]}")
             for job in sorted(self._ledger.deleted_jobs)
-            if rows.jobs.get(job, "completed") not in ("completed", "waiting")
+            if rows.jobs.get(job, "completed") not in self._ends_of_deleted(job)
         ]
         return found
+
+    def _ends_of_deleted(self, job: int) -> set[str]:
+        """One that had begun, and was given back before its run was deleted, stays in_progress here:
+        that is never ended by us (I37)."""
+        begun = any(each.job_id == job for each in self._github.truth.executions)
+        return {"completed", "waiting", "in_progress"} if begun else {"completed", "waiting"}
 
     def _pods(self, rows: _Rows) -> list[tuple[Promise, str]]:
         found = []
@@ -265,6 +271,8 @@ class Checks:
         found = []
         for pod in last.values():
             row = by_name.get(pod.name)
+            if row is None and pod.reaped:
+                found.append((Promise.VERDICT, f"{pod.name} was {pod.fate!r}, and no row says so"))
             if not pod.removed or row is None or row["state"] != "gone":
                 continue
             accepted = _accepted(pod)

@@ -110,6 +110,8 @@ class SimPod:
     jit: Jit | None = None
     removed: bool = False
     deleted_by: str | None = None
+    #: By us, and nothing that was known of it then has been forgotten since.
+    reaped: bool = False
     #: Somebody had asked for its end before it came.
     sent_away: bool = False
     #: When paddock first asked it to go, whether or not the request arrived.
@@ -281,6 +283,7 @@ class SimFleet:
     def reap(self, name: PodName, *, uid: str, by: str) -> None:
         pod = self.ask_to_go(name, uid=uid, by=by)
         if pod is not None and pod.ended:
+            pod.reaped = True
             self.remove(pod, f"reaped by {by}")
 
     def stamp(self, name: PodName, *, uid: str, owner: str) -> None:

@@ -33,7 +33,7 @@ class Turn:
     granted: asyncio.Future[None]
 
 
-#: Timers that are due at one moment, without anybody acting; there are some hundred things.
+#: Rounds of the loop without anybody acting; there are some hundred things.
 _MOST_AT_ONCE: Final = 100_000
 
 
@@ -49,7 +49,9 @@ class _NoSockets:
         self._loop = loop
 
     def select(self, timeout: float | None) -> Sequence[object]:
-        if timeout != 0:
+        if timeout == 0:
+            self._loop.stand_still()
+        else:
             self._loop.go_on()
         return ()
 
@@ -86,14 +88,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def go_on(self) -> None:
         """Nothing is ready: grant a turn, or let time pass."""
+        self._standing = 0
         if not self._grant():
             if not self._scheduled:
                 raise Stuck(f"nothing is left to happen at {self._virtual:.3f} s")
-            due = self._scheduled[0].when()
-            self._standing = 0 if due > self._virtual else self._standing + 1
-            if self._standing > _MOST_AT_ONCE:
-                raise Stuck(f"something never lets time pass at {self._virtual:.3f} s")
-            self._virtual = max(self._virtual, due)
+            self._virtual = max(self._virtual, self._scheduled[0].when())
+
+    def stand_still(self) -> None:
+        """Something is ready, so nobody acts and no time passes."""
+        self._standing += 1
+        if self._standing > _MOST_AT_ONCE:
+            raise Stuck(f"something never lets time pass at {self._virtual:.3f} s")
 
     def _grant(self) -> bool:
         free = [

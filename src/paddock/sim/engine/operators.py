@@ -318,6 +318,7 @@ class Operators:
             if pod.removed:
                 # Who remembers how it ended does so no longer, and it cannot be looked at again.
                 pod.endings |= set(Ending)
+                pod.reaped = False
             elif pod.name not in holding:
                 pod.uncounted = True
         stage.ledger.forgotten_records |= {
