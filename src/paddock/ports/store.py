@@ -238,8 +238,6 @@ class Store(Protocol):
         self, *, state: DeliveryState | None, limit: int
     ) -> list[DeliverySummary]: ...
 
-    async def count_deliveries(self) -> Mapping[DeliveryState, int]: ...
-
     async def hook_cursor(self, app: AppId) -> datetime:
         """Every delivery of the App made before this has arrived or was given up. An App that is
         new here starts now."""
@@ -296,10 +294,6 @@ class Store(Protocol):
         that is being deleted."""
         ...
 
-    async def hear_runner(
-        self, runner: RunnerId, *, generation: int, pod_uid: str
-    ) -> Runner | Conflict: ...
-
     async def arm_runner(
         self,
         runner: RunnerId,
@@ -318,10 +312,6 @@ class Store(Protocol):
         no runner record under the chosen name; `None` leaves the name a debt."""
         ...
 
-    async def acknowledge_runner(
-        self, runner: RunnerId, *, generation: int, delivery: UUID
-    ) -> Runner | Conflict: ...
-
     async def occupy_runner(
         self,
         runner: RunnerId,
@@ -333,16 +323,6 @@ class Store(Protocol):
     ) -> Runner | Conflict:
         """It executes a job. `None`: whoever says so does not say which."""
         ...
-
-    async def finish_runner(
-        self,
-        runner: RunnerId,
-        *,
-        generation: int,
-        job: JobId,
-        why: str,
-        evidence: str | None = None,
-    ) -> Runner | Conflict: ...
 
     async def fence_runner(
         self,
@@ -411,8 +391,6 @@ class Store(Protocol):
     async def debts(self, *, before: datetime, limit: int) -> list[Debt]:
         """Names chosen before then that are no runner's any more, and unsettled."""
         ...
-
-    async def count_debts(self) -> int: ...
 
     async def settle_mint(self, name: str, *, outcome: str) -> None: ...
 
