@@ -137,6 +137,12 @@ async def _up(settings: Settings, mode: Mode) -> None:
         raise _first(failures) from None
 
 
+def _but_migrations(text: str) -> None:
+    """A newcomer's first start applies all there are, and he wants to see something else."""
+    if not text.startswith("applying "):
+        say(text)
+
+
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
     """Of what runs side by side the first to fail ends the rest, and is what there is to tell."""
     failure = failures.exceptions[0]
@@ -152,7 +158,7 @@ async def _run(settings: Settings, mode: Mode, stack: AsyncExitStack) -> None:
         server = EmbeddedPostgres(settings.data_dir, say=say)
         url = (await stack.enter_async_context(server)).url
     database = await stack.enter_async_context(connected(url, settings, name="paddock up"))
-    await migrate(database, say=say)
+    await migrate(database, say=_but_migrations)
     publish = stack.enter_context(published(settings.data_dir.expanduser()))
     show(f"  PostgreSQL  {database.shown}")
     demo, apps = await _github(settings, mode, stack)
