@@ -141,3 +141,13 @@ async def test_a_pool_that_begins_to_ask_is_answered_for_jobs_that_wait(scene: S
     await scene.pool("mark")
     await scene.rounds()
     assert await scene.jobs() == [(False, True)]
+
+
+async def test_a_pool_that_begins_to_refuse_turns_strangers_away_that_wait(scene: Scene) -> None:
+    """I62"""
+    await scene.pool("ignore")
+    await scene.queue(forked=True)
+    await scene.queue()
+    await scene.pool("refuse")
+    await scene.rounds()
+    assert await scene.jobs() == [(False, False), (True, True)]

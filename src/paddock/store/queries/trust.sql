@@ -18,11 +18,20 @@ SELECT j.host_id, j.id, j.run_id, j.repository_id, r.full_name, i.app_id, i.gith
  LIMIT $2
 
 -- name: note
--- The runs of jobs ($1 hosts, $2 ids) were looked up: $3 trusted, $4 why.
+-- The runs of jobs ($1 hosts, $2 ids) were looked up: $3 trusted, $4 why. One that waits in a pool that has begun to
+-- refuse strangers meanwhile is turned away.
 UPDATE jobs j
    SET trusted = n.trusted, trust_why = n.why,
-       refusal_detail = CASE WHEN j.refusal = 'untrusted' THEN n.why ELSE j.refusal_detail END
-  FROM unnest($1::smallint[], $2::bigint[], $3::boolean[], $4::text[]) AS n (host_id, id, trusted, why)
+       key_id = CASE WHEN n.turned_away THEN NULL ELSE j.key_id END,
+       refusal = CASE WHEN n.turned_away THEN 'untrusted' ELSE j.refusal END,
+       refusal_detail = CASE WHEN n.turned_away OR j.refusal = 'untrusted' THEN n.why ELSE j.refusal_detail END
+  FROM (SELECT a.*, NOT a.trusted AND EXISTS (
+                 SELECT FROM jobs w
+                   JOIN demand_keys k ON k.id = w.key_id
+                   JOIN pools p ON p.id = k.pool_id
+                  WHERE w.host_id = a.host_id AND w.id = a.id AND w.state = 'queued'
+                    AND p.spec ->> 'forks' = 'refuse') AS turned_away
+          FROM unnest($1::smallint[], $2::bigint[], $3::boolean[], $4::text[]) AS a (host_id, id, trusted, why)) n
  WHERE j.host_id = n.host_id AND j.id = n.id
 
 -- name: review
