@@ -109,7 +109,9 @@ async def test_the_first_hour_as_it_is_written(release: Release, tmp_path: Path)
     await reader.paste("kubectl create namespace")
     await reader.paste("cat > values.yaml")
     async with reachable(release):
-        assert "acme" in await reader.paste("kubectl -n")
+        said = await reader.paste("kubectl -n")
+        assert "failed" not in said
+        assert "acme" in said
 
         reader.replace("ghcr.io/actions/actions-runner:latest", f"{RUNNER}\n          {NEVER}")
         assert "linux" in await reader.paste("cat > pool.yaml")

@@ -1,4 +1,4 @@
-"""A real browser over a real server. Both are started once for all tests."""
+"""A real browser over a real server, each started once."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ ARGUMENTS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """While it is there its event loop runs in this thread, and no other can: so it goes with the
+    last test that needs it."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         if os.environ.get("PADDOCK_REQUIRE_BROWSER"):

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from paddock.domain.endings import Ending
 from paddock.store.embedded import EmbeddedPostgres
+from paddock.web.dashboard.words import length
 from paddock.web.settings import DashboardSettings
 from tests.dashboard.accessibility import problems, unseen_focus
 from tests.dashboard.conftest import Site, look, serving
@@ -193,6 +194,12 @@ def test_what_may_be_done_is_asked_once_more_and_said(page: Page, bad_day: Site)
     expect(page.locator(".said")).to_contain_text("The pool is paused")
     page.get_by_role("button", name="Resume").click()
     expect(page.locator(".said")).to_contain_text("gives out runners again")
+
+
+def test_the_browser_counts_ages_as_the_server_does(page: Page, bad_day: Site) -> None:
+    page.goto(f"{bad_day.url}/pools")
+    for seconds in (0, 0.04, 9.94, 9.96, 11, 59.4, 59.6, 61, 3599.7, 3601, 86_399.9, 90_061):
+        assert page.evaluate(f"lengthOf({seconds})") == length(seconds)
 
 
 def test_pages_work_without_scripts(browser: Browser, bad_day: Site) -> None:

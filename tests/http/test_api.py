@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from paddock.settings import Settings
 from paddock.store.database import Database
+from paddock.store.errors import DatabaseUnavailable
 from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
@@ -160,6 +161,19 @@ async def test_what_goes_wrong_is_said_and_not_shown(
     assert (await get(site, "/pools", 500))[
         "error"
     ] == "paddock failed to make this; its log says how."
+
+
+async def test_a_database_that_is_away_is_said_to_be(
+    site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise DatabaseUnavailable("The connection to db:5432 was lost.")
+
+    monkeypatch.setattr(PgReading, "jobs", away)
+    assert (await get(site, "/jobs", 503))["error"].startswith("paddock cannot read its database")
+    page = await site.client.get("/jobs")
+    assert page.status_code == 503
+    assert "db:5432" not in page.text
 
 
 async def _events(answer: Any) -> AsyncIterator[dict[str, Any]]:

@@ -152,8 +152,8 @@ class Pages:
         )
         if not story:
             raise NotFound(
-                "There is no such job. Either no webhook has told of it yet, or it was not for us, or "
-                "it was completed more than 30 days ago."
+                "There is no such job: no webhook has told of it yet, it was not for us, or it was "
+                "completed more than 30 days ago. `paddock why NUMBER` looks through the webhooks too."
             )
         told = await self._teller.job(story.job.id, host=story.job.host)
         return self._page("job.html", request, visitor, story=story, job=story.job, told=told)

@@ -28,20 +28,21 @@ themeSwitch.addEventListener("click", () => {
 });
 
 // Ages, written as the server writes them.
-function length(seconds) {
+function lengthOf(seconds) {
   const s = Math.max(0, seconds);
   const two = (n) => String(Math.floor(n)).padStart(2, "0");
   if (s < 9.95) return `${s.toFixed(1)} s`;
-  if (s < 59.5) return `${Math.round(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)}m ${two(s % 60)}s`;
-  if (s < 86400) return `${Math.floor(s / 3600)}h ${two((s % 3600) / 60)}m`;
-  return `${Math.floor(s / 86400)}d ${two((s % 86400) / 3600)}h`;
+  const whole = Math.round(s);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)}m ${two(whole % 60)}s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)}h ${two((whole % 3600) / 60)}m`;
+  return `${Math.floor(whole / 86400)}d ${two((whole % 86400) / 3600)}h`;
 }
 setInterval(() => {
   if (document.hidden) return;
   const now = Date.now() - skew;
   for (const time of document.querySelectorAll("time[data-age]")) {
-    time.textContent = length((now - Date.parse(time.dateTime)) / 1000);
+    time.textContent = lengthOf((now - Date.parse(time.dateTime)) / 1000);
   }
 }, 1000);
 
