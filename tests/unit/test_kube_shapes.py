@@ -217,6 +217,13 @@ def test_what_would_hand_a_job_the_node_or_our_tokens_is_refused(spec: Any, word
         pod(**spec)
 
 
+@pytest.mark.parametrize("forks", ["ignore", "mark", "refuse"])
+def test_a_pod_says_what_its_pool_does_about_strangers(forks: str) -> None:
+    """For policies, and for the template: a container can have it in its environment."""
+    labels = pod(described={"forks": forks})["metadata"]["labels"]
+    assert labels["paddock.dev/forks"] == forks
+
+
 def test_labels_of_ours_cannot_be_taken() -> None:
     with pytest.raises(TemplateRefused, match="paddock's own"):
         pod(metadata={"labels": {"paddock.dev/owner": "me"}})

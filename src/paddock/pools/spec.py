@@ -184,6 +184,9 @@ def _pod_hash(spec: PoolSpec) -> str:
     parts: list[object] = [spec.shape, spec.resources, spec.runner_command]
     if spec.template is not None:
         parts += [spec.template, spec.privileged]
+        if spec.forks != "ignore":
+            # A label of its Pods; left out where it always was, so that an upgrade rolls nothing.
+            parts.append(spec.forks)
     made_of = msgspec.json.encode(parts, order="sorted")
     return hashlib.sha256(made_of).hexdigest()[:16]
 

@@ -15,6 +15,8 @@ from paddock.domain.fingerprints import ContainerStatus
 
 POOL_LABEL: Final = "paddock.dev/pool"
 OWNER_LABEL: Final = "paddock.dev/owner"
+#: What its pool does about jobs of strangers, for policies and for the template's own containers.
+FORKS_LABEL: Final = "paddock.dev/forks"
 RUNNER_ANNOTATION: Final = "paddock.dev/runner"
 #: On each Pod: its end is recorded before it is gone.
 VERDICT_FINALIZER: Final = "paddock.dev/verdict"

@@ -23,7 +23,13 @@ from typing import Any, Final, Literal
 import msgspec
 
 from paddock.domain.pods import Audience, PodOrder
-from paddock.fleet.kube.objects import POOL_LABEL, RUNNER_ANNOTATION, VERDICT_FINALIZER
+from paddock.domain.trust import Forks
+from paddock.fleet.kube.objects import (
+    FORKS_LABEL,
+    POOL_LABEL,
+    RUNNER_ANNOTATION,
+    VERDICT_FINALIZER,
+)
 from paddock.fleet.kube.reviews import AUDIENCES
 from paddock.fleet.kube.template import (
     AGENT_CPU,
@@ -81,6 +87,7 @@ class _PoolSpec(msgspec.Struct, frozen=True, rename="camel"):
     template: PodTemplate | None = None
     shape: Literal["gated", "single"] = "gated"
     privileged: Privileged = "refuse"
+    forks: Forks = Forks.IGNORE
     runner_command: list[str] | None = None
 
 
@@ -115,12 +122,14 @@ def manifest(order: PodOrder, placement: Placement) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(order, spec.template, placement),
+        "metadata": _metadata(order, spec, spec.template, placement),
         "spec": _Parts(spec, spec.template.spec, placement).pod(order),
     }
 
 
-def _metadata(order: PodOrder, template: PodTemplate, placement: Placement) -> Json:
+def _metadata(
+    order: PodOrder, pool: _PoolSpec, template: PodTemplate, placement: Placement
+) -> Json:
     return {
         "name": order.name,
         "namespace": placement.namespace,
@@ -129,6 +138,7 @@ def _metadata(order: PodOrder, template: PodTemplate, placement: Placement) -> J
             **order.labels,
             "app.kubernetes.io/managed-by": "paddock",
             POOL_LABEL: order.pool,
+            FORKS_LABEL: pool.forks.value,
         },
         "annotations": {
             **template.metadata.annotations,
