@@ -26,6 +26,9 @@ QUICK = [
     "delete-before-deregister",
     "422-ignored",
     "204-trusted-alone",
+    "proof-once",
+    "capacity-freed-with-the-job",
+    "waiting-is-demand",
     "pool-deletion-kills",
     "used-jit-for-new-pod",
 ]

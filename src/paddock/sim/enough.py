@@ -18,7 +18,7 @@ from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.github import FakeGitHub
-from paddock.sim.github.records import Delivery
+from paddock.sim.github.records import Delivery, JobStatus
 
 #: Whoever has not begun this long after it got its JIT may be replaced: the shortest of recovery's
 #: thresholds for that counts from the acknowledgement, which comes later.
@@ -96,10 +96,13 @@ class Enough:
         return self._now() - (world.time - over[-1]).total_seconds() if over else None
 
     def _wanted(self, owner: str, pool: str) -> int:
-        """Every job there ever was that its runners could take."""
+        """Every job there ever was that its runners could take; one that waits for somebody's word is
+        none yet (I12)."""
         labels = self._ledger.labels.get(pool, frozenset())
         return sum(
-            job.repository.owner.login == owner and job.labels <= labels
+            job.repository.owner.login == owner
+            and job.labels <= labels
+            and job.status is not JobStatus.WAITING
             for job in self._github.world.jobs.values()
         )
 

@@ -698,13 +698,14 @@ def _verdict_after_delete(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(_swapped(Conclusion, "conclude", reaping))
 
 
-# Written when the simulator was believed done, without a scenario of their own.
+# Written when the simulator was believed done. Their scenarios came later.
 
 
 @_mutant(
     "capacity-freed-with-the-job",
     "I46",
     "A runner whose job is over holds no place any more, though its Pod is still there.",
+    "finished-lingers",
 )
 def _freed_with_the_job(undo: ExitStack, _session: Session) -> None:
     held = "WHERE key_id IS NOT NULL AND gone_at IS NULL\n"
@@ -717,6 +718,7 @@ def _freed_with_the_job(undo: ExitStack, _session: Session) -> None:
     "proof-once",
     "I65",
     "A runner that shows no job once is deleted; nobody looks again.",
+    "late-log",
 )
 def _proof_once(undo: ExitStack, _session: Session) -> None:
     prove = vars(Retirement)["_prove"]
@@ -732,6 +734,7 @@ def _proof_once(undo: ExitStack, _session: Session) -> None:
     "debts-unpaid",
     "I41",
     "What is left at GitHub of runners that are gone is left there.",
+    "lost-mints",
 )
 def _debts_unpaid(undo: ExitStack, _session: Session) -> None:
     async def nothing(_self: Any) -> int:
@@ -744,6 +747,7 @@ def _debts_unpaid(undo: ExitStack, _session: Session) -> None:
     "waiting-is-demand",
     "I12",
     "A job that waits for somebody's approval is given a runner.",
+    "gated-job",
 )
 def _waiting_is_demand(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(
@@ -755,6 +759,7 @@ def _waiting_is_demand(undo: ExitStack, _session: Session) -> None:
     "strangers-end-untold",
     "I58",
     "A Pod that no row knows and that has ended is deleted; nobody writes down how it ended.",
+    "restored-backup",
 )
 def _untold(undo: ExitStack, _session: Session) -> None:
     adopt = vars(Adoption)["_adopt"]

@@ -167,6 +167,17 @@ async def _deleted_while_busy(scene: Scene) -> None:
 
 
 @_told(
+    "late-log",
+    "I65",
+    "The same, and its node is late to show what the runner says.",
+)
+async def _late_log(scene: Scene) -> None:
+    scene.force(Fault.LOG_LATE, lambda: True)
+    scene.github.inject(FaultKind.BUSY_DELETED, times=None, seconds=7200.0)
+    await _last_moment(scene)
+
+
+@_told(
     "same-name",
     "I36",
     "Just before our deletion arrives, another hand replaces the Pod by one of the same name, at work.",
@@ -198,7 +209,7 @@ async def _same_name(scene: Scene) -> None:
         pod.node, pod.phase, pod.started, pod.process = old.node, Phase.RUNNING, True, True
         pod.runner = ContainerState(running=Running(stage.clock.now()))
         pod.jit = Jit("another's", runner.id, runner.name, runner.client_id, "")
-        pod.log.append("Running job: bench")
+        stage.fleet.say(pod, "Running job: bench")
         pod.endings |= OURS  # what its predecessor's row may be judged as
         stage.fleet.tell(pod, "is another's, and executes a job")
         new.append(pod)
@@ -377,6 +388,25 @@ async def _scope_404(scene: Scene) -> None:
 async def _long_job(scene: Scene) -> None:
     await scene.sleep(WARM)
     await scene.executed(scene.queue(400.0))
+
+
+@_told("finished-lingers", "I46", "A runner stays after its job, and its account may have one.")
+async def _finished_lingers(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.limit("umbrella", 1)
+    scene.force_once(Fault.LINGERS)
+    first = scene.queue(20.0, repository="umbrella/core")
+    await scene.executed(first)
+    await scene.executed(scene.queue(20.0, repository="umbrella/core"), within=1800.0)
+
+
+@_told("gated-job", "I12", "A job waits for its approval.")
+async def _gated_job(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(20.0, gated=True)
+    await scene.sleep(60.0)
+    scene.github.jobs.approve(job)
+    await scene.executed(job)
 
 
 @_told("leaves", "I39", "A runner exits with 0 before it got its job.")

@@ -122,10 +122,15 @@ class Scene:
         self.story.stage.trace.note("script", what)
 
     def queue(
-        self, seconds: float, *, repository: str = "acme/site", labels: Sequence[str] = LINUX
+        self,
+        seconds: float,
+        *,
+        repository: str = "acme/site",
+        labels: Sequence[str] = LINUX,
+        gated: bool = False,
     ) -> Job:
         place = next(each for each in self.story.repositories if each.full_name == repository)
-        spec = JobSpec(name="build", labels=tuple(labels), seconds=seconds)
+        spec = JobSpec(name="build", labels=tuple(labels), seconds=seconds, gated=gated)
         [job] = self.github.jobs.queue_run(place, [spec]).jobs
         self.note(f"{repository}: job {job.id} of {seconds:.0f} s")
         return job

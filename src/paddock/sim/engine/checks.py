@@ -336,7 +336,7 @@ def _protected(pod: SimPod) -> bool:
     """Its row, or what that knew of it, was lost with a backup, its runner runs, and its log tells of a
     job: nobody else can say that the job is over, so it is left alone, and people are told (I34)."""
     running = pod.runner is not None and pod.runner.terminated is None
-    return pod.uncounted and running and any("Running job" in line for line in pod.log)
+    return pod.uncounted and running and any("Running job" in line for _, line in pod.log)
 
 
 def _where(job: Job) -> str:

@@ -102,6 +102,7 @@ class Fault(StrEnum):
     SHORT_DAY = "short-day"
     POLLER_HANGS = "poller-hangs"
     GIVEN_BACK = "given-back"
+    LOG_LATE = "log-late"
 
 
 ALL = frozenset(Fault)
@@ -151,6 +152,7 @@ CHANCE: dict[Fault, float] = {
     Fault.UNRECOGNISED: 0.05,
     Fault.POLLER_HANGS: 0.1,
     Fault.GIVEN_BACK: 0.05,
+    Fault.LOG_LATE: 0.2,
 }
 
 _IN_THE_AIR = 0.6

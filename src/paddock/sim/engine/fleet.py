@@ -91,7 +91,10 @@ class SimPod:
     started: bool = False
     #: What the kubelet says of its container makes no sense for now.
     strange: bool = False
-    log: list[str] = field(default_factory=list)
+    #: What its runner said, and when.
+    log: list[tuple[float, str]] = field(default_factory=list)
+    #: For so long its node keeps to itself what it says.
+    log_lag: float = 0.0
 
     # What nobody but the checkers can see.
     life: asyncio.Task[None] | None = None
@@ -297,7 +300,9 @@ class SimFleet:
         pod = self._there.get(name)
         if pod is None or pod.uid != uid or pod.silent or not pod.started:
             return None
-        return "\n".join(pod.log[-lines:])[-most_bytes:]
+        until = self._clock.monotonic() - pod.log_lag
+        said = [text for at, text in pod.log if at <= until]
+        return "\n".join(said[-lines:])[-most_bytes:]
 
     def review(self, token: str) -> PodIdentity | None:
         pod = self._tokens.get(token)
@@ -409,6 +414,9 @@ class SimFleet:
 
         pod.strange = True
         asyncio.get_running_loop().call_later(seconds, make_sense)
+
+    def say(self, pod: SimPod, text: str) -> None:
+        pod.log.append((self._clock.monotonic(), text))
 
     def trouble(self, pod: SimPod, what: str) -> None:
         if pod.trouble_at is None:

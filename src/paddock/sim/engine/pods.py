@@ -44,6 +44,8 @@ _CONFLICT_LIMIT: Final = 240.0
 _RENEW: Final = 60.0
 DEPRECATED: Final = "2.100.0"
 _VERSION: Final = "2.330.0"
+#: A node under load shows what a container says this much later; a second look is later still.
+_LAG: Final = (5.0, 60.0)
 #: A Pod that is told to stop is killed after this.
 _GRACE: Final = 30.0
 
@@ -384,6 +386,8 @@ class _Life:
 
     async def _start(self) -> None:
         pod, faults, rng = self.pod, self.faults, self.rng
+        if faults.strike(Fault.LOG_LATE):
+            pod.log_lag = rng.uniform(*_LAG)
         if pod.shape == "single":
             pod.process = True
             await asyncio.sleep(rng.uniform(0.2, 1.0))
@@ -468,7 +472,7 @@ class _Life:
                 continue
 
     def say(self, text: str) -> None:
-        self.pod.log.append(text)
+        self.fleet.say(self.pod, text)
 
 
 class _Job:
@@ -485,7 +489,7 @@ class _Job:
 
     async def execute(self) -> None:
         life, pod, rng = self._life, self._life.pod, self._life.rng
-        pod.log.append(f"2026-01-05 09:00:00Z: Running job: {self._name}")
+        life.say(f"2026-01-05 09:00:00Z: Running job: {self._name}")
         life.pods.trace.note(pod.name, f"executes job {self._job}")
         reporting = asyncio.create_task(life.pods.network.report_job(pod))
         try:
