@@ -164,6 +164,13 @@ def test_an_abnormal_end_is_shown_with_its_evidence(page: Page, bad_day: Site) -
     expect(page.locator("#life .legend li")).not_to_have_count(0)
 
 
+def test_a_strangers_code_is_marked(page: Page, bad_day: Site) -> None:
+    page.goto(f"{bad_day.url}/jobs?refused=true")
+    expect(page.locator("tbody tr")).to_contain_text("not trusted")
+    page.locator("tbody a[href^='/jobs/']").first.click()
+    expect(page.locator("#facts")).to_contain_text("its code comes from the fork mallory/api")
+
+
 def test_a_runner_that_measured_nothing_says_so(page: Page, bad_day: Site) -> None:
     page.goto(f"{bad_day.url}/runners?state=idle")
     page.locator("tbody a[href^='/runners/']").first.click()

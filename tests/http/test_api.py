@@ -15,10 +15,12 @@ from paddock.settings import Settings
 from paddock.store.database import Database
 from paddock.store.errors import DatabaseUnavailable
 from paddock.store.reading import PgReading
+from paddock.store.sql import queries
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 from paddock.web import live
 from paddock.web.shown_settings import shown
+from tests.support.payloads import workflow_job
 from tests.support.scenes import HOSTILE
 from tests.support.serving import Served, client_of, served
 
@@ -120,6 +122,27 @@ async def test_everything_else_is_there(site: Served) -> None:
     assert dead["note"] == "it names no installation <at all>"
     assert (await get(site, "/actions?rule=suspect"))["items"]
     assert (await get(site, "/nothing", 404))["error"].endswith("says what there is.")
+
+
+async def test_however_many_look_webhooks_are_stored(
+    site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who look have connections of their own, and wait for each other alone."""
+    monkeypatch.setitem(
+        queries("reading"),
+        "deliveries",
+        "SELECT pg_sleep(1.5), $1::text, $2::text, $3::text, $4::int",
+    )
+    looking = [
+        asyncio.create_task(site.client.get("/api/v1/deliveries?limit=1")) for _ in range(15)
+    ]
+    stored = asyncio.create_task(site.post(workflow_job()))
+    first, _ = await asyncio.wait({*looking, stored}, return_when=asyncio.FIRST_COMPLETED)
+    assert first == {stored}
+    assert stored.result().status_code == 202
+    for task in looking:
+        task.cancel()
+    await asyncio.gather(*looking, return_exceptions=True)
 
 
 def test_settings_are_shown_without_secrets() -> None:

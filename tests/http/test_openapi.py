@@ -130,7 +130,7 @@ def test_whatever_a_pod_sends_is_answered_as_documented(case: Case, url: str) ->
 
 
 @schema.include(path_regex="^/api/").exclude(path=f"{ROOT}/stream").parametrize()
-@settings(bounded, max_examples=12)
+@settings(bounded, max_examples=8)
 def test_whatever_an_operator_asks_is_answered_as_documented(case: Case, url: str) -> None:
     case.call_and_validate(
         base_url=url,

@@ -412,7 +412,6 @@ class Scene:
         return self.facts[job]
 
     async def _tell(self, facts: JobFacts) -> None:
-        await self._deliver(str(facts.state), 1)
         await self.store.apply_jobs([self._report(facts)], why=f"webhook: {facts.state}")
 
     async def _measure(self, working: _Working, seconds: float) -> None:
@@ -618,6 +617,11 @@ class Scene:
             reason="near-miss", detail="no pool has the label gpu; linux-x64 has the others"
         )
         await self.store.apply_jobs([self._report(facts, refusal)], why="webhook: queued")
+        await self.database.rows(
+            "UPDATE jobs SET trusted = false, trust_why = 'its code comes from the fork mallory/api' "
+            "WHERE id = $1 RETURNING id",
+            job,
+        )
         waiting = await self.queue(14, account="initech")
         await self.store.note_job_check(self.host, waiting[0], answer=JobWord.QUEUED)
         await operator.pause_account(self.accounts["octocat"], why="abuse report 4711")
