@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from paddock.domain.vitals import Sample
 from paddock.sim.github.records import Step
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
@@ -119,7 +120,8 @@ async def test_every_end_is_told_apart_and_recorded_before_its_pod_is_gone(site:
     assert not wrong, f"drawn with {seed}"
     assert unrecorded <= {pods[STRIPPED.name]}, f"drawn with {seed}"
     # Its log tells nothing of it; what it took while it lived does.
-    assert await most_memory(site, pods[OOM.name]) >= TAKEN
+    series = await samples(site, pods[OOM.name])
+    assert max(each.memory_used or 0 for each in series) >= TAKEN, (series, verdicts[OOM.name])
 
 
 def template() -> dict[str, Any]:
@@ -169,8 +171,8 @@ async def gone_unrecorded(site: KubeSite) -> AsyncIterator[set[str]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def most_memory(site: KubeSite, pod: str) -> float:
+async def samples(site: KubeSite, pod: str) -> list[Sample]:
     store = PgStore(site.database, clock=SystemClock(), ids=SystemIds(), actor="test")
     runner = await store.find_runner(pod)
     assert runner is not None
-    return max(sample.memory_used or 0 for sample in await store.vitals(runner.id))
+    return await store.vitals(runner.id)
