@@ -21,13 +21,13 @@ from paddock.ports import Clock
 #: A JWT is dated back by a minute: half of that may go wrong without harm.
 _CLOCK_OFF: Final = 30.0
 #: What is asked of GitHub, and the permission that it takes.
-_NEEDED: Final = {
+NEEDED: Final = {
     "organization_self_hosted_runners": ("write", "registering runners at organisations"),
     "administration": ("write", "registering runners at single repositories, and for users"),
     "actions": ("read", "asking what became of a job"),
     "metadata": ("read", "reading repositories"),
 }
-_EVENT: Final = "workflow_job"
+EVENT: Final = "workflow_job"
 
 
 class _App(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def _clock(headers: Mapping[str, str], now: datetime) -> Finding:
 
 def _rights(about: str, permissions: Mapping[str, str], events: Sequence[str]) -> list[Finding]:
     found = []
-    for name, (needed, what_for) in _NEEDED.items():
+    for name, (needed, what_for) in NEEDED.items():
         if name not in permissions and name != "metadata":
             found.append(
                 ill(
@@ -120,11 +120,11 @@ def _rights(about: str, permissions: Mapping[str, str], events: Sequence[str]) -
                     "raise it in the App's settings; owners of installations have to accept it",
                 )
             )
-    if _EVENT not in events:
+    if EVENT not in events:
         found.append(
             ill(
                 about,
-                f"it is not subscribed to the event {_EVENT}",
+                f"it is not subscribed to the event {EVENT}",
                 "subscribe to it in the App's settings: no job is heard of otherwise",
             )
         )

@@ -216,6 +216,8 @@ async def _same_name(scene: Scene) -> None:
 
     scene.at_turn(lambda turn: turn.what.startswith(f"fleet.ask_to_go {old.name} "), replace)
     node = scene.story.stage.fleet.nodes[old.node or ""]
+    assert old.life is not None
+    old.life.cancel()  # it does not hear that it should leave, and has to be asked to go
     node.cordoned = True
     await scene.until(lambda: new, within=600.0)
     node.cordoned = False

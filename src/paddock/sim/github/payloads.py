@@ -192,7 +192,7 @@ def app(world: World, of: App) -> Json:
         "html_url": f"{world.html_url}/apps/{of.slug}",
         "created_at": stamp(of.created_at),
         "updated_at": stamp(of.created_at),
-        "permissions": {"metadata": "read"},
+        "permissions": dict(of.permissions),
         "events": list(of.events),
         "installations_count": sum(
             1 for one in world.installations.values() if one.app is of and not one.removed

@@ -69,6 +69,8 @@ class App:
     created_at: datetime
     webhook_form: bool = False  # application/x-www-form-urlencoded instead of JSON
     events: tuple[str, ...] = ("workflow_job",)
+    #: What it asks for; an installation has what its owner has accepted of it.
+    permissions: Mapping[str, str] = field(default_factory=lambda: dict(RUNNER_PERMISSIONS))
 
 
 @dataclass(slots=True, eq=False)
