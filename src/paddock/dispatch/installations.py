@@ -30,8 +30,9 @@ from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
 
-#: A rename or a removal that no event told of shows within this.
-_EVERY: Final = 3600.0
+#: A rename, a removal or the end of a suspension that no event told of shows within this: an account's
+#: jobs wait for the last. One request for a hundred installations.
+_EVERY: Final = 900.0
 #: After a failed round: GitHub or the database was away.
 _AGAIN: Final = 60.0
 
