@@ -14,15 +14,10 @@ from paddock.store.database import Connection, Database
 #: long has stalled, and the server ends it: the others wait for no more than this (I72).
 STALLED_MATCHER = "1s"
 
-#: A plan is kept as long as its session, from a time when the tables were small or their statistics
-#: old, and would read all of history for every match: what a match needs is in its indexes.
-INDEXES_ONLY = "SET LOCAL enable_seqscan = off"
-
 #: Sent with BEGIN, before anything is read: a statement that both waited for the lock
 #: and read would see the database as it was before the wait, and two matchers could fill the same
 #: place (I25).
 MATCHER_LOCK = f"""
-{INDEXES_ONLY};
 SET LOCAL idle_in_transaction_session_timeout = '{STALLED_MATCHER}';
 SELECT pg_advisory_xact_lock(1885430635, 1)
 """

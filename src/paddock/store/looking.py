@@ -27,7 +27,8 @@ LONGEST_LOOK: Final = 2
 _BEGIN: Final = f"""
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL statement_timeout = '{LONGEST_LOOK}s';
-SET LOCAL plan_cache_mode = force_custom_plan
+SET LOCAL plan_cache_mode = force_custom_plan;
+SET LOCAL enable_seqscan = on
 """
 
 T = TypeVar("T", bound=msgspec.Struct)
