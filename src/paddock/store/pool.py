@@ -40,8 +40,8 @@ CONNECT_TIMEOUT = 10.0  # a TLS handshake over a bad line takes two
 ACQUIRE_TIMEOUT = 15.0
 CLOSE_TIMEOUT = 5.0  # how long closing waits for what is under way
 
-# A plan is kept as long as its session. Made when a table was small, or its statistics were old, it would
-# read all of history for every job: what a statement needs is in its indexes.
+# A plan is kept as long as its session. Made when a table was small, or its statistics were old, it
+# would read all of history for every job: what a statement needs is in its indexes.
 _SESSION = f"""
 SET lock_timeout = '{LOCK_TIMEOUT}s';
 SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_TIMEOUT}s';
