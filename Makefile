@@ -28,7 +28,7 @@ up: setup ## Run paddock on this machine, with its own PostgreSQL (ARGS="--help"
 	@exec $(BIN)/paddock up $(ARGS)
 
 test: setup ## Run the tests (ARGS="-k name" to choose)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 test-all: export PADDOCK_TEST_EVERY_POSTGRES = 1
 test-all: test ## The same, with the store on every PostgreSQL of this machine

@@ -89,6 +89,7 @@ def processes_of(data_dir: Path) -> list[str]:
     return found
 
 
+IDLE = "SELECT pod_name FROM runners WHERE state = 'idle'"
 DONE = """
 SELECT count(*) FROM jobs j JOIN runners r ON r.id = j.runner_id
  WHERE j.state = 'completed' AND j.conclusion = 'success' AND r.state = 'gone'
@@ -120,7 +121,9 @@ async def test_a_server_killed_at_work_goes_on_at_the_next_start() -> None:
         data_dir = parent / "data"
         async with up(data_dir, port=free_port()) as process:
             await until(data_dir, DONE, 1)
-            waiting = await ask(data_dir, "SELECT pod_name FROM runners WHERE state = 'idle'")
+            # At times all of them are at work.
+            while not (waiting := await ask(data_dir, IDLE)):
+                await asyncio.sleep(0.05)
             process.kill()
             await process.wait()
         async with up(data_dir, port=free_port()):
