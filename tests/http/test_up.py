@@ -122,7 +122,7 @@ async def test_a_server_killed_at_work_goes_on_at_the_next_start() -> None:
         async with up(data_dir, port=free_port()) as process:
             await until(data_dir, DONE, 1)
             # At times all of them are at work.
-            while not (waiting := await ask(data_dir, IDLE)):
+            while not (waiting := await ask(data_dir, IDLE)):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             process.kill()
             await process.wait()
