@@ -317,10 +317,15 @@ async def test_limits_hold_while_two_replicas_match(yard: Yard) -> None:
     pods = await yard.pods(20)
     async with yard.replica() as other:
         asked = [
-            asyncio.create_task((yard.dispatcher, other)[n % 2].poll(pod, wait=2))
+            asyncio.create_task((yard.dispatcher, other)[n % 2].poll(pod, wait=60))
             for n, pod in enumerate(pods)
         ]
         await yard.queue(20)
+        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        # Time for a second one, if there were a place for it.
+        await asyncio.sleep(1)
+        await yard.dispatcher.close()
+        await other.close()
         answers = await asyncio.gather(*asked)
     assert sum(isinstance(answer, Handover) for answer in answers) == 1
 
