@@ -9,6 +9,7 @@ from typing import Self
 
 from paddock.ports import Clock, Ids
 from paddock.store.database import Connection, Database
+from paddock.store.living import Living
 
 #: A matcher is silent for microseconds between two of its statements. One that is silent for this
 #: long has stalled, and the server ends it: the others wait for no more than this (I72).
@@ -31,6 +32,7 @@ class Part:
         self._clock = clock
         self._ids = ids
         self.actor = actor
+        self._living = Living()
 
     def acting_as(self, actor: str) -> Self:
         """The same store, its events signed by somebody else."""

@@ -33,8 +33,8 @@ from paddock.domain.runners import WaitingPod
 from paddock.domain.states import JobState
 from paddock.domain.vitals import Sample
 from paddock.store.database import Connection
+from paddock.store.living import runner_of
 from paddock.store.matching import BATCH, Matching
-from paddock.store.runners import runner_of
 from paddock.store.sql import queries
 
 _SQL = queries("dossiers")

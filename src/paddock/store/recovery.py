@@ -50,7 +50,8 @@ from paddock.domain.recovery import (
 from paddock.domain.runners import Conflict, Runner, RunnerSummary
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Connection, retrying
-from paddock.store.runners import Runners, runner_of
+from paddock.store.living import runner_of
+from paddock.store.runners import Runners
 from paddock.store.sql import queries
 
 _SQL = queries("recovery")

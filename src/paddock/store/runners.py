@@ -15,63 +15,19 @@ import asyncpg
 from paddock.domain.endings import Ending, Retired
 from paddock.domain.fingerprints import Fingerprint
 from paddock.domain.ids import (
-    AccountId,
     GitHubRunnerId,
     JobId,
-    KeyId,
     PoolId,
     RunnerId,
 )
-from paddock.domain.limits import Resources
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
 from paddock.store.database import Connection, retrying
+from paddock.store.living import runner_of
 from paddock.store.sql import queries
 
 _SQL = queries("runners")
-
-
-def runner_of(row: asyncpg.Record) -> Runner:
-    return Runner(
-        id=RunnerId(row["id"]),
-        pool=PoolId(row["pool_id"]),
-        pod_name=row["pod_name"],
-        pod_uid=row["pod_uid"],
-        state=RunnerState(row["state"]),
-        generation=row["generation"],
-        since=row["since"],
-        key=None if row["key_id"] is None else KeyId(row["key_id"]),
-        account=None if row["account_id"] is None else AccountId(row["account_id"]),
-        name=row["name"],
-        mint_deadline=row["mint_deadline"],
-        github_id=None if row["github_id"] is None else GitHubRunnerId(row["github_id"]),
-        delivery=row["delivery_id"],
-        job=None if row["job_id"] is None else JobId(row["job_id"]),
-        shape=row["shape"],
-        spec_hash=row["spec_hash"],
-        node=row["node"],
-        created_at=row["created_at"],
-        heard_at=row["heard_at"],
-        acknowledged_at=row["acknowledged_at"],
-        job_marked_at=row["job_marked_at"],
-        hint=None if row["hint_job_id"] is None else JobId(row["hint_job_id"]),
-        suspect_at=row["suspect_at"],
-        absent_reads=row["absent_reads"],
-        absent_since=row["absent_since"],
-        retire_reason=row["retire_reason"],
-        deregistered_at=row["deregistered_at"],
-        proved_at=row["proved_at"],
-        claimed_at=row["claimed_at"],
-        armed_at=row["armed_at"],
-        done_at=row["done_at"],
-        retiring_at=row["retiring_at"],
-        retired=None if row["retired"] is None else Retired(row["retired"]),
-        unregistered=row["unregistered"],
-        deletion_asked_at=row["deletion_asked_at"],
-        started=row["started"],
-        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
-    )
 
 
 class Runners(Part):
@@ -80,8 +36,7 @@ class Runners(Part):
         return None if row is None else runner_of(row)
 
     async def live_runners(self) -> list[Runner]:
-        rows = await self._database.rows(_SQL["live"])
-        return [runner_of(row) for row in rows]
+        return await self._living.read(self._database.rows)
 
     async def plan_runners(
         self, pool: PoolId, pods: Sequence[tuple[RunnerId, str]], *, why: str

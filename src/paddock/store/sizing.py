@@ -15,6 +15,7 @@ from paddock.domain.levels import HostFault
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.scaling import Allowance, KeyLoad
 from paddock.domain.sizing import Decision, SizeTerms
+from paddock.domain.states import RunnerState
 from paddock.domain.steering import StartFailures
 from paddock.domain.surveys import (
     DemandedKey,
@@ -23,8 +24,8 @@ from paddock.domain.surveys import (
     Survey,
     SurveyedPool,
 )
+from paddock.store.living import runner_of
 from paddock.store.pools import Pools
-from paddock.store.runners import runner_of
 from paddock.store.sql import queries
 
 _SQL = queries("sizing")
@@ -36,6 +37,9 @@ _ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 #: Kubernetes' and the container runtimes' words for an image that cannot be had.
 _IMAGE: Final = "ErrImage|ImagePull|InvalidImageName|ImageInspectError|RegistryUnavailable|image"
 
+#: Runners that wait for work.
+_WAITING: Final = frozenset({RunnerState.BOOTING, RunnerState.IDLE})
+
 _DELETED: Final = "pool deleted"
 
 
@@ -45,7 +49,7 @@ class Sizing(Pools):
     ) -> Survey:
         async with self._database.transaction(begin=_ONE_MOMENT) as connection:
             pools = await connection.fetch(_SQL["pools"], list(ended))
-            waiting = await connection.fetch(_SQL["waiting"])
+            runners = await self._living.read(connection.fetch)
             keys = await connection.fetch(_SQL["keys"], self._clock.now(), None)
             accounts = await connection.fetch(_SQL["accounts"])
             repositories = await connection.fetch(_SQL["repositories"])
@@ -55,7 +59,7 @@ class Sizing(Pools):
                 decisions = await connection.fetch(_SQL["decisions"], after)
         return Survey(
             pools=tuple(_pool_of(row) for row in pools),
-            waiting=tuple(runner_of(row) for row in waiting),
+            waiting=tuple(runner for runner in runners if runner.state in _WAITING),
             keys=tuple(_key_of(row) for row in keys),
             accounts={AccountId(row["id"]): _allowance_of(row) for row in accounts},
             repositories={RepositoryId(row["id"]): _allowance_of(row) for row in repositories},

@@ -5,10 +5,6 @@
 -- One runner.
 SELECT * FROM runners WHERE id = $1
 
--- name: live[]
--- All that are not gone.
-SELECT * FROM runners WHERE gone_at IS NULL ORDER BY created_at, id
-
 -- name: plan[]
 -- Rows come before Pods: they fix the names and count against every limit. None for a pool that is being
 -- deleted; the lock makes sure that it is not deleted at this very moment.

@@ -12,10 +12,6 @@ SELECT p.id, p.name, p.state, p.paused_at IS NOT NULL AS paused, p.spec, p.spec_
  WHERE p.state <> 'deleted' OR r.live > 0
  ORDER BY p.id
 
--- name: waiting[]
--- Runners that wait for work.
-SELECT * FROM runners WHERE gone_at IS NULL AND state IN ('booting', 'idle') ORDER BY created_at, id
-
 -- name: keys[]
 -- Per key with queued jobs (of pool $2, or of all): how many, how old, the supply on its way to them as the
 -- matcher counts it, and whether dispatch would serve it at $1.

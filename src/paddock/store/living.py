@@ -1,0 +1,108 @@
+"""The runners that are not gone, read for the price of those that changed.
+
+Loops look at all of them every few seconds, and of a thousand idle Pods nearly none has changed since:
+so only their marks are read, and of those whose mark is another, the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+
+from paddock.domain.endings import Retired
+from paddock.domain.ids import (
+    AccountId,
+    GitHubRunnerId,
+    JobId,
+    KeyId,
+    PoolId,
+    RunnerId,
+)
+from paddock.domain.limits import Resources
+from paddock.domain.runners import Runner
+from paddock.domain.states import RunnerState
+from paddock.store.sql import queries
+
+_SQL = queries("living")
+
+#: Fetches rows, inside a transaction or outside of one.
+Fetch = Callable[..., Awaitable[list[asyncpg.Record]]]
+
+#: Which transaction wrote the row, and its step: the first alone would be enough, but for a restored
+#: backup, whose rows a new server may have written under numbers that the old one used.
+Mark = tuple[int, int]
+
+
+class Living:
+    """What the last read found. It is replaced as a whole: readers beside each other at worst read a
+    row once more."""
+
+    def __init__(self) -> None:
+        self._known: dict[RunnerId, tuple[Mark, Runner]] = {}
+
+    async def read(self, fetch: Fetch) -> list[Runner]:
+        """All of them, the oldest first; each as it was at some moment since this was called."""
+        known = self._known
+        marks = {RunnerId(row["id"]): _mark_of(row) for row in await fetch(_SQL["marks"])}
+        changed = [
+            runner
+            for runner, mark in marks.items()
+            if runner not in known or known[runner][0] != mark
+        ]
+        read = {}
+        if changed:
+            rows = await fetch(_SQL["these"], changed)
+            read = {RunnerId(row["id"]): (_mark_of(row), runner_of(row)) for row in rows}
+        # One that is gone by the second look is in neither.
+        missing = set(changed) - set(read)
+        self._known = {
+            runner: read.get(runner) or known[runner] for runner in marks if runner not in missing
+        }
+        return [runner for _, runner in self._known.values()]
+
+
+def _mark_of(row: asyncpg.Record) -> Mark:
+    return row["xmin"], row["version"]
+
+
+def runner_of(row: asyncpg.Record) -> Runner:
+    return Runner(
+        id=RunnerId(row["id"]),
+        pool=PoolId(row["pool_id"]),
+        pod_name=row["pod_name"],
+        pod_uid=row["pod_uid"],
+        state=RunnerState(row["state"]),
+        generation=row["generation"],
+        since=row["since"],
+        key=None if row["key_id"] is None else KeyId(row["key_id"]),
+        account=None if row["account_id"] is None else AccountId(row["account_id"]),
+        name=row["name"],
+        mint_deadline=row["mint_deadline"],
+        github_id=None if row["github_id"] is None else GitHubRunnerId(row["github_id"]),
+        delivery=row["delivery_id"],
+        job=None if row["job_id"] is None else JobId(row["job_id"]),
+        shape=row["shape"],
+        spec_hash=row["spec_hash"],
+        node=row["node"],
+        created_at=row["created_at"],
+        heard_at=row["heard_at"],
+        acknowledged_at=row["acknowledged_at"],
+        job_marked_at=row["job_marked_at"],
+        hint=None if row["hint_job_id"] is None else JobId(row["hint_job_id"]),
+        suspect_at=row["suspect_at"],
+        absent_reads=row["absent_reads"],
+        absent_since=row["absent_since"],
+        retire_reason=row["retire_reason"],
+        deregistered_at=row["deregistered_at"],
+        proved_at=row["proved_at"],
+        claimed_at=row["claimed_at"],
+        armed_at=row["armed_at"],
+        done_at=row["done_at"],
+        retiring_at=row["retiring_at"],
+        retired=None if row["retired"] is None else Retired(row["retired"]),
+        unregistered=row["unregistered"],
+        deletion_asked_at=row["deletion_asked_at"],
+        started=row["started"],
+        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
+    )
