@@ -50,6 +50,8 @@ async def test_what_is_over_is_forgotten_in_its_time_and_what_lives_is_kept(worl
     assert gone[History.EVENTS] > 0
     [runner] = await world.rows("SELECT id FROM runners")
     assert runner["id"] == living.runner
+    [name] = await world.rows("SELECT runner_id FROM mints")
+    assert name["runner_id"] == living.runner
     [jobs] = await world.rows("SELECT count(*) FROM jobs")
     assert jobs[0] == 3
 
