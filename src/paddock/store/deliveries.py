@@ -49,8 +49,7 @@ class Deliveries(Jobs):
     @retrying
     async def take_deliveries(self, limit: int) -> list[Delivery]:
         now = self._clock.now()
-        # Forgotten in a crash, it is merely done twice.
-        async with self._database.transaction(begin=UNFLUSHED) as connection:
+        async with self._database.statement() as connection:
             rows = await connection.fetch(_SQL["take"], now, limit, now + TAKEN_FOR)
         return [_delivery_of(row) for row in rows]
 
@@ -63,7 +62,8 @@ class Deliveries(Jobs):
         postponed: Sequence[Postponement],
     ) -> list[Unplaced]:
         merged = merge_reports(reports)
-        async with self._database.transaction() as connection:
+        # Forgotten in a crash, deliveries are pending again together with all they had changed.
+        async with self._database.transaction(begin=UNFLUSHED) as connection:
             unplaced = await self._apply(connection, merged, "a webhook") if merged else []
             await self._settle(connection, settled)
             if postponed:

@@ -16,11 +16,15 @@ SELECT host_id, guid FROM stored ORDER BY id
 
 -- name: take[]
 -- The oldest that wait and may be looked at ($1), at most $2, for whoever asks alone until $3: if he dies
--- over them, another has them then. Those that were put off do not stand in the way (I13).
-WITH taken AS (
+-- over them, another has them then. Those that were put off do not stand in the way (I13). Forgotten in a crash,
+-- it is merely done twice: its commit waits for no disk.
+WITH unflushed AS (
+    SELECT set_config('synchronous_commit', 'off', true) AS setting
+), taken AS (
     UPDATE deliveries SET not_before = $3
      WHERE id IN (SELECT id FROM deliveries WHERE state = 'pending' AND not_before <= $1
                    ORDER BY not_before, id LIMIT $2 FOR UPDATE SKIP LOCKED)
+       AND (SELECT setting FROM unflushed) = 'off'
     RETURNING id, host_id, app_id, guid, event, action, installation_id, received_at, attempts, payload
 )
 SELECT * FROM taken ORDER BY id
