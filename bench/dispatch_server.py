@@ -18,7 +18,7 @@ from prometheus_client import Counter
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
 from paddock.replica import FleetParts
-from paddock.serve import serve
+from paddock.serve import serve, spare_the_collector
 from paddock.settings import load
 from paddock.store.database import Database
 from paddock.system import SystemClock
@@ -72,12 +72,16 @@ async def main() -> None:
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
+    def ready(url: str) -> None:
+        spare_the_collector()
+        print(url, flush=True)
+
     async def fleet(_url: str) -> FleetParts:
         return FleetParts(fleet=TokenFleet(), reviewer=Reviewer())
 
     database = await Database.connect(settings.database_url.get_secret_value())
     try:
-        await serve(database, settings, ready=lambda url: print(url, flush=True), fleet=fleet)
+        await serve(database, settings, ready=ready, fleet=fleet)
     finally:
         await database.close()
 

@@ -70,7 +70,7 @@ def spare_the_collector() -> None:
     garbage that is not there took 7 % of the time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 10)
+    gc.set_threshold(10_000, 20, 50)
 
 
 def _intake(replica: Replica) -> Sequence[Service]:

@@ -28,7 +28,8 @@ _BEGIN: Final = f"""
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL statement_timeout = '{LONGEST_LOOK}s';
 SET LOCAL plan_cache_mode = force_custom_plan;
-SET LOCAL enable_seqscan = on
+SET LOCAL enable_seqscan = on;
+SET LOCAL enable_bitmapscan = on
 """
 
 T = TypeVar("T", bound=msgspec.Struct)
