@@ -135,8 +135,8 @@ def _claims(match: Match) -> list[Claimed]:
 class Ours(Engine):
     name = "ours"
     title = f"paddock, {BATCH} Pods waiting"
-    #: One matcher works at a time, whatever the number of replicas.
-    workers = (1,)
+    #: Replicas. One matches at a time; the others' claims are on their way to the disk meanwhile.
+    workers = (1, 2, 3)
 
     async def fill(self) -> list[Claimed]:
         self._database = await Database.connect(self.url)
@@ -186,7 +186,8 @@ class Ours(Engine):
         await self._occupy(claims, self._begun)
         return claims
 
-    async def use(self, workers: int) -> None: ...
+    async def use(self, workers: int) -> None:
+        self._replicas = workers
 
     async def leave(self) -> None:
         await self._database.close()
@@ -194,7 +195,9 @@ class Ours(Engine):
     async def section(self) -> Section:
         pods = deque(self._idle[n : n + BATCH] for n in range(0, SECTION, BATCH))
         self._idle = []
-        return await race([lambda: self._store.match(pods.popleft())], size=BATCH, read=_claims)
+        return await race(
+            [lambda: self._store.match(pods.popleft())] * self._replicas, size=BATCH, read=_claims
+        )
 
     async def recycle(self, *, started: Sequence[Claimed], ended: Sequence[Claimed]) -> None:
         now = datetime.now(UTC)

@@ -71,6 +71,29 @@ async def test_a_matcher_that_checks_the_limit_outside_the_lock_is_caught(
         assert made == allowed
 
 
+async def test_what_a_match_returns_is_on_the_disk(database: Database, database_url: str) -> None:
+    """Nothing is minted for a claim that a crash could take back. The server writes to its log by
+    itself too: some of the looks may be unlucky, and not most."""
+    world = await World(database).begin()
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    # Tests wait for no disk, but this one.
+    name = database_url.partition("?")[0].rpartition("/")[2]
+    await world.rows(f"ALTER DATABASE {name} SET synchronous_commit = on")
+    other = await Database.connect(database_url)
+    store = PgStore(other, clock=world.clock, ids=world.ids, actor="replica-1")
+    flushed = 0
+    for pod in await world.idle_pods(pool, 20):
+        await world.queue(account, key, 1)
+        assert (await store.match([pod])).claims
+        [look] = await world.rows(
+            "SELECT pg_current_wal_insert_lsn() <= pg_current_wal_flush_lsn()"
+        )
+        flushed += look[0]
+    await other.close()
+    assert flushed > 10
+
+
 async def test_a_matcher_that_stalls_in_its_transaction_is_thrown_out(
     database: Database, database_url: str
 ) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from paddock.ports import Clock, Ids
-from paddock.store.database import Connection, Database
+from paddock.store.database import COMMIT_THEN_FLUSH, UNFLUSHED, Connection, Database
 from paddock.store.living import Living
 
 #: A matcher is silent for microseconds between two of its statements. One that is silent for this
@@ -42,6 +42,12 @@ class Part:
 
     @asynccontextmanager
     async def _matching(self) -> AsyncIterator[Connection]:
-        """A transaction under the matcher's lock, for all that decides or changes who may claim."""
-        async with self._database.transaction(begin=f"BEGIN;{MATCHER_LOCK}") as connection:
+        """A transaction under the matcher's lock, for all that decides or changes who may claim.
+
+        The lock is not held while it is brought to the disk, which may take longer than all the rest.
+        Others see it meanwhile. Nothing they write can outlive it: the log is flushed in its order.
+        """
+        async with self._database.transaction(
+            begin=f"{UNFLUSHED};{MATCHER_LOCK}", commit=COMMIT_THEN_FLUSH
+        ) as connection:
             yield connection

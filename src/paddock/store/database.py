@@ -20,10 +20,19 @@ from paddock.store.connect_errors import check_url, redacted
 from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown
 from paddock.store.pool import BROKEN, Connection, Pool, end, has_ended, is_lost
 
-__all__ = ["UNFLUSHED", "Connection", "Database", "retrying"]
+__all__ = ["COMMIT_THEN_FLUSH", "UNFLUSHED", "Connection", "Database", "retrying"]
 
 #: Begins a transaction whose loss in a crash of the server does no harm: its COMMIT waits for no disk.
 UNFLUSHED = "BEGIN; SET LOCAL synchronous_commit = off"
+
+#: Ends a transaction that was begun so and may not be lost after all: its locks are free, and what it
+#: wrote is seen, while whoever made it waits here for the disk. There is no call that only waits, so a
+#: transaction of its own says something to the log, unless nothing is left to be flushed.
+COMMIT_THEN_FLUSH = """
+COMMIT;
+SELECT pg_logical_emit_message(true, 'paddock', '')
+ WHERE pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()
+"""
 
 # It takes a round trip. Longer, and a query before it that was to be cancelled still runs: the
 # request to cancel came too early for the server, or too late.
@@ -86,14 +95,14 @@ class Database:
         """The URL as it may be shown: without its password."""
         return self._pool.shown
 
-    def transaction(self, *, begin: str = "BEGIN") -> Transaction:
+    def transaction(self, *, begin: str = "BEGIN", commit: str = "COMMIT") -> Transaction:
         """`async with database.transaction() as connection:` committed at the end of the block,
         rolled back by any exception.
 
         Settings in it are made with SET LOCAL, locks with pg_advisory_xact_lock: the session goes
         back to the pool as it is, for a reset would cost as much as the COMMIT.
         """
-        return Transaction(self._pool, begin)
+        return Transaction(self._pool, begin, commit)
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[Connection]:
@@ -151,11 +160,12 @@ class Database:
 class Transaction:
     """Written out instead of `asynccontextmanager`: this is entered thousands of times a second."""
 
-    __slots__ = ("_beginning", "_connection", "_pool")
+    __slots__ = ("_beginning", "_connection", "_end", "_pool")
 
-    def __init__(self, pool: Pool, begin: str) -> None:
+    def __init__(self, pool: Pool, begin: str, commit: str) -> None:
         self._pool = pool
         self._beginning = begin
+        self._end = commit
 
     async def __aenter__(self) -> Connection:
         if not await self._begin():
@@ -199,7 +209,7 @@ class Transaction:
 
     async def _commit(self) -> None:
         try:
-            await self._connection.execute("COMMIT")
+            await self._connection.execute(self._end)
         except asyncio.CancelledError:
             end(self._connection)
             raise
