@@ -131,7 +131,7 @@ class PoolMirror:
         except (msgspec.MsgspecError, ValueError) as error:
             return "Refused", f"{error}."
         described = replace(described, spec=_marked(described.spec, pool.uid))
-        if row is not None and row.spec == described.spec and row.state == "active":
+        if row is not None and row.state == "active" and _same(row.spec, described.spec):
             return None
         if wrong := await self._try_out(pool, described):
             return "TemplateRefused", wrong
@@ -236,6 +236,11 @@ def _conditions(pool: PoolObject, new: PoolCondition) -> list[PoolCondition]:
 def _marked(spec: str, uid: str) -> str:
     described: dict[str, Any] = msgspec.json.decode(spec)
     return msgspec.json.encode({**described, _MIRROR: uid}, order="sorted").decode()
+
+
+def _same(kept: str, described: str) -> bool:
+    """PostgreSQL writes JSON in its own hand."""
+    return bool(msgspec.json.decode(kept) == msgspec.json.decode(described))
 
 
 def _mirrored(row: PoolSummary) -> str | None:
