@@ -229,7 +229,7 @@ async def test_nodes_are_hosts(place: Installed, kube: Kube, node: str) -> None:
 
 
 async def test_a_list_of_many_pages_is_whole(monkeypatch: pytest.MonkeyPatch, kube: Kube) -> None:
-    monkeypatch.setattr("paddock.fleet.kube.fleet._PAGE", 2)
+    monkeypatch.setattr("paddock.fleet.kube.pod_lists.PAGE", 2)
     orders = [order(f"linux-{number}", IDLE) for number in range(5)]
     await asyncio.gather(*(kube.fleet.create(each) for each in orders))
     found = await kube.fleet.list()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -109,6 +111,77 @@ async def test_a_log_that_cannot_be_read_delays_nothing(scene: Yard) -> None:
     await scene.rounds(recovery)
     assert (await scene.verdict(runner))["ending"] == "crash"
     assert runner.pod_name not in scene.fleet.pods
+
+
+class Ear:
+    """A witness who heard a runner before its container was gone."""
+
+    async def circumstances(self, *, uid: str, node: str | None) -> Sequence[str]:
+        return ()
+
+    async def overheard(self, *, uid: str) -> str | None:
+        return "Running job: build, with ghs_0123456789abcdefghijABCDEFGHIJ0123456789\n"
+
+
+@pytest.mark.parametrize("end", ["evicted", "vanished"])
+async def test_words_that_went_with_the_container_were_heard_before(scene: Yard, end: str) -> None:
+    """S4: and are masked like any others."""
+    runner = await scene.running()
+    del scene.fleet.logs[runner.pod_name]
+    pod = scene.fleet.end_runner(runner.pod_name, exit_code=137, pod_reason="Evicted")
+    conclusion = Conclusion(
+        store=scene.world.store, fleet=scene.fleet, clock=scene.world.clock, witness=Ear()
+    )
+    runner = await scene.row(runner)
+    if end == "evicted":
+        await conclusion.conclude(runner, pod)
+    else:
+        await conclusion.conclude_vanished(runner)
+    words = (await scene.verdict(runner))["log_tail"]
+    assert "Running job: build" in words
+    assert "ghs_" not in words
+
+
+async def test_what_can_still_be_read_is_more_than_what_was_heard(scene: Yard) -> None:
+    runner = await scene.running()
+    scene.says(runner, "Segmentation fault")
+    pod = scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    conclusion = Conclusion(
+        store=scene.world.store, fleet=scene.fleet, clock=scene.world.clock, witness=Ear()
+    )
+    await conclusion.conclude(await scene.row(runner), pod)
+    assert "Segmentation fault" in (await scene.verdict(runner))["log_tail"]
+
+
+async def test_an_end_that_waits_for_its_words_holds_up_no_other(
+    scene: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I57: nor is it begun a second time."""
+    monkeypatch.setattr("paddock.forensics.concluding.TAIL_TIMEOUT", 600.0)
+    crashed, other = await scene.running(), await scene.running()
+    recovery = scene.recovery()
+    concluding = asyncio.create_task(recovery._conclude_for_ever())
+    try:
+        with scene.fleet.stalled("log_tail"):
+            scene.fleet.end_runner(crashed.pod_name, exit_code=139)
+            await scene.viewed.refresh()
+            await until(lambda: scene.fleet.calls["log_tail"])
+            scene.fleet.end_runner(other.pod_name)
+            await scene.viewed.refresh()
+            await until(lambda: other.pod_name not in scene.fleet.pods)
+            assert (await scene.row(crashed)).state is not RunnerState.GONE
+        await until(lambda: crashed.pod_name not in scene.fleet.pods)
+    finally:
+        concluding.cancel()
+        await asyncio.gather(concluding, return_exceptions=True)
+    assert scene.fleet.calls["log_tail"] == 1
+    assert await scene.actions() == [("pod-ended", "done")] * 2
+
+
+async def until(seen: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not seen():  # noqa: ASYNC110 -- another's doing
+            await asyncio.sleep(0.01)
 
 
 async def test_last_words_are_bounded_and_masked(scene: Yard) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from paddock.domain.evidence import Container, container_seen, poller_seen
 from paddock.domain.pods import Phase, Pod
-from paddock.fleet.kube.fleet import _one_by_one
 from paddock.fleet.kube.following import Expired, Failed, Following, Lines
 from paddock.fleet.kube.logs import beginning_is_gone, is_lost, last_lines
 from paddock.fleet.kube.nodes import host, troubles
 from paddock.fleet.kube.objects import EventObject, NodeObject, PodObject
+from paddock.fleet.kube.pod_lists import page
 from paddock.fleet.kube.pods import is_ours, shown
 from paddock.fleet.kube.telling import told
 from paddock.host.reports import CONDITION
@@ -161,9 +161,9 @@ def test_a_pod_without_its_label_is_still_ours() -> None:
 def test_a_list_with_a_pod_that_cannot_be_read_is_not_complete() -> None:
     """I29"""
     content = json.dumps({"items": [body(), {"metadata": {"name": 7}}], "metadata": {}}).encode()
-    page = _one_by_one(content, msgspec.ValidationError("x"))
-    assert [pod.metadata.name for pod in page.pods] == ["linux-a"]
-    assert not page.readable
+    found = page(content)
+    assert [pod.metadata.name for pod in found.pods] == ["linux-a"]
+    assert not found.readable
 
 
 # Watching.

@@ -140,6 +140,17 @@ def test_a_runner_that_is_told_to_stop_has_time() -> None:
     assert pod(terminationGracePeriodSeconds=9)["spec"]["terminationGracePeriodSeconds"] == 9
 
 
+def test_a_runner_that_is_told_to_stop_is_heard_first_unless_its_template_has_its_own_way() -> None:
+    """S4: its log goes with its container."""
+    heard = {"preStop": {"sleep": {"seconds": 1}}}
+    assert container(pod(), "runner")["lifecycle"] == heard
+    own = {"preStop": {"exec": {"command": ["/bin/true"]}}}
+    made = pod(containers=[{**RUNNER, "lifecycle": own}])
+    assert container(made, "runner")["lifecycle"] == own
+    # One that waits for work in the same container has nothing to say.
+    assert "lifecycle" not in container(pod(described={"shape": "single"}), "runner")
+
+
 def test_failing_hosts_are_avoided_softly_beside_what_the_template_prefers() -> None:
     """I51"""
     own = {"weight": 1, "preference": {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]}}

@@ -17,6 +17,7 @@ _REVIEWS: Final = Resource("selfsubjectaccessreviews", group="authorization.k8s.
 _NEEDED: Final = (
     *((verb, "pods", "", "") for verb in ("create", "delete", "patch", "list", "watch")),
     ("get", "pods", "log", ""),
+    *((verb, "events", "", "") for verb in ("list", "watch")),
     *((verb, "runnerpools", "", GROUP) for verb in ("list", "watch", "patch")),
     ("patch", "runnerpools", "status", GROUP),
 )

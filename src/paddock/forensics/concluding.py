@@ -107,10 +107,12 @@ class Conclusion:
         pools = {pool.id: pool.name for pool in await self._store.list_pools()}
         pool = pools.get(runner.pool, "deleted")
         evidence = _evidence_of(runner, None)
+        words = None
         if runner.pod_uid is not None and classify(evidence).ending.abnormal:
             told = await self._circumstances(runner.pod_uid, runner.node)
             evidence = replace(evidence, circumstances=told)
-        return await self._write(runner, pool, _Ended(evidence, at))
+            words = _fit_to_keep(await self._overheard(runner.pod_uid))
+        return await self._write(runner, pool, _Ended(evidence, at, words))
 
     async def reap(self, pod: Pod) -> None:
         """Delete a Pod whose end is on record. One that cannot be deleted now is found again."""
@@ -222,19 +224,36 @@ class Conclusion:
             return (f"not known: {str(error) or 'no answer in time'}",)
 
     async def _last_words(self, pod: Pod) -> str | None:
+        """All it said, if its log is still there; otherwise what was heard of it before."""
+        tail, heard = await asyncio.gather(self._tail(pod), self._overheard(pod.uid))
+        return _fit_to_keep(tail or heard)
+
+    async def _tail(self, pod: Pod) -> str | None:
         try:
             async with asyncio.timeout(TAIL_TIMEOUT):
-                tail = await self._fleet.log_tail(
+                return await self._fleet.log_tail(
                     pod.name, uid=pod.uid, lines=TAIL_LINES, most_bytes=TAIL_BYTES
                 )
         except (TimeoutError, FleetUnavailable):
             return None
-        if not tail:
+
+    async def _overheard(self, uid: str) -> str | None:
+        if self._witness is None:
             return None
-        # PostgreSQL keeps any text but one with a NUL in it.
-        words = mask(tail.replace("\0", ""))
-        lines = words.splitlines(keepends=True)[-TAIL_LINES:]
-        return "".join(lines).encode()[-TAIL_BYTES:].decode(errors="ignore")
+        try:
+            async with asyncio.timeout(TAIL_TIMEOUT):
+                return await self._witness.overheard(uid=uid)
+        except (TimeoutError, FleetUnavailable):
+            return None
+
+
+def _fit_to_keep(tail: str | None) -> str | None:
+    if not tail:
+        return None
+    # PostgreSQL keeps any text but one with a NUL in it.
+    words = mask(tail.replace("\0", ""))
+    lines = words.splitlines(keepends=True)[-TAIL_LINES:]
+    return "".join(lines).encode()[-TAIL_BYTES:].decode(errors="ignore")
 
 
 def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:

@@ -63,6 +63,11 @@ class Witness(Protocol):
         """What there is to tell of a Pod beside its own status, a sentence each. It may be gone."""
         ...
 
+    async def overheard(self, *, uid: str) -> str | None:
+        """What its runner had said when its end was announced, if that was heard. Its container may be
+        gone, and its log with it. For a verdict, never for a proof: it may have said more since."""
+        ...
+
 
 class Reviewer(Protocol):
     """Who asks. Kubernetes' TokenReview, or the local fleet's secrets."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import structlog
@@ -31,6 +32,7 @@ from paddock.recovery.names import Names
 from paddock.recovery.observe import PodView
 from paddock.recovery.retire import Retirement
 from paddock.recovery.runners import RunnerRecovery
+from paddock.recovery.side_by_side import SideBySide
 from paddock.recovery.terms import RecoveryTerms
 from paddock.store.errors import StoreError
 
@@ -45,9 +47,10 @@ _BREATH: Final = 0.5
 _ROUND_BREATH: Final = 2.0
 #: Jobs, Pods without rows and verdicts are looked at this often; nothing tells of them.
 _SLOWLY: Final = 5.0
-#: Ends concluded and labels put on side by side. One that waits five seconds for its last words holds
-#: up nobody but those behind it (I57).
-_AT_ONCE: Final = 8
+#: Ends concluded side by side: as many may wait five seconds for their last words and hold up nobody
+#: (I57).
+_ENDS_AT_ONCE: Final = 16
+_STAMPS_AT_ONCE: Final = 8
 #: After a deregistration its Pod is looked at anew, but not for each one by itself.
 _REFRESH: Final = 2.0
 #: Runners examined in one go, some 2 ms: whoever waits for a JIT has its turn in between.
@@ -119,6 +122,8 @@ class Recovery:
             acting=acting,
             terms=terms,
         )
+        self._ending = SideBySide(_ENDS_AT_ONCE)
+        self._stamping = SideBySide(_STAMPS_AT_ONCE)
         self._stamped: dict[str, None] = {}
         self._slowly_at: float | None = None
         self._refreshed_at: float | None = None
@@ -129,13 +134,14 @@ class Recovery:
             group.create_task(self._examine_for_ever())
 
     async def _conclude_for_ever(self) -> None:
-        while True:
-            self._changed.clear()
-            await _tolerating(self.ends)
-            await self._clock.sleep(_BREATH)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_AGAIN):
-                    await self._changed.wait()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._changed.clear()
+                await _tolerating(lambda: self._begin_ends(group))
+                await self._clock.sleep(_BREATH)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_AGAIN):
+                        await self._changed.wait()
 
     async def _examine_for_ever(self) -> None:
         while True:
@@ -145,26 +151,30 @@ class Recovery:
 
     async def ends(self) -> None:
         """Conclude what has ended, stamp what holds its JIT. Asks nobody."""
-        look = await self._gatherer.glance()
-        places = asyncio.Semaphore(_AT_ONCE)
-
-        async def conclude(runner: Runner) -> None:
-            async with places:
-                pod = look.pod_of(runner)
-                if await self._runners.at_a_glance(runner, look) and pod is not None:
-                    self._told(pod.uid)
-                    self._stamped.pop(pod.uid, None)
-
-        async def stamp(pod: Pod, owner: str) -> None:
-            async with places:
-                await self._stamper.stamp(pod, owner=owner)
-
         async with asyncio.TaskGroup() as group:
-            for runner in look.runners:
-                if self._looks_ended(runner, look):
-                    group.create_task(conclude(runner))
-                elif (pod := look.pod_of(runner)) and self._to_be_stamped(runner, pod):
-                    group.create_task(stamp(pod, str(runner.account)))
+            await self._begin_ends(group)
+
+    async def _begin_ends(self, group: asyncio.TaskGroup) -> None:
+        before = self._ending.under_way()
+        look = await self._gatherer.glance()
+        for runner in look.runners:
+            if self._looks_ended(runner, look):
+                if runner.id not in before:
+                    self._ending.begin(group, runner.id, partial(self._conclude, runner, look))
+            elif (pod := look.pod_of(runner)) and self._to_be_stamped(runner, pod):
+                self._stamping.begin(group, pod.uid, partial(self._stamp, pod, str(runner.account)))
+
+    async def _conclude(self, runner: Runner, look: Look) -> None:
+        async def conclude() -> None:
+            pod = look.pod_of(runner)
+            if await self._runners.at_a_glance(runner, look) and pod is not None:
+                self._told(pod.uid)
+                self._stamped.pop(pod.uid, None)
+
+        await _tolerating(conclude)
+
+    async def _stamp(self, pod: Pod, owner: str) -> None:
+        await self._stamper.stamp(pod, owner=owner)
 
     def _looks_ended(self, runner: Runner, look: Look) -> bool:
         """Only a first sieve: the table decides."""

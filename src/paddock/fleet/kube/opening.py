@@ -46,14 +46,16 @@ async def opened(settings: KubeSettings, *, clock: Clock) -> AsyncIterator[Kube]
     """Raises ValueError where something is missing; whether the cluster answers is seen later."""
     placed = placement(settings)
     api = KubeApi.connected(configured(settings.kubeconfig))
+    fleet = KubeFleet(api, placed, clock=clock, node_selector=settings.node_selector)
     try:
         yield Kube(
             api=api,
-            fleet=KubeFleet(api, placed, clock=clock, node_selector=settings.node_selector),
+            fleet=fleet,
             reviewer=KubeReviewer(
                 api, namespace=settings.namespace, service_account=settings.service_account
             ),
             pools=KubePools(api, namespace=settings.namespace),
         )
     finally:
+        await fleet.aclose()
         await api.aclose()

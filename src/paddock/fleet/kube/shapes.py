@@ -47,6 +47,8 @@ from paddock.fleet.kube.template import (
 
 #: A runner needs up to 30 s to cancel its job and say goodbye; the sidecar a moment more.
 GRACE: Final = 60
+#: Between a kubelet's decision and TERM: long enough for its log to be read while it is there.
+HEARD: Final = 1
 #: The user of GitHub's own runner image. A number, since a kubelet cannot tell whether a name is root.
 USER: Final = 1001
 #: The shortest that Kubernetes gives is 10 minutes; renewed by the kubelet when a fifth is left.
@@ -258,6 +260,10 @@ class _Parts:
             made["args"] = ["paddock", *self._placement.agent_command]
             made["env"] = [*theirs.get("env", []), *self._environment(self._placement.server)]
             mounts += self._token(Audience.DISPATCH)
+        else:
+            # It has started, so it may have a job; in one container it may as well be idle.
+            waits = {"preStop": {"sleep": {"seconds": HEARD}}}
+            made["lifecycle"] = {**waits, **(theirs.get("lifecycle") or {})}
         made["volumeMounts"] = [*theirs.get("volumeMounts", []), *mounts]
         return {key: value for key, value in made.items() if value != []}
 

@@ -1,0 +1,120 @@
+"""Ends that a kubelet announces before they show on the Pod: evictions, and Pods that make room.
+
+A Pod that is deleted carries the time of its deletion at once. One that its kubelet throws out shows
+nothing until it is over; but the kubelet says what it is about to do in an event, before it does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from paddock.domain.names import PodName
+from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource, Status, Unreached
+from paddock.fleet.kube.following import Lines
+from paddock.fleet.kube.objects import Change
+from paddock.ports import Clock
+
+_log = structlog.get_logger()
+
+#: What a kubelet calls it.
+_REASONS: Final = frozenset({"Evicted", "Preempting"})
+#: Both are warnings; of ordinary events a Pod has a dozen.
+_SELECTED: Final = "type=Warning,involvedObject.kind=Pod"
+_WATCH_SECONDS: Final = 600
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 15.0
+#: A role of an older version does not have it; somebody may apply the new one.
+_WHEN_DENIED: Final = 300.0
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _Involved(msgspec.Struct, frozen=True):
+    name: str = ""
+    uid: str = ""
+
+
+class _Event(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: _Metadata = _Metadata()
+    involved_object: _Involved = _Involved()
+    reason: str = ""
+
+
+_CHANGES: Final = msgspec.json.Decoder(Change[_Event])
+_ERROR: Final = msgspec.json.Decoder(Change[Status])
+
+
+class _BrokeOff(Exception):
+    """The server ended the watch with these words."""
+
+
+class Announcements:
+    def __init__(
+        self, api: KubeApi, events: Resource, *, clock: Clock, tell: Callable[[PodName, str], None]
+    ) -> None:
+        """`tell` is told the name and UID of each Pod whose end is announced, maybe more than once."""
+        self._api = api
+        self._events = events
+        self._clock = clock
+        self._tell = tell
+        #: From where to go on; empty: with all that are there.
+        self._version = ""
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async for pod, uid in self._announced():
+                    failures = 0
+                    self._tell(pod, uid)
+                await self._clock.sleep(_FIRST_PAUSE)
+            except Refused as error:
+                if error.denied:
+                    _log.warning("announced ends are not heard of", error=str(error))
+                    await self._clock.sleep(_WHEN_DENIED)
+                    continue
+                failures = await self._again(error, failures)
+            except (_BrokeOff, Unreached) as error:
+                failures = await self._again(error, failures)
+
+    async def _again(self, error: Exception, failures: int) -> int:
+        """Whatever happened: from the beginning, where the next read shows what is there."""
+        self._version = ""
+        _log.info("the watch of events broke off", error=str(error), failures=failures + 1)
+        await self._clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 6)))
+        return failures + 1
+
+    async def _announced(self) -> AsyncIterator[tuple[PodName, str]]:
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+            "fieldSelector": _SELECTED,
+        }
+        if self._version:
+            params["resourceVersion"] = self._version
+        lines = Lines()
+        async with self._api.stream(Call("watch", self._events), params, patient=True) as received:
+            async for some in received:
+                for line in lines.feed(some):
+                    event = self._event(line)
+                    if event is not None and event.reason in _REASONS:
+                        yield PodName(event.involved_object.name), event.involved_object.uid
+
+    def _event(self, line: bytes) -> _Event | None:
+        try:
+            change = _CHANGES.decode(line)
+        except msgspec.MsgspecError as error:
+            _log.warning("an event cannot be read", error=str(error))
+            return None
+        if change.type == "ERROR":
+            status = _ERROR.decode(line).object
+            raise _BrokeOff(status.message or status.reason or "no reason given")
+        self._version = change.object.metadata.resource_version or self._version
+        return change.object if change.type in ("ADDED", "MODIFIED") else None

@@ -1,0 +1,93 @@
+"""All Pods of the namespace, read page by page, and whether these are all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import structlog
+
+from paddock.domain.pods import Pod
+from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource, Unreached
+from paddock.fleet.kube.objects import Listed, ListMetadata, PodObject
+from paddock.fleet.kube.pods import is_ours, shown
+
+_log = structlog.get_logger()
+
+#: Some 2.5 MB at once: the server need not hold more of a large list in memory.
+PAGE: Final = 1000
+
+_PODS: Final = msgspec.json.Decoder(Listed[PodObject])
+
+
+class _Raw(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw]
+    metadata: ListMetadata = ListMetadata()
+
+
+_RAW_PODS: Final = msgspec.json.Decoder(_Raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """All Pods, whether these are all, and from which version a watch goes on."""
+
+    pods: Sequence[Pod]
+    complete: bool
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    pods: list[PodObject]
+    readable: bool
+    metadata: ListMetadata
+
+
+class PodLists:
+    def __init__(self, api: KubeApi, pods: Resource) -> None:
+        self._api = api
+        self._pods = pods
+
+    async def read(self) -> Read:
+        pods: list[Pod] = []
+        params = {"limit": str(PAGE)}
+        complete = True
+        while True:
+            try:
+                found = page(await self._api.read(Call("list", self._pods), params))
+            except Refused as error:
+                if not (error.expired and pods):
+                    raise
+                # It took us so long that the rest is of another moment (I29).
+                return Read(pods, False, "")
+            complete = complete and found.readable
+            pods += [shown(each) for each in found.pods if is_ours(each)]
+            if not found.metadata.continue_:
+                return Read(pods, complete, found.metadata.resource_version)
+            params["continue"] = found.metadata.continue_
+
+
+def page(content: bytes) -> Page:
+    """One Pod that cannot be read hides no other, but the list is not complete (I29)."""
+    try:
+        listed = _PODS.decode(content)
+    except msgspec.MsgspecError as error:
+        return _one_by_one(content, error)
+    return Page(listed.items, True, listed.metadata)
+
+
+def _one_by_one(content: bytes, error: msgspec.MsgspecError) -> Page:
+    try:
+        raw = _RAW_PODS.decode(content)
+    except msgspec.MsgspecError:
+        raise Unreached(f"Kubernetes' list of Pods cannot be read: {error}.") from error
+    pods = []
+    for item in raw.items:
+        try:
+            pods.append(msgspec.json.decode(item, type=PodObject))
+        except msgspec.MsgspecError as mistake:
+            _log.warning("a Pod cannot be read", error=str(mistake))
+    return Page(pods, False, raw.metadata)

@@ -1,0 +1,81 @@
+"""The watch of Pods: a list, what has changed since, and on again after whatever ends it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+import structlog
+
+from paddock.domain.pods import Pod
+from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource, Unreached
+from paddock.fleet.kube.following import Expired, Failed, Following, Lines
+from paddock.fleet.kube.pod_lists import PodLists
+from paddock.ports import Clock
+
+_log = structlog.get_logger()
+
+#: A server ends a watch after half an hour to an hour by itself; all at the same moment if it is
+#: restarted. Shorter, so that replicas drift apart.
+_WATCH_SECONDS: Final = 600
+#: After a watch that broke; then twice as long each time.
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 15.0
+
+
+class PodWatch:
+    def __init__(self, api: KubeApi, pods: Resource, lists: PodLists, *, clock: Clock) -> None:
+        self._api = api
+        self._pods = pods
+        self._lists = lists
+        self._clock = clock
+
+    async def changes(self) -> AsyncGenerator[Pod, None]:
+        """Begins with all there are. Ends only by an exception."""
+        following = Following()
+        failures = 0
+        while True:
+            try:
+                if following.version is None:
+                    read = await self._lists.read()
+                    for pod in following.begin(
+                        read.pods, whole=read.complete, version=read.version
+                    ):
+                        yield pod
+                async with aclosing(self._since(following)) as changes:
+                    async for pod in changes:
+                        failures = 0
+                        yield pod
+                # A server that is going down ends each watch as soon as it begins.
+                await self._clock.sleep(_FIRST_PAUSE)
+            except Expired:
+                _log.info("the watch of Pods begins anew: the server has forgotten where it was")
+            except (Failed, Unreached, Refused) as error:
+                if isinstance(error, Refused) and error.expired:
+                    following.version = None
+                    continue
+                # A server that has just started denies everything for a moment: what was allowed once
+                # is tried again.
+                if isinstance(error, Refused) and error.denied and not following.begun:
+                    raise
+                failures += 1
+                _log.warning("the watch of Pods broke off", error=str(error), failures=failures)
+                await self._clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 6)))
+
+    async def _since(self, following: Following) -> AsyncGenerator[Pod, None]:
+        """Until the server ends it, which it does in good order every few minutes."""
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        if following.version is None:
+            raise Failed("there is no whole list to go on from")
+        params["resourceVersion"] = following.version
+        lines = Lines()
+        async with self._api.stream(Call("watch", self._pods), params, patient=True) as received:
+            async for some in received:
+                for line in lines.feed(some):
+                    if pod := following.line(line):
+                        yield pod
