@@ -164,3 +164,19 @@ async def test_failures_in_a_row_wait_twice_as_long_each_up_to_a_ceiling(keys: K
         waits.append(until - now)
         keys.world.clock.advance(waits[-1].total_seconds())
     assert waits == [timedelta(seconds=each) for each in (10, 20, 40, 60, 60)]
+
+
+async def test_short_failures_do_not_make_the_first_of_another_kind_wait_for_an_hour(
+    keys: Keys,
+) -> None:
+    """Three time-outs of seconds, and then an account that answers 404 for a moment."""
+    subject = Subject(BackOffScope.ACCOUNT, 1)
+    short = BackOffTerms(reason="no answer", seconds=5, ceiling=300)
+    long = BackOffTerms(reason="not found", seconds=600, ceiling=3600)
+    for _ in range(3):
+        until = await keys.world.store.back_off(subject, short)
+        keys.world.clock.advance((until - keys.world.clock.now()).total_seconds())
+
+    until = await keys.world.store.back_off(subject, long)
+
+    assert until - keys.world.clock.now() == timedelta(seconds=600)

@@ -291,6 +291,13 @@ def test_the_back_off_grows_while_the_same_failure_repeats() -> None:
     assert failure.after(1_000_000) == failure.ceiling_s == 300
 
 
+def test_a_back_off_is_at_most_twice_as_long_as_its_trouble() -> None:
+    failure = read(next(case for case in CASES if case.kind is Kind.SERVER_ERROR))
+    assert failure.after(5, lasted=0) == 5
+    assert failure.after(5, lasted=20) == 40
+    assert failure.after(5, lasted=1000) == 80
+
+
 def test_a_reason_that_stands_only_beside_the_message_is_read() -> None:
     """runs-on#417: the message says "Forbidden", the reason is in `errors`."""
     body = {"message": "Forbidden", "errors": "Repository level self-hosted runners are disabled"}

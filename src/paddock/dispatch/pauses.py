@@ -42,6 +42,7 @@ _SCOPES = (BackOff.REPOSITORY, BackOff.ACCOUNT, BackOff.APP)
 @dataclass(frozen=True, slots=True)
 class _Pause:
     failures: int
+    since: datetime
     until: datetime
 
 
@@ -58,10 +59,12 @@ class Pauses:
     def begin(self, place: Place, failure: Failure, *, at_least: float) -> bool:
         """Whether it is the first failure of its scope in a row: worth a line in the log."""
         scope = place.within(failure.backs_off)
-        before = self._pauses.get(scope)
+        before, now = self._pauses.get(scope), self._clock.now()
         failures = before.failures + 1 if before else 1
-        wait = timedelta(seconds=max(failure.after(failures), at_least))
-        self._pauses[scope] = _Pause(failures, self._clock.now() + wait)
+        since = before.since if before else now
+        seconds = failure.after(failures, lasted=(now - since).total_seconds())
+        wait = timedelta(seconds=max(seconds, at_least))
+        self._pauses[scope] = _Pause(failures, since, now + wait)
         return before is None
 
     def end(self, place: Place) -> None:

@@ -9,6 +9,7 @@ does not document were seen in other people's logs, and what matches nothing end
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -111,10 +112,13 @@ class Failure:
     retryable: bool
     sentence: str
 
-    def after(self, failures: int) -> float:
+    def after(self, failures: int, *, lasted: float = math.inf) -> float:
         """The back-off when this is failure number `failures` in a row: GitHub asks for waits that
-        grow exponentially, and may ban an App that goes on asking."""
-        return min(self.backoff_s * 2.0 ** min(max(failures - 1, 0), 16), self.ceiling_s)
+        grow exponentially, and may ban an App that goes on asking. Not longer than twice what the row
+        has lasted: those before may have been of another kind, whose first waits are seconds where
+        this one's are minutes."""
+        grown = self.backoff_s * 2.0 ** min(max(failures - 1, 0), 16)
+        return min(grown, self.ceiling_s, max(self.backoff_s, 2 * lasted))
 
     @property
     def unsettled(self) -> bool:
