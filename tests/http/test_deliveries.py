@@ -28,7 +28,8 @@ async def rows(scene: GitHubScene, query: str, *args: object) -> list[tuple[Any,
 
 
 async def states(scene: GitHubScene) -> dict[str, int]:
-    return {str(state): count for state, count in (await scene.store.count_deliveries()).items()}
+    counted = await rows(scene, "SELECT state::text, count(*) FROM deliveries GROUP BY state")
+    return dict(counted)
 
 
 async def settle(scene: GitHubScene) -> None:

@@ -255,7 +255,7 @@ async def test_a_mint_whose_answer_is_lost_leaves_a_debt_that_is_paid(yard: Yard
     assert [runner.name for runner in yard.scene.fake.world.runners.values()] == [
         answer.runner_name
     ]
-    assert await yard.scene.store.count_debts() == 0
+    assert (await yard.scene.store.levels()).debts == 0
     assert await collector.round() == 0
 
 

@@ -154,7 +154,7 @@ class Scene:
             await DebtCollector(store=store, github=client, clock=later).round()
         finally:
             await client.aclose()
-        assert await store.count_debts() == 0
+        assert (await store.levels()).debts == 0
 
     async def tidy(self) -> None:
         """For the next test: nothing waits, nothing is occupied."""

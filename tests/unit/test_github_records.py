@@ -20,7 +20,6 @@ from paddock.domain.github import (
     RunnerRecord,
     Scope,
     decide_conflict,
-    registration_scope,
     repository_scope,
 )
 from paddock.domain.ids import GitHubRunnerId, JobId
@@ -44,29 +43,6 @@ RUNNER = RunnerRecord(
     busy=False,
     labels=("linux",),
 )
-
-
-def test_an_organisations_runners_are_registered_with_the_organisation() -> None:
-    """I18"""
-    assert registration_scope(SITE) == Scope(host=HOST, owner="acme")
-    assert registration_scope(SITE).path == "/orgs/acme"
-
-
-def test_a_users_runners_are_registered_with_the_repository() -> None:
-    """I18: users have no runners of their own."""
-    scope = registration_scope(replace(SITE, owner_type="User"))
-    assert scope.path == "/repos/acme/site"
-
-
-def test_a_repository_with_limits_of_its_own_is_its_own_scope() -> None:
-    assert registration_scope(SITE, per_repository=True).path == "/repos/acme/site"
-
-
-def test_a_scope_is_on_its_repositorys_host() -> None:
-    """I18, I71"""
-    elsewhere = replace(SITE, host=Host("github.example.org"))
-    assert registration_scope(elsewhere).host == "github.example.org"
-    assert registration_scope(elsewhere) != registration_scope(SITE)
 
 
 @pytest.mark.parametrize(

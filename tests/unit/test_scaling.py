@@ -18,7 +18,6 @@ from paddock.domain.scaling import (
     Sample,
     Want,
     desired,
-    pod_cost,
     settle,
     share,
 )
@@ -440,15 +439,6 @@ def test_pods_at_work_are_not_taken_back_where_nodes_were_lost() -> None:
 def test_a_place_too_small_for_one_pool_is_left_to_another() -> None:
     wants = [want(P, demand=1, cost=BIG), want(Q, demand=9)]
     assert share(wants, nodes(3)) == {P: 0, Q: 3}
-
-
-def test_runtime_overhead_counts_in_a_pods_cost() -> None:
-    """I48"""
-    requests = Resources(vcpu_milli=1000, memory_mib=2048)
-    vm = Resources(runners=0, vcpu_milli=250, memory_mib=160)
-    cost = pod_cost(requests=requests, overhead=vm)
-    assert cost == Resources(runners=1, vcpu_milli=1250, memory_mib=2208)
-    assert share([want(P, demand=10, cost=cost)], nodes(10)) == {P: 8}
 
 
 def test_nodes_take_only_so_many_pods_however_small() -> None:

@@ -42,8 +42,6 @@ _log = structlog.get_logger()
 #: How long unmet demand can lie unnoticed if its wake-up was lost, and how often what is withheld
 #: for a time (a budget, a back-off) is looked at again.
 _LOOK_AGAIN: Final = 2.0
-#: After the store could not be reached.
-_BACK_OFF: Final = 1.0
 #: Whoever asks without waiting is there for one match, and for its mint if that is quick.
 _SHORTEST_WAIT: Final = 0.2
 #: A claim that another replica mints for: its row is looked at this often.

@@ -169,18 +169,6 @@ class RepositoryRecord:
     archived: bool
 
 
-def registration_scope(repository: RepositoryRecord, *, per_repository: bool = False) -> Scope:
-    """Where runners for this repository's jobs are registered (I18).
-
-    Under the repository's owner, on the repository's host. Users have no runners of their own, and
-    a repository with limits of its own needs its own scope: else a sibling's job takes its place.
-    """
-    scope = repository_scope(repository.host, repository.full_name)
-    if per_repository or repository.owner_type != AccountType.ORGANISATION:
-        return scope
-    return Scope(host=scope.host, owner=scope.owner)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerRecord:
     """A registered runner as GitHub sees it. `busy` lags by a minute and more (I65)."""

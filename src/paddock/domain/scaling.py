@@ -28,16 +28,6 @@ from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
 from paddock.domain.limits import NOTHING, UNLIMITED, Limits, Resources
 
 
-def pod_cost(*, requests: Resources, overhead: Resources = NOTHING) -> Resources:
-    """What one Pod takes from an account and from a node. A VM's own memory is not in its
-    containers' requests, but no other Pod can have it (I48)."""
-    return Resources(
-        runners=1,
-        vcpu_milli=requests.vcpu_milli + overhead.vcpu_milli,
-        memory_mib=requests.memory_mib + overhead.memory_mib,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLoad:
     """The queued jobs of one demand key, and the runners on their way to them.

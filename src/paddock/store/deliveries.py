@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import asyncpg
@@ -105,11 +105,6 @@ class Deliveries(Jobs):
         async with self._database.transaction() as connection:
             rows = await connection.fetch(_SQL["list"], state, limit)
         return [_summary_of(row) for row in rows]
-
-    async def count_deliveries(self) -> Mapping[DeliveryState, int]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["counts"])
-        return {DeliveryState(row["state"]): row["deliveries"] for row in rows}
 
     async def hook_cursor(self, app: AppId) -> datetime:
         async with self._database.transaction() as connection:

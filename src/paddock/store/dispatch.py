@@ -85,11 +85,6 @@ class Dispatch(Part):
             rows = await connection.fetch(_SQL["debts"], before, limit, self._clock.now())
         return [_debt_of(row) for row in rows]
 
-    async def count_debts(self) -> int:
-        async with self._database.transaction() as connection:
-            count: int = await connection.fetchval(_SQL["count_debts"])
-        return count
-
     async def settle_mint(self, name: str, *, outcome: str) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["settle"], name, outcome, self._clock.now())

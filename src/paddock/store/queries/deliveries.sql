@@ -65,10 +65,6 @@ SELECT id, guid, event, action, state, received_at, attempts, note
  ORDER BY id DESC
  LIMIT $2
 
--- name: counts[]
--- How many there are of each state.
-SELECT state, count(*) AS deliveries FROM deliveries GROUP BY state ORDER BY state
-
 -- name: cursor
 -- Until when all of an App's deliveries are known to have arrived; set once to $2 when there is none.
 INSERT INTO hook_cursors (app_id, complete_until) VALUES ($1, $2)

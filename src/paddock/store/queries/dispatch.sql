@@ -80,8 +80,3 @@ UPDATE mints SET state = 'settled', outcome = $2, settled_at = $3 WHERE name = $
 -- name: postpone_debt
 -- GitHub did not say; look again at $2.
 UPDATE mints SET not_before = $2 WHERE name = $1
-
--- name: count_debts
--- How many names are owed.
-SELECT count(*) FROM mints m JOIN runners r ON r.id = m.runner_id
- WHERE m.state <> 'settled' AND (r.state = 'gone' OR r.name IS DISTINCT FROM m.name)
