@@ -13,7 +13,7 @@ from paddock.domain.budgets import Bucket, BudgetKey
 from paddock.domain.comparison import FASTEST, RECENT
 from paddock.domain.github import InstallationId
 from paddock.domain.ids import GitHubRunnerId, JobId, PoolId, RepositoryId, RunnerId
-from paddock.domain.runners import Runner, WaitingPod
+from paddock.domain.runners import WaitingPod
 from paddock.github import client
 from paddock.sim.github import FaultKind, Faults, JobSpec
 from paddock.sim.github.records import Job
@@ -112,8 +112,9 @@ async def test_a_strangers_job_on_one_of_our_runners_is_found(scene: Missed) -> 
     planned = await scene.store.plan_runners(
         PoolId(pool), [(RunnerId(UUID(int=1)), "linux-1")], why="test"
     )
-    heard = await scene.store.hear_runner(planned[0].id, generation=0, pod_uid="uid")
-    assert isinstance(heard, Runner)
+    found = await scene.store.hear_pod(planned[0].pod_name, pod_uid="uid")
+    assert found is not None
+    heard = found.runner
     waiting = WaitingPod(id=heard.id, pool=heard.pool, pod_name=heard.pod_name, generation=0)
     [claim] = (await scene.store.match([waiting])).claims
     group = scene.fake.world.groups[scene.site.owner.id][0]

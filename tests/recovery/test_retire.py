@@ -12,10 +12,11 @@ from paddock.domain.ids import GitHubRunnerId
 from paddock.domain.names import runner_name
 from paddock.domain.pods import Phase
 from paddock.domain.runners import Runner
-from paddock.domain.states import RunnerState
+from paddock.domain.states import JobState, RunnerState
 from paddock.recovery.names import Names
 from paddock.recovery.retire import Retirement, Step
 from tests.support.recovery import HOST, Yard, waiting
+from tests.support.world import executor
 
 
 def retirement(scene: Yard) -> Retirement:
@@ -178,10 +179,11 @@ async def test_a_runner_that_finished_is_left_ten_minutes(scene: Yard) -> None:
     runner = await scene.running()
     scene.says(runner, "Running job: build")
     [job] = await scene.world.rows("SELECT id FROM jobs")
-    done = await scene.world.store.finish_runner(
-        runner.id, generation=runner.generation, job=job["id"], why="completed"
-    )
-    assert isinstance(done, Runner)
+    facts = scene.world.facts(job["id"], JobState.COMPLETED, executor=executor(runner))
+    await scene.world.report(scene.account, scene.key, facts)
+    done = await scene.world.store.runner(runner.id)
+    assert done is not None
+    assert done.state is RunnerState.DONE
     runner = await scene.fenced(done, retired=Retired.FINISHED)
 
     assert await step(scene, runner) is Step.WAITS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from uuid import UUID
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -124,11 +123,8 @@ async def test_each_step_of_a_dispatch_has_its_time(watched: Watched) -> None:
     world.clock.advance(3)
     armed = await world.arm(claim.runner, claim.generation)
     assert isinstance(armed, Runner)
-    assert isinstance(armed.delivery, UUID)
     world.clock.advance(5)
-    await world.store.acknowledge_runner(
-        armed.id, generation=armed.generation, delivery=armed.delivery
-    )
+    await world.acknowledge(armed)
     world.clock.advance(7)
     facts = world.facts(job, JobState.IN_PROGRESS, executor=executor(armed))
     await world.report(watched.account, watched.key, facts)

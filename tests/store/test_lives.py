@@ -127,9 +127,9 @@ class Stable:
                     mint_deadline=self.world.clock.now(),
                 )
                 return taken if isinstance(taken, Conflict) else None
-            case "acknowledge" if runner.delivery is not None:
-                return await store.acknowledge_runner(
-                    runner.id, generation=generation, delivery=runner.delivery
+            case "acknowledge" if runner.delivery is not None and runner.pod_uid is not None:
+                await store.acknowledge_delivery(
+                    runner.pod_name, pod_uid=runner.pod_uid, delivery=runner.delivery
                 )
             case "in progress" | "completed" if runner.github_id is not None:
                 state = JobState.IN_PROGRESS if step == "in progress" else JobState.COMPLETED

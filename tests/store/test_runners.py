@@ -39,13 +39,18 @@ async def armed(world: World) -> Runner:
 
 
 async def running(world: World) -> Runner:
-    runner = await armed(world)
-    assert runner.delivery is not None
-    acknowledged = await world.store.acknowledge_runner(
-        runner.id, generation=runner.generation, delivery=runner.delivery
-    )
-    assert isinstance(acknowledged, Runner)
-    return acknowledged
+    return await world.acknowledge(await armed(world))
+
+
+async def completed(world: World, runner: Runner) -> Runner:
+    """GitHub says that its job has ended on it."""
+    assert runner.account is not None
+    facts = world.facts(1, JobState.COMPLETED, executor=executor(runner))
+    await world.report(runner.account, await world.key(runner.account, runner.pool), facts)
+    done = await world.store.runner(runner.id)
+    assert done is not None
+    assert done.state is S.DONE
+    return done
 
 
 async def conclude(world: World, runner: Runner) -> Runner | Conflict:
@@ -62,14 +67,11 @@ async def conclude(world: World, runner: Runner) -> Runner | Conflict:
 async def test_a_whole_life_leaves_its_trail_of_events(world: World) -> None:
     """I14: each step and its event are one."""
     runner = await running(world)
-    busy = await world.store.occupy_runner(
+    busy = await world.store.acting_as("operator:ana").occupy_runner(
         runner.id, generation=runner.generation, job=JobId(1), why="in_progress"
     )
     assert isinstance(busy, Runner)
-    done = await world.store.acting_as("operator:ana").finish_runner(
-        runner.id, generation=runner.generation, job=JobId(1), why="completed"
-    )
-    assert isinstance(done, Runner)
+    done = await completed(world, busy)
     gone = await conclude(world, done)
     assert isinstance(gone, Runner)
 
@@ -87,7 +89,7 @@ async def test_a_whole_life_leaves_its_trail_of_events(world: World) -> None:
         "gone",
     ]
     assert all(a["after"] == b["before"] for a, b in pairwise(events))
-    assert [event["actor"] for event in events][-2:] == ["operator:ana", "test"]
+    assert [event["actor"] for event in events][-3:] == ["operator:ana", "test", "test"]
 
 
 async def test_the_database_knows_the_same_steps_as_the_domain(world: World) -> None:
@@ -188,10 +190,12 @@ async def test_the_jit_is_erased_with_its_acknowledgement(world: World) -> None:
 
 async def test_only_the_delivery_that_was_made_can_be_acknowledged(world: World) -> None:
     runner = await armed(world)
-    found = await world.store.acknowledge_runner(
-        runner.id, generation=runner.generation, delivery=world.ids.uuid()
+    assert runner.pod_uid is not None
+    found = await world.store.acknowledge_delivery(
+        runner.pod_name, pod_uid=runner.pod_uid, delivery=world.ids.uuid()
     )
-    assert found == Conflict(S.ARMED, runner.generation)
+    assert found is None
+    assert await world.store.runner(runner.id) == runner
 
 
 async def test_gone_is_final_and_has_a_verdict(world: World) -> None:
@@ -226,7 +230,7 @@ async def test_one_pod_is_one_runner(world: World) -> None:
         pool, [(RunnerId(world.ids.uuid()), "linux-other")], why="test"
     )
     with pytest.raises(asyncpg.UniqueViolationError):
-        await world.store.hear_runner(planned.id, generation=0, pod_uid=f"uid-{first.pod_name}")
+        await world.store.hear_pod(planned.pod_name, pod_uid=f"uid-{first.pod_name}")
 
 
 async def test_a_runner_name_is_never_used_twice(world: World) -> None:

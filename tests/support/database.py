@@ -28,7 +28,7 @@ class Loop:
 
     async def _once(self, scenario: Callable[[Database], Awaitable[None]]) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute("TRUNCATE hosts, pools, events CASCADE")
+            await connection.execute("TRUNCATE hosts, pools, events, mints CASCADE")
         await scenario(self._database)
 
 

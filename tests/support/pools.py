@@ -74,10 +74,7 @@ class PoolWorld(World):
 
     async def start(self, runner: Runner) -> None:
         pod = self.fleet.start_polling(runner.pod_name)
-        heard = await self.store.hear_runner(
-            runner.id, generation=runner.generation, pod_uid=pod.uid
-        )
-        assert isinstance(heard, Runner)
+        assert await self.store.hear_pod(runner.pod_name, pod_uid=pod.uid)
 
     async def let_leave(self) -> None:
         """Recovery's part: fenced runners without a claim end, and their Pods with them."""

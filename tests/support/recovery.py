@@ -175,12 +175,7 @@ class Yard:
 
     async def running(self, *, started: bool = True) -> Runner:
         """Acknowledged; its container is up, its record online."""
-        armed = await self.armed()
-        assert armed.delivery is not None
-        running = await self.world.store.acknowledge_runner(
-            armed.id, generation=armed.generation, delivery=armed.delivery
-        )
-        assert isinstance(running, Runner)
+        running = await self.world.acknowledge(await self.armed())
         if started:
             self.fleet.end_poller(running.pod_name)
             self.fleet.logs[running.pod_name] = "√ Connected to GitHub\nListening for Jobs\n"

@@ -351,17 +351,16 @@ class Scene:
         runner = working.runner
         match runner.state:
             case RunnerState.BOOTING:
-                heard = await self.store.hear_runner(
-                    runner.id, generation=runner.generation, pod_uid=f"uid-{runner.pod_name}"
-                )
-                assert isinstance(heard, Runner)
-                working.runner = heard
+                heard = await self.store.hear_pod(runner.pod_name, pod_uid=f"uid-{runner.pod_name}")
+                assert heard is not None
+                working.runner = heard.runner
                 await self._place(working)
                 working.due = self.until + _STEP
             case RunnerState.ARMED:
                 assert runner.delivery is not None
-                running = await self.store.acknowledge_runner(
-                    runner.id, generation=runner.generation, delivery=runner.delivery
+                assert runner.pod_uid is not None
+                running = await self.store.acknowledge_delivery(
+                    runner.pod_name, pod_uid=runner.pod_uid, delivery=runner.delivery
                 )
                 assert isinstance(running, Runner)
                 working.runner = running

@@ -110,10 +110,9 @@ class World:
         return [await self.hear(runner) for runner in planned]
 
     async def hear(self, runner: Runner) -> WaitingPod:
-        heard = await self.store.hear_runner(
-            runner.id, generation=runner.generation, pod_uid=f"uid-{runner.pod_name}"
-        )
-        assert isinstance(heard, Runner)
+        found = await self.store.hear_pod(runner.pod_name, pod_uid=f"uid-{runner.pod_name}")
+        assert found is not None
+        heard = found.runner
         return WaitingPod(
             id=heard.id,
             pool=heard.pool,
@@ -121,6 +120,16 @@ class World:
             generation=heard.generation,
             cost=heard.cost,
         )
+
+    async def acknowledge(self, runner: Runner) -> Runner:
+        """Its Pod says that it holds the JIT."""
+        assert runner.pod_uid is not None
+        assert runner.delivery is not None
+        running = await self.store.acknowledge_delivery(
+            runner.pod_name, pod_uid=runner.pod_uid, delivery=runner.delivery
+        )
+        assert isinstance(running, Runner)
+        return running
 
     def facts(self, job: int, state: JobState = JobState.QUEUED, **changes: Any) -> JobFacts:
         at = changes.pop("queued_at", self.clock.now())

@@ -53,11 +53,6 @@ class Runners(Part):
             )
         return [runner_of(row) for row in rows]
 
-    async def hear_runner(
-        self, runner: RunnerId, *, generation: int, pod_uid: str
-    ) -> Runner | Conflict:
-        return await self._step("hear", runner, generation, "its poller was heard", None, pod_uid)
-
     async def arm_runner(
         self,
         runner: RunnerId,
@@ -85,13 +80,6 @@ class Runners(Part):
     ) -> Runner | Conflict:
         return await self._step("release", runner, generation, why, None, no_record_because)
 
-    async def acknowledge_runner(
-        self, runner: RunnerId, *, generation: int, delivery: UUID
-    ) -> Runner | Conflict:
-        return await self._step(
-            "acknowledge", runner, generation, "the JIT was acknowledged", None, delivery
-        )
-
     async def occupy_runner(
         self,
         runner: RunnerId,
@@ -102,17 +90,6 @@ class Runners(Part):
         evidence: str | None = None,
     ) -> Runner | Conflict:
         return await self._step("occupy", runner, generation, why, evidence, job)
-
-    async def finish_runner(
-        self,
-        runner: RunnerId,
-        *,
-        generation: int,
-        job: JobId,
-        why: str,
-        evidence: str | None = None,
-    ) -> Runner | Conflict:
-        return await self._step("finish", runner, generation, why, evidence, job)
 
     async def fence_runner(
         self,

@@ -20,14 +20,6 @@ WITH pool AS (
 )
 SELECT * FROM planned ORDER BY id
 
--- name: hear
--- booting → idle: its poller was heard, and with it the Pod's UID ($7).
-UPDATE runners
-   SET state = 'idle', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
-       pod_uid = $7, heard_at = $3
- WHERE id = $1 AND generation = $2 AND state = 'booting'
-RETURNING *
-
 -- name: arm
 -- claimed → armed: the JIT is stored sealed ($9 by key $10) for delivery $8; GitHub's record is $7.
 WITH armed AS (
@@ -79,14 +71,6 @@ WITH taken AS (
      WHERE b.app_id = n.app_id AND b.bucket = 'mint'
 )
 SELECT * FROM taken
-
--- name: acknowledge
--- armed → running: the Pod holds the JIT of delivery $7; ours is erased.
-UPDATE runners
-   SET state = 'running', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
-       acknowledged_at = $3, jit = NULL, jit_key = NULL
- WHERE id = $1 AND generation = $2 AND state = 'armed' AND delivery_id = $7
-RETURNING *
 
 -- name: occupy
 -- armed, running or retiring → busy: it executes job $7, or one that nobody named.
