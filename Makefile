@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready-$(shell cat requirements/dev.lock pyproject.toml | cksu
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-all test-chaos sim lint fmt screenshots docs contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
+.PHONY: help setup up test test-slow test-all test-chaos sim lint fmt screenshots docs contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,11 +27,14 @@ $(READY): requirements/dev.lock pyproject.toml
 up: setup ## Run paddock on this machine, with its own PostgreSQL (ARGS="--help" for its options)
 	@exec $(BIN)/paddock up $(ARGS)
 
-test: setup ## Run the tests (ARGS="-k name" to choose)
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+test: setup ## Run the tests, in some five minutes (ARGS="-k name" to choose)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
+
+test-slow: setup ## Run those that start, kill or starve whole servers
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m slow --ignore tests/cluster $(ARGS)
 
 test-all: export PADDOCK_TEST_EVERY_POSTGRES = 1
-test-all: test ## The same, with the store on every PostgreSQL of this machine
+test-all: test test-slow ## Both, with the store on every PostgreSQL of this machine
 
 test-chaos: export PADDOCK_TEST_CHAOS = 1
 test-chaos: setup ## Break everything there is to break in `paddock up`, for some three minutes

@@ -31,7 +31,7 @@ def sh(script: str) -> tuple[str, ...]:
 
 async def _said(process: Process, words: str) -> None:
     assert process.process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while words not in (line := (await process.process.stdout.readline()).decode()):
             assert line, f"It ended without saying {words!r}."
 

@@ -11,6 +11,8 @@ from paddock.host.launching import KEEPER, MACHINES
 from paddock.host.tools import ToolFailed
 from tests.support.mac import BUSY, Mac
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_first_run_loads_the_rules_and_starts_what_keeps_them(mac: Mac) -> None:
     outcome = mac.keeping().until_it_succeeds(1)

@@ -11,6 +11,8 @@ from paddock.host.keeping import LONGEST_PAUSE_S, LOOK_EVERY_S
 from paddock.host.reports import Outcome
 from tests.support.mac import Enough, Mac
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_failure_that_passes_is_no_news(mac: Mac) -> None:
     """Pools would send runners away for what is over in a second."""

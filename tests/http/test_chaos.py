@@ -29,9 +29,10 @@ from paddock.system import SystemClock, SystemIds
 from tests.http.test_up import ask, processes_of, up
 from tests.support.directories import open_directory
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self").exists(), reason="looks at processes in /proc"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc"),
+]
 
 #: Those that are over within half a minute.
 QUICK = ["killed", "out-of-memory", "deleted-from-outside", "mint-fails", "stray"]

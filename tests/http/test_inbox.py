@@ -181,7 +181,7 @@ async def test_nobody_is_left_waiting_when_it_closes(world: World) -> None:
         await asyncio.sleep(0.01)
         tasks += [asyncio.create_task(box.store(new(world, f"b{n}"))) for n in range(3)]
         await asyncio.sleep(0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, NotStored) for result in results)
     with pytest.raises(NotStored, match="being stopped"):

@@ -17,6 +17,8 @@ import pytest
 from paddock.store.embedded import EmbeddedPostgres
 from tests.support.replicas import Burst, paddock_serve
 
+pytestmark = pytest.mark.slow
+
 DELIVERIES = 5_000
 #: How far the burst has come when it happens.
 MIDDLE = 2_000

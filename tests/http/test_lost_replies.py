@@ -40,6 +40,8 @@ from tests.support.cuts import Cut, Line
 from tests.support.database import TEMPLATE
 from tests.support.site import PATIENCE, SECRET, Server, Site, site
 
+pytestmark = pytest.mark.slow
+
 DISPATCH, ACK = "/v1/dispatch", "/v1/dispatch/ack"
 #: Each call to GitHub takes as long; in a test that acts while one is under way.
 LATENCY = 1.0

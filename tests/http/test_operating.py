@@ -19,6 +19,8 @@ from tests.support.payloads import delivery
 from tests.support.time import ManualClock, SeededIds
 from tests.support.world import World
 
+pytestmark = pytest.mark.slow
+
 
 class Commands:
     def __init__(self, url: str) -> None:
@@ -30,7 +32,7 @@ class Commands:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
 

@@ -12,6 +12,8 @@ from paddock.system import SystemClock
 from tests.http.test_operating import Commands
 from tests.support.pools import PoolWorld
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def paddock(database_url: str) -> Commands:

@@ -10,9 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
+import pytest
 
 from tests.support.processes import paddock
 from tests.support.replicas import SECRET, Burst, Replica, paddock_serve
+
+pytestmark = pytest.mark.slow
 
 APP = {
     "PADDOCK_GITHUB_APP_ID": "12",

@@ -14,6 +14,8 @@ from paddock.sim.github import Faults
 from paddock.sim.github.server import plain_http
 from tests.support.site import PATIENCE, Server, Site, site
 
+pytestmark = pytest.mark.slow
+
 #: Far longer than a test waits: an answer that comes earlier came because of the signal.
 HELD = 45
 

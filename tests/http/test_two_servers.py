@@ -17,6 +17,8 @@ from paddock.sim.github.server import plain_http
 from paddock.store.base import MATCHER_LOCK
 from tests.support.site import PATIENCE, Server, Site, site
 
+pytestmark = pytest.mark.slow
+
 PODS, JOBS = 200, 1_000
 #: Pods change between the servers, and leave one that stands still, after this long.
 WAIT = 8.0

@@ -19,6 +19,8 @@ from paddock.store.data_directory import running_url
 from tests.support.directories import open_directory
 from tests.support.processes import paddock
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def up(

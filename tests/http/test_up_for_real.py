@@ -19,6 +19,8 @@ from paddock.sim.github.server import serving, wall_clock
 from tests.http.test_up import processes_of, until, up
 from tests.support.directories import open_directory
 
+pytestmark = pytest.mark.slow
+
 SECRET = "secret"
 
 

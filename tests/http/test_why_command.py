@@ -7,9 +7,13 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from paddock.domain.limits import Limits
 from paddock.store.database import Database
 from tests.support.world import World
+
+pytestmark = pytest.mark.slow
 
 
 def why(url: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -18,7 +22,7 @@ def why(url: str, *words: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PADDOCK_DATABASE_URL": url, "COLUMNS": "200"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -200,7 +200,7 @@ async def test_it_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             scene = json.loads(await process.stdout.readline())
         now = int(time.time())
         claims = {"iss": str(scene["app_id"]), "iat": now - 60, "exp": now + 500}

@@ -15,6 +15,8 @@ from paddock.sim.scenarios import SCENARIOS
 from paddock.sim.stage import caught, play
 from paddock.store.sql import queries
 
+pytestmark = pytest.mark.slow
+
 #: Those that break their promise within a second or two of the run; `paddock sim mutants` has them all.
 QUICK = [
     "sweep-without-started-guard",

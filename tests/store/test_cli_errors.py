@@ -15,6 +15,8 @@ from tests.support.disks import fill, read_only_directory, small_disk
 from tests.support.processes import Ended, paddock, paddock_up
 from tests.support.servers import PASSWORD_IN_URL, TcpServer, free_port, tcp_server
 
+pytestmark = pytest.mark.slow
+
 
 def sentence_of(ended: Ended, *, code: int = 1) -> str:
     assert ended.code == code, ended

@@ -27,6 +27,8 @@ from tests.support.directories import open_directory
 from tests.support.disks import fill, read_only_directory, small_disk
 from tests.support.processes import paddock_up, processes_in
 
+pytestmark = pytest.mark.slow
+
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 

@@ -22,7 +22,7 @@ def loop(name: str, log: list[str]) -> Callable[[], Awaitable[None]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

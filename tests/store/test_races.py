@@ -108,7 +108,7 @@ async def test_a_matcher_that_stalls_in_its_transaction_is_thrown_out(
     try:
         connection = await stalled.__aenter__()
         await connection.execute(MATCHER_LOCK)
-        match = await asyncio.wait_for(world.store.match(pods), 30)
+        match = await asyncio.wait_for(world.store.match(pods), 120)
     finally:
         await other.close()
 

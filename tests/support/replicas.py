@@ -35,7 +35,7 @@ class Replica:
         return parts.hostname, parts.port
 
     async def ended(self) -> int:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             return await self.process.wait()
 
 

@@ -92,7 +92,7 @@ async def served(
 
 
 def client_of(url: str) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False, verify=plain_http())
+    return httpx2.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=plain_http())
 
 
 def head(body: bytes, *lines: str, **sent: str) -> bytes:

@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[2]
 #: GitHub's own limit.
 MATRIX = 256
 #: A server imports a second's worth of modules; on a busy machine that is many.
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 _KEY = make_private_key()
 
