@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
 from typing import Final
 
 from paddock.sim.engine import laboratory
@@ -116,15 +115,6 @@ def run_mutants(
 ) -> Iterator[Hunt]:
     """Each mutant's end, in the order in which they come."""
     names = list(MUTANTS) if names is None else list(names)
-    pool = ProcessPoolExecutor(
-        min(workers or os.cpu_count() or 1, len(names)),
-        mp_context=get_context("spawn"),
-        initializer=laboratory._begin,  # noqa: SLF001
-        initargs=(lab._url, lab._key),  # noqa: SLF001
-    )
-    with pool:
-        try:
-            for done in as_completed([pool.submit(_hunt, name) for name in names]):
-                yield done.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    with lab.workers(min(workers or os.cpu_count() or 1, len(names))) as pool:
+        for done in as_completed([pool.submit(_hunt, name) for name in names]):
+            yield done.result()

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import asyncpg
 
@@ -60,27 +63,36 @@ class Laboratory:
         self, plans: Sequence[Plan], *, times: int = 2, workers: int | None = None
     ) -> Iterator[tuple[Plan, list[Result]]]:
         """All runs of each plan, in the order in which they are done."""
-        workers = min(workers or os.cpu_count() or 1, len(plans) * times)
-        pool = ProcessPoolExecutor(
-            workers,
-            mp_context=get_context("spawn"),
-            initializer=_begin,
-            initargs=(self._url, self._key),
-        )
-        with pool:
+        with self.workers(min(workers or os.cpu_count() or 1, len(plans) * times)) as pool:
             tasks: dict[Future[Result], Plan] = {
                 pool.submit(_run, plan): plan for plan in plans for _ in range(times)
             }
             done: dict[Plan, list[Result]] = {}
-            try:
-                for task in as_completed(tasks):
-                    plan = tasks.pop(task)
-                    results = done.setdefault(plan, [])
-                    results.append(task.result())
-                    if len(results) == times:
-                        yield plan, done.pop(plan)
-            finally:
-                pool.shutdown(cancel_futures=True)
+            for task in as_completed(tasks):
+                plan = tasks.pop(task)
+                results = done.setdefault(plan, [])
+                results.append(task.result())
+                if len(results) == times:
+                    yield plan, done.pop(plan)
+
+    @contextmanager
+    def workers(self, count: int) -> Iterator[ProcessPoolExecutor]:
+        """Processes with a database each. They end with this one, however it ends, and at once if
+        nobody wants to know any more."""
+        context = get_context("spawn")
+        wanted, want = context.Pipe(duplex=False)
+        pool = ProcessPoolExecutor(
+            count, mp_context=context, initializer=_begin, initargs=(self._url, self._key, wanted)
+        )
+        try:
+            yield pool
+        except BaseException:
+            want.close()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+            want.close()
+            wanted.close()
 
 
 def differing(results: Sequence[Result]) -> Violation | None:
@@ -93,7 +105,7 @@ def differing(results: Sequence[Result]) -> Violation | None:
 
 @contextmanager
 def laboratory() -> Iterator[Laboratory]:
-    with _directory() as directory, asyncio.Runner() as runner:
+    with _terminable(), _directory() as directory, asyncio.Runner() as runner:
         key = directory / "app.pem"
         key.write_text(make_private_key())
         server = EmbeddedPostgres(directory / "data", settings=_SETTINGS)
@@ -103,6 +115,23 @@ def laboratory() -> Iterator[Laboratory]:
             yield Laboratory(server.url, key)
         finally:
             runner.run(server.__aexit__(None, None, None))
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Whoever is told to end tidies up, as after Ctrl-C: its server and directory are nobody else's."""
+
+    def leave(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -151,9 +180,16 @@ async def _make_database(url: str, name: str) -> None:
 _worker: _Worker | None = None
 
 
-def _begin(url: str, key: Path) -> None:
+def _begin(url: str, key: Path, wanted: Connection) -> None:
     global _worker  # noqa: PLW0603 - a worker process is one worker
+    threading.Thread(target=_end_when_unwanted, args=(wanted,), daemon=True).start()
     _worker = _Worker(url, key)
+
+
+def _end_when_unwanted(wanted: Connection) -> None:
+    """Nothing is ever said: it ends when whoever would say it does."""
+    wanted.poll(None)
+    os._exit(1)
 
 
 def _run(plan: Plan) -> Result:
