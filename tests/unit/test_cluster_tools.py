@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tools.cluster import binaries
+from tools.cluster.cluster import Cluster
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError, Missing
+from tools.cluster.facts import Facts, free_ports
 from tools.cluster.layout import Layout
 
 
@@ -78,3 +81,49 @@ async def test_a_process_that_ended_says_its_last_words(tmp_path: Path) -> None:
         pass
     with pytest.raises(ClusterError, match="bad flag"):
         daemon.check()
+
+
+@dataclass(frozen=True)
+class OneDaemon(Cluster):
+    """A cluster whose kubelet is this script."""
+
+    script: str = ""
+
+    @property
+    def daemons(self) -> dict[str, Daemon]:
+        return {"kubelet": Daemon("kubelet", ["/bin/sh", "-c", self.script], self.layout)}
+
+
+def one_daemon(root: Path, script: str) -> OneDaemon:
+    return OneDaemon(Layout(root), Facts(free_ports(), programs={}, node=True), script)
+
+
+async def test_a_kubelet_that_gave_up_at_its_start_is_started_again(tmp_path: Path) -> None:
+    """It panics when the API server is away just then."""
+    once, up = tmp_path / "once", tmp_path / "up"
+    gives_up = f"[ -e {once} ] || {{ touch {once}; exit 2; }}"
+    cluster = one_daemon(tmp_path, f"{gives_up}; touch {up}; exec sleep 100")
+
+    async def is_up() -> bool:
+        return up.exists()
+
+    cluster.daemons["kubelet"].start()
+    try:
+        await cluster._wait("kubelet", is_up)
+        assert cluster.daemons["kubelet"].pid() is not None
+    finally:
+        await cluster.stop("kubelet", signal.SIGKILL)
+
+
+async def test_one_that_always_ends_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.cluster.cluster._BETWEEN_STARTS_S", 0.2)
+    cluster = one_daemon(tmp_path, "echo bad flag >&2; exit 2")
+
+    async def never() -> bool:
+        return False
+
+    cluster.daemons["kubelet"].start()
+    with pytest.raises(ClusterError, match="bad flag"):
+        await cluster._wait("kubelet", never)

@@ -18,7 +18,9 @@ from typing import Any, Final, Self
 import httpx2
 
 #: A Pod takes 1 to 4 s on an idle machine, and this one is rarely idle.
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 150.0
+#: For one answer.
+_TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.2
 #: What an API server says for a while after it called itself ready. Other answers of this kind, 429,
 #: are meant: an eviction that a budget forbids.
@@ -39,9 +41,17 @@ class Refused(Exception):
 
 class Api:
     def __init__(
-        self, server: str, *, authority: Path, pair: Path | None = None, token: str = ""
+        self,
+        server: str,
+        *,
+        authority: Path,
+        pair: Path | None = None,
+        token: str = "",
+        patience: float = PATIENCE_S,
     ) -> None:
-        """`pair` is a certificate; its key lies beside it as `.key`."""
+        """`pair` is a certificate; its key lies beside it as `.key`. `patience` is with a server that
+        is away, or has just come back."""
+        self._patience = patience
         context = ssl.create_default_context(cafile=str(authority))
         if pair is not None:
             context.load_cert_chain(pair, pair.with_suffix(".key"))
@@ -49,7 +59,7 @@ class Api:
             base_url=server,
             verify=context,
             headers={"authorization": f"Bearer {token}"} if token else {},
-            timeout=PATIENCE_S,
+            timeout=_TIMEOUT_S,
         )
 
     async def __aenter__(self) -> Self:
@@ -74,16 +84,21 @@ class Api:
     ) -> bytes:
         content = None if body is None else json.dumps(body).encode()
         headers = {"content-type": content_type} if content is not None else {}
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self._patience
         while True:
-            answer = await self._client.request(
-                method, path, content=content, headers=headers, params=dict(query or {})
-            )
-            if answer.is_success:
-                return answer.content
-            message = _message(answer)
-            if message != _WARMING_UP or time.monotonic() > deadline:
-                raise Refused(answer.status_code, message)
+            try:
+                answer = await self._client.request(
+                    method, path, content=content, headers=headers, params=dict(query or {})
+                )
+            except httpx2.TransportError as error:
+                if time.monotonic() > deadline or not _may_be_repeated(method, error):
+                    raise
+            else:
+                if answer.is_success:
+                    return answer.content
+                message = _message(answer)
+                if message != _WARMING_UP or time.monotonic() > deadline:
+                    raise Refused(answer.status_code, message)
             await asyncio.sleep(_POLL_S)
 
     async def get(self, path: str, **query: str) -> Json:
@@ -165,6 +180,11 @@ class Api:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{path} was still there after {patience:.0f} s")
             await asyncio.sleep(_POLL_S)
+
+
+def _may_be_repeated(method: str, error: httpx2.TransportError) -> bool:
+    """What makes something is repeated only if nobody can have heard of it."""
+    return method != "POST" or isinstance(error, httpx2.ConnectError)
 
 
 def _json(content: bytes) -> Json:

@@ -17,7 +17,7 @@ from typing import Final
 import httpx2
 
 from tools.cluster import binaries, controlplane, images, node
-from tools.cluster.api import Api, Refused
+from tools.cluster.api import PATIENCE_S, Api, Refused
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError, Missing
 from tools.cluster.facts import NODE_ADDRESS, NODE_NAME, Facts, free_ports
@@ -29,6 +29,9 @@ from tools.cluster.say import say
 _READY_S: Final = 120.0
 _POLL_S: Final = 0.2
 _TELL_S: Final = 10.0
+#: A kubelet gives up, with a panic, when the API server goes away while it starts: tests make it do so.
+_STARTS: Final = 4
+_BETWEEN_STARTS_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,13 +81,14 @@ class Cluster:
         """Where a Pod reaches a server that listens on this machine."""
         return NODE_ADDRESS
 
-    def api(self, *, token: str | None = None) -> Api:
+    def api(self, *, token: str | None = None, patience: float = PATIENCE_S) -> Api:
         """The administrator's, or that of whoever has this token."""
         pki = self.layout.pki
         authority = pki / "ca.crt"
         if token is not None:
-            return Api(self.facts.server, authority=authority, token=token)
-        return Api(self.facts.server, authority=authority, pair=pki / "admin.crt")
+            return Api(self.facts.server, authority=authority, token=token, patience=patience)
+        pair = pki / "admin.crt"
+        return Api(self.facts.server, authority=authority, pair=pair, patience=patience)
 
     async def kubeconfig_of(self, namespace: str, service_account: str, path: Path) -> Path:
         """What a process has that runs as this service account: its rights and no more."""
@@ -164,7 +168,13 @@ class Cluster:
 
     async def _wait(self, name: str, ready: Callable[[], Awaitable[bool]]) -> None:
         begun = told = time.monotonic()
+        starts = 1
         while not await ready():
+            if self.daemons[name].pid() is None and starts < _STARTS:
+                say(f"{name} has ended and is started again")
+                await asyncio.sleep(_BETWEEN_STARTS_S)
+                self.daemons[name].start()
+                starts += 1
             self.daemons[name].check()
             now = time.monotonic()
             if now - begun > _READY_S:
@@ -188,7 +198,7 @@ class Cluster:
         return "Version" in node.ctr(self.layout, "version", check=False)
 
     async def _node_is_ready(self) -> bool:
-        async with self.api() as api:
+        async with self.api(patience=0) as api:
             try:
                 found = await api.get(f"/api/v1/nodes/{NODE_NAME}")
             except (httpx2.TransportError, Refused):
@@ -197,7 +207,7 @@ class Cluster:
         return {"Ready": "True"}.items() <= {c["type"]: c["status"] for c in conditions}.items()
 
     async def _answers(self, path: str) -> bool:
-        async with self.api() as api:
+        async with self.api(patience=0) as api:
             try:
                 await api.request("GET", path)
             except (httpx2.TransportError, Refused):
