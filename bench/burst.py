@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from rich.console import RenderableType
 
-from bench.burst_site import Burst, burst_site
+from bench.burst_site import PADDOCK, Burst, burst_site
 from bench.common import Neighbours, Report, environment, percentile, postgres, say, table
 
 GOALS = {"jobs_per_s": 32.0, "finished_to_gone_p50_s": 1.0}
@@ -55,8 +55,15 @@ def _of(burst: Burst) -> dict[str, object]:
         "apiserver_requests_per_job": round(sum(burst.apiserver.values()) / burst.jobs, 2),
         "apiserver_requests": dict(sorted(burst.apiserver.items())),
         "github_requests_per_job": round(burst.github / burst.jobs, 2),
-        "cpu_ms_per_job": round(burst.cpu / burst.jobs * 1e3, 1),
+        "cpu_ms_per_job": round(burst.cpu[PADDOCK] / burst.jobs * 1e3, 1),
+        "cpu_ms_per_job_of": _shares(burst),
     }
+
+
+def _shares(burst: Burst) -> dict[str, float]:
+    """The largest first."""
+    by_use = sorted(burst.cpu.items(), key=lambda part: -part[1])
+    return {name: round(seconds / burst.jobs * 1e3, 1) for name, seconds in by_use}
 
 
 def _data(bursts: Sequence[Burst]) -> dict[str, object]:
@@ -89,8 +96,16 @@ def _tables(bursts: Sequence[Burst]) -> list[RenderableType]:
                 row("finished to Pod gone, p99 s", "finished_to_gone_p99_s"),
                 row("requests to the API server, per job", "apiserver_requests_per_job"),
                 row("requests to GitHub, per job", "github_requests_per_job"),
-                row("paddock's processor time, per job, ms", "cpu_ms_per_job"),
             ],
+        ),
+        table(
+            "Who uses the processor, ms per job",
+            *("", *(f"{burst.jobs} jobs" for burst in bursts)),
+            rows=[
+                [name, *(str(_shares(burst)[name]) for burst in bursts)]
+                for name in _shares(bursts[-1])
+            ]
+            + [["all", *(f"{sum(_shares(burst).values()):.1f}" for burst in bursts)]],
         ),
         "In this everything shares one machine: the cluster, PostgreSQL, paddock and those who play.\n",
     ]

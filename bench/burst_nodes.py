@@ -105,7 +105,8 @@ _STAGES: Final = (
 
 
 @asynccontextmanager
-async def played_node(cluster: Cluster, api: Api) -> AsyncIterator[None]:
+async def played_node(cluster: Cluster, api: Api) -> AsyncIterator[int]:
+    """The process that keeps it."""
     with tempfile.TemporaryDirectory() as name:
         config = Path(name) / "kwok.yaml"
         config.write_text(yaml.safe_dump_all(_STAGES))
@@ -123,7 +124,7 @@ async def played_node(cluster: Cluster, api: Api) -> AsyncIterator[None]:
         try:
             await api.create("/api/v1/nodes", _node())
             await api.until(f"/api/v1/nodes/{NODE}", _is_ready)
-            yield
+            yield process.pid
         finally:
             await api.delete(f"/api/v1/nodes/{NODE}")
             process.terminate()

@@ -23,6 +23,7 @@ import msgspec
 from bench.burst_nodes import NODE, SELECTOR, TOLERATION, played_node
 from bench.common import Unusable, say, session
 from bench.dispatch_site import Http
+from bench.processors import used
 from paddock.domain.pods import Phase, Pod
 from paddock.fleet.kube.fleet import KubeFleet
 from paddock.sim.github import JobSpec, Quotas, Reply, Request
@@ -42,6 +43,7 @@ PLENTY = 100_000_000
 PATIENCE = 300.0
 MATRIX = 250
 
+PADDOCK = "paddock"
 _METRIC = "paddock_kubernetes_requests_total{"
 
 
@@ -54,16 +56,16 @@ class Burst:
     #: By verb and resource.
     apiserver: Counter[str]
     github: int
-    #: Of the processor, paddock's own.
-    cpu: float
+    #: Seconds of the processor, by who used them.
+    cpu: dict[str, float]
 
 
 @dataclass
 class BurstSite:
     site: KubeSite
     api: Api
-    #: The server's.
-    pid: int
+    #: Who takes part, by process.
+    parts: Mapping[int, str]
     github_requests: int = 0
     #: When, by Pod.
     _handed: dict[str, float] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class BurstSite:
     async def burst(self, jobs: int) -> Burst:
         for times in (self._handed, self._finished, self._gone):
             times.clear()
-        before, asked, used = await self._requests(), self.github_requests, self._cpu()
+        before, asked, so_far = await self._requests(), self.github_requests, used(self.parts)
         began = time.perf_counter()
         for at in range(0, jobs, MATRIX):
             specs = [JobSpec(labels=LABELS)] * min(MATRIX, jobs - at)
@@ -97,7 +99,7 @@ class BurstSite:
                 f"Of {jobs} jobs {len(self._finished)} were finished within {PATIENCE:g} s."
             ) from None
         ended = max(self._gone[pod] for pod in self._finished)
-        after = await self._requests()
+        after, spent = await self._requests(), used(self.parts)
         return Burst(
             jobs=jobs,
             seconds=ended - began,
@@ -105,7 +107,7 @@ class BurstSite:
             finished_to_gone=[self._gone[pod] - at for pod, at in self._finished.items()],
             apiserver=after - before,
             github=self.github_requests - asked,
-            cpu=self._cpu() - used,
+            cpu={part: seconds - so_far[part] for part, seconds in spent.items()},
         )
 
     def stop(self) -> list[asyncio.Task[None]]:
@@ -117,10 +119,6 @@ class BurstSite:
         for player in self._players.values():
             if player.done() and not player.cancelled() and (error := player.exception()):
                 raise error
-
-    def _cpu(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def _requests(self) -> Counter[str]:
         [(host, port)] = self.site.answering()
@@ -225,7 +223,7 @@ async def burst_site(postgres: EmbeddedPostgres) -> AsyncIterator[BurstSite]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         stack.enter_context(_turn(cluster))
         api = await stack.enter_async_context(cluster.api())
-        await stack.enter_async_context(played_node(cluster, api))
+        kubelet = await stack.enter_async_context(played_node(cluster, api))
         namespace = await stack.enter_async_context(_namespace(api))
         url = await _database(postgres)
         place = await stack.enter_async_context(installed(cluster, api, namespace, directory))
@@ -234,7 +232,14 @@ async def burst_site(postgres: EmbeddedPostgres) -> AsyncIterator[BurstSite]:
         server = await site.server(
             github={"PADDOCK_CONFIG": _config(site)}, PADDOCK_LOG_LEVEL="warning"
         )
-        burst = BurstSite(site, api, server.pid)
+        parts = {
+            server.pid: PADDOCK,
+            postgres.pid: "PostgreSQL",
+            kubelet: "kwok, for kubelets",
+            os.getpid(): "those who play pollers, runners and GitHub",
+            **_cluster_parts(cluster),
+        }
+        burst = BurstSite(site, api, parts)
         _count(burst)
         await site.pool(size=WARM, provisioning={"maxStarting": WARM}, template=_template())
         kube = await stack.enter_async_context(place.kube())
@@ -244,6 +249,13 @@ async def burst_site(postgres: EmbeddedPostgres) -> AsyncIterator[BurstSite]:
         finally:
             watching.cancel()
             await asyncio.gather(watching, *burst.stop(), return_exceptions=True)
+
+
+def _cluster_parts(cluster: Cluster) -> dict[int, str]:
+    names = {"apiserver": "API server", "etcd": "etcd"}
+    others = {"scheduler": "scheduler", "controller-manager": "controllers"}
+    running = {name: daemon.pid() for name, daemon in cluster.daemons.items()}
+    return {pid: name for each, name in {**names, **others}.items() if (pid := running.get(each))}
 
 
 def _config(site: KubeSite) -> str:

@@ -1,0 +1,51 @@
+"""Who uses the processor: on one machine a burst is as quick as all of its parts together allow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    parent: int
+    #: Its own, in ticks.
+    own: int
+    #: Of children that have ended and that it has buried.
+    buried: int
+
+
+def used(parts: Mapping[int, str]) -> dict[str, float]:
+    """Seconds of the processor so far, by part: some processes and all that descend from them, but for
+    those that are a part of their own."""
+    processes = {pid: process for pid in _pids() if (process := _read(pid)) is not None}
+    found = dict.fromkeys(parts.values(), 0.0)
+    for pid, process in processes.items():
+        if (name := _part_of(pid, parts, processes)) is not None:
+            found[name] += (process.own + process.buried) / _TICKS
+    return found
+
+
+def _part_of(pid: int, parts: Mapping[int, str], processes: Mapping[int, _Process]) -> str | None:
+    while pid in processes:
+        if pid in parts:
+            return parts[pid]
+        pid = processes[pid].parent
+    return None
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _read(pid: int) -> _Process | None:
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    parent, own, buried = int(after_name[1]), after_name[11:13], after_name[13:15]
+    return _Process(parent, sum(map(int, own)), sum(map(int, buried)))
