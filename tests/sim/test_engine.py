@@ -11,8 +11,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from paddock.dispatch import dispatcher
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pods import Phase
+from paddock.recovery import observe
 from paddock.replica import Dispatching, FleetParts, Replica, dispatching
 from paddock.services import Service
 from paddock.sim.engine import replicas
@@ -22,6 +24,7 @@ from paddock.sim.engine.faults import ALL, Fault, parse_faults
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.loop import Stuck, VirtualLoop
 from paddock.sim.engine.machine import Machine, Processes
+from paddock.sim.engine.rhythm import Rhythm
 from paddock.sim.engine.simulation import Key, Plan, Result, simulate
 from paddock.sim.engine.times import summary
 from paddock.sim.github.keys import make_private_key
@@ -29,6 +32,9 @@ from paddock.store.embedded import EmbeddedPostgres
 
 #: Small enough for a test, large enough for every part to have something to do.
 SMALL = 10
+
+#: A seed in whose world paddock's loops look again as often as they do outside.
+OWN_TIME = 10
 
 _KEY = make_private_key()
 _DATABASE = "sim_engine"
@@ -76,7 +82,7 @@ def loop() -> Iterator[VirtualLoop]:
 
 
 def test_where_nothing_goes_wrong_every_promise_is_kept(run: Callable[..., Result]) -> None:
-    result = run(3)
+    result = run(OWN_TIME)
     assert result.violations == []
     assert result.exercised["ending completed"] >= SMALL - 2  # a gated job may stay gated
     ended = summary(result.times)["pod-ended"]
@@ -228,6 +234,30 @@ def test_what_a_crashed_replica_leaves_to_do_is_not_done(loop: VirtualLoop) -> N
 
     loop.run_until_complete(crash())
     assert acts == []
+
+
+def test_loops_look_less_often_in_most_worlds_and_as_before_when_one_has_ended() -> None:
+    own = (dispatcher._LOOK_AGAIN, observe.EVERY)
+    for slow in (True, False):
+        rhythm = Rhythm(slow=slow)
+        assert (own != (dispatcher._LOOK_AGAIN, observe.EVERY)) is slow
+        rhythm.calm()
+        assert (own[1] < observe.EVERY) is slow
+        assert own[0] < dispatcher._LOOK_AGAIN, "no wake-up is lost any more"
+        rhythm.end()
+        assert own == (dispatcher._LOOK_AGAIN, observe.EVERY)
+
+
+def test_recovery_is_timed_where_loops_keep_the_products_own_time() -> None:
+    drawn = [_rhythm(seed) for seed in range(200)]
+    assert 0.15 < drawn.count(False) / len(drawn) < 0.35
+    assert not _rhythm(OWN_TIME)
+
+
+def _rhythm(seed: int) -> bool:
+    rhythm = Rhythm.draw(random.Random(f"{seed}/rhythm"))
+    rhythm.end()
+    return rhythm.slow
 
 
 def test_a_world_that_never_lets_time_pass_says_so(loop: VirtualLoop) -> None:

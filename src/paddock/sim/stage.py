@@ -26,8 +26,10 @@ from paddock.sim.engine.faults import Fault
 from paddock.sim.engine.fleet import SimPod
 from paddock.sim.engine.loop import Turn
 from paddock.sim.engine.machine import Machine
+from paddock.sim.engine.operators import Described
 from paddock.sim.engine.pods import Lost, Network
 from paddock.sim.engine.replicas import SimReplica
+from paddock.sim.engine.rhythm import Rhythm
 from paddock.sim.engine.simulation import Key, Plan, Result, Simulation, simulate
 from paddock.sim.engine.story import LINUX, Story
 from paddock.sim.engine.trace import Line
@@ -56,6 +58,9 @@ class _Scripted(Simulation):
         self._scenario = scenario
         self.watchers: list[Callable[[Turn], None]] = []
         super().__init__(*args, **options)
+
+    def _draw_rhythm(self) -> Rhythm:
+        return Rhythm(slow=False)
 
     def _story(self) -> Story:
         drawn = super()._story()
@@ -154,10 +159,16 @@ class Scene:
         await self.until(lambda: self.on(job), within=within)
         return self.on(job)
 
-    async def limit(self, login: str, runners: int) -> None:
-        """Before anything was ever claimed for it: so it has always held."""
-        await self.story._limit(login, runners)  # noqa: SLF001
-        self.story.stage.ledger.limits[login] = [(-math.inf, Limits(runners=runners))]
+    async def limit(self, login: str, limits: int | Limits) -> None:
+        """Before anything was ever claimed for it: so it has always held. A number is of runners."""
+        limits = limits if isinstance(limits, Limits) else Limits(runners=limits)
+        await self.story.operators.limit(login, limits)
+        self.story.stage.ledger.limits[login] = [(-math.inf, limits)]
+
+    async def describe(self, pool: Described) -> None:
+        """Anew, one that there is."""
+        await self.story.operators.operate(lambda store: store.apply_pools([pool.facts()]))
+        self.note(f"describes {pool}")
 
     def at_turn(self, seen: Callable[[Turn], bool], act: Callable[[Turn], None]) -> None:
         """Just before the first turn like this is taken."""

@@ -16,7 +16,7 @@ from paddock.domain.limits import NOTHING
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
 from paddock.forensics.concluding import CLOCKS_DIFFER
 from paddock.sim.engine.database import Session
-from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
+from paddock.sim.engine.fleet import Jit, Node, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.pods import OURS
 from paddock.sim.engine.time import BEGINNING
@@ -35,6 +35,7 @@ class Promise(StrEnum):
     NO_LEAK = "no record, Pod or capacity is leaked"
     KNOWN = "what is known of a job is what became of it"
     ENOUGH = "no more runners are given out than jobs want"
+    FIT = "no new Pod is put on a host that is unfit by its own word"
     ASKED_ONCE = "a webhook that has arrived is not asked for again"
     REPLAYS = "a seed replays exactly"
     #: Not a promise of the product's, but a mutant that only breaks this was not caught.
@@ -57,6 +58,12 @@ class Violation:
 _CLAIM_TO_MINT: Final = 150.0
 
 
+#: Hosts are read every few seconds. Where the cluster's API is away for minutes, a replica stalls over
+#: what it has decided, and loops take their time, a decision may be this old.
+FIT_WITHIN: Final = 30.0
+_FIT_AT_LAST: Final = 400.0
+
+
 class Checks:
     def __init__(
         self,
@@ -68,7 +75,10 @@ class Checks:
         step: Callable[[], int],
         now: Callable[[], float],
         on_violation: Callable[[Violation], None],
+        strict: bool,
     ) -> None:
+        """`strict`: in a world that nobody meddles with."""
+        self._fit_within = FIT_WITHIN if strict else _FIT_AT_LAST
         self._fleet = fleet
         self._github = github
         self._ledger = ledger
@@ -95,6 +105,14 @@ class Checks:
         if pod.alive and pod.jit is None:
             self.violate(
                 Promise.CUT_OFF, f"{pod.name} is stamped while its poller still waits for work"
+            )
+
+    def placing(self, pod: SimPod, node: Node) -> None:
+        made = (pod.created_at - BEGINNING).total_seconds()
+        if node.fault is not None and made - node.unfit_since > self._fit_within:
+            self.violate(
+                Promise.FIT,
+                f"{pod.name} is put on {node.name}, unfit for {made - node.unfit_since:.0f} s",
             )
 
     def handed(self, pod: SimPod, jit: Jit) -> None:
@@ -216,7 +234,7 @@ class Checks:
         """One that had begun, and was given back before its run was deleted, stays in_progress here:
         that is never ended by us (I37)."""
         begun = any(each.job_id == job for each in self._github.truth.executions)
-        return {"completed", "waiting", "in_progress"} if begun else {"completed", "waiting"}
+        return {"completed", "in_progress"} if begun else {"completed"}
 
     def _pods(self, rows: _Rows) -> list[tuple[Promise, str]]:
         found = []
@@ -276,6 +294,10 @@ class Checks:
             if not pod.removed or row is None or row["state"] != "gone":
                 continue
             accepted = _accepted(pod)
+            if row["pod_uid"] is None:
+                # It was there for so short a time that nobody ever saw it: whether it left as it was
+                # told to, or never was, is all there is to say.
+                accepted |= {Ending.LEFT, Ending.NEVER_STARTED}
             if Ending.HANDSHAKE_FAILED in accepted and self._was_cancelled(pod):
                 # GitHub gives up a cancelled job in the same words, whether its runner answered or not.
                 accepted.add(Ending.COMPLETED)
@@ -316,8 +338,9 @@ def _accepted(pod: SimPod) -> set[str]:
         # A code means what it says only if nobody asked for the end: one that is told to stop exits
         # with 0 as if it were done, and one that is slow to obey is killed as if by the kernel.
         accepted.add(Ending.TERMINATED)
-    if pod.uncounted and Ending.HANDSHAKE_FAILED in accepted:
-        # The name under which GitHub tells of its job was lost with a backup.
+    if pod.uncounted and accepted & {Ending.HANDSHAKE_FAILED, Ending.NEVER_RAN}:
+        # The name under which GitHub tells of its job, or of none, was lost with a backup: what is left
+        # is that it exited cleanly.
         accepted.add(Ending.COMPLETED)
     if pod.sent_away and not pod.deleted_by and _asked_nearly_at_once(pod):
         accepted |= OURS

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -14,7 +13,6 @@ from typing import Any, Final, cast
 import structlog
 from pydantic import SecretStr
 
-from paddock.dispatch import deliveries, dispatcher
 from paddock.domain import rules
 from paddock.domain.budgets import BudgetLimits
 from paddock.domain.evidence import AnyEvidence
@@ -36,6 +34,7 @@ from paddock.sim.engine.loop import Turn, VirtualLoop
 from paddock.sim.engine.machine import Machine, Processes
 from paddock.sim.engine.pods import DEPRECATED, Pods
 from paddock.sim.engine.replicas import SimReplica, Site, Surroundings
+from paddock.sim.engine.rhythm import Rhythm
 from paddock.sim.engine.story import Stage, Story
 from paddock.sim.engine.time import SeededIds, VirtualClock
 from paddock.sim.engine.times import DONE_ACTIONS, Times
@@ -44,7 +43,6 @@ from paddock.sim.enough import Enough
 from paddock.sim.github import FakeGitHub, Timing
 from paddock.sim.github.keys import public_half
 from paddock.sim.github.records import Delivery
-from paddock.store import leadership
 from paddock.store.store import PgStore
 
 APP_ID: Final = 310_001
@@ -63,7 +61,9 @@ _SHORT_DAYS: Final = (900.0, 1400.0)
 #: A little more than a minute longer than what is taken for a lease that ran out.
 _SHORT_LEASE: Final = 420.0
 _SHORT_TERMS: Final = RecoveryTerms(
-    thresholds=Thresholds(in_progress=120.0, no_job=130.0, job_expired=150.0, job_end=1000.0)
+    thresholds=Thresholds(
+        in_progress=120.0, no_job=130.0, approval=140.0, job_expired=150.0, job_end=1000.0
+    )
 )
 
 
@@ -176,7 +176,7 @@ class Simulation:
         self._processes = Processes(loop)
         self._over = asyncio.Event()
         self._errors: list[BaseException] = []
-        self._quiet = ExitStack()
+        self._rhythm = self._draw_rhythm()
         self.times: dict[str, list[float]] = {}
         clock = self._clock = VirtualClock(loop)
         self.trace = Trace(step=lambda: loop.steps, now=loop.time, keep=keep, tell=tell)
@@ -208,6 +208,7 @@ class Simulation:
             step=lambda: loop.steps,
             now=loop.time,
             on_violation=self._violated,
+            strict=not self.meddled_with,
         )
         self._enough = Enough(
             fleet=self._fleet,
@@ -267,9 +268,13 @@ class Simulation:
     def violations(self) -> list[Violation]:
         return self.checks.violations
 
+    def _draw_rhythm(self) -> Rhythm:
+        return Rhythm.draw(_stream(self._plan, "rhythm"))
+
     def _wire_up(self) -> None:
         self._fleet.on_delete = self.checks.deleting
         self._fleet.on_stamp = self.checks.stamping
+        self._fleet.on_place = self.checks.placing
         self._pods.on_handed = self._handed
         self._redeliver = self._github.hooks.redeliver
         setattr(self._github.hooks, "redeliver", self._asked_again)  # noqa: B010
@@ -336,8 +341,7 @@ class Simulation:
             await unfolding
             story.calm()
             self.trace.note("story", "faults stop")
-            for module in _TIMED:
-                self._quiet.enter_context(_slower(module))
+            self._rhythm.calm()
             await self._settle(over)
         unfolding.cancel()
         if self._errors:
@@ -399,14 +403,15 @@ class Simulation:
             for row in await self._session.fetch(query):
                 trace.exercised[f"{kind} {row['what']}"] += row["times"]
         actions = await self._session.fetch(DONE_ACTIONS)
-        self.times = Times(self._fleet, self._github).measured([dict(row) for row in actions])
+        if not self._rhythm.slow:
+            self.times = Times(self._fleet, self._github).measured([dict(row) for row in actions])
         for fault, times in seen_at_github(self._github).items():
             if times:
                 trace.exercised[f"fault {fault}"] += times
 
     def end(self) -> None:
         """Nothing of this world acts any more."""
-        self._quiet.close()
+        self._rhythm.end()
         setattr(rules, "decide", self._decide)  # noqa: B010
         for replica in self._replicas:
             replica.machine.alive = False
@@ -418,21 +423,6 @@ class Simulation:
                 task.cancel()
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
-
-
-#: Loops that look again although nobody woke them, in case a wake-up was lost. Once none is lost any
-#: more they do so ten times less often: what is left to happen is GitHub's to do, or recovery's.
-_TIMED: Final = (dispatcher, deliveries, leadership)
-
-
-@contextmanager
-def _slower(module: Any) -> Iterator[None]:
-    usual = module._LOOK_AGAIN  # noqa: SLF001
-    module._LOOK_AGAIN = 10 * usual  # noqa: SLF001
-    try:
-        yield
-    finally:
-        module._LOOK_AGAIN = usual  # noqa: SLF001
 
 
 _COUNTED: Final = (

@@ -1,0 +1,77 @@
+"""How often paddock's loops look again although nobody woke them.
+
+Most of what a run takes is loops that look and find nothing. In three of four worlds they do so a few
+times less often, as they would on a machine that is busy; and in all of them some do once faults have
+stopped, when no wake-up is lost any more. In every fourth world they keep the product's own time, and
+only there is it measured how long recovery takes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Final
+
+from paddock.dispatch import comparison, debts, deliveries, dispatcher, steps
+from paddock.pools import hosts, reconciler
+from paddock.recovery import loop, observe
+from paddock.store import leadership
+
+_OWN_TIME: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class _Timer:
+    module: ModuleType
+    name: str
+    #: So many times longer in a world that takes its time, and there once faults have stopped.
+    slow: float
+    calm: float
+
+
+_TIMERS: Final = (
+    _Timer(dispatcher, "_LOOK_AGAIN", 4, 10),
+    _Timer(deliveries, "_LOOK_AGAIN", 3, 10),
+    _Timer(leadership, "_LOOK_AGAIN", 4, 10),
+    _Timer(reconciler, "_LOOK_AGAIN", 3, 6),
+    _Timer(reconciler, "_BREATH", 3, 3),
+    _Timer(hosts, "_READ_EVERY", 3, 6),
+    _Timer(loop, "_LOOK_AGAIN", 2, 4),
+    _Timer(loop, "_BREATH", 3, 3),
+    _Timer(loop, "_SLOWLY", 2, 4),
+    _Timer(observe, "EVERY", 1.5, 2),
+    _Timer(steps, "_EVERY", 12, 12),
+    _Timer(debts, "_EVERY", 2, 2),
+    _Timer(comparison, "EVERY", 2, 2),
+)
+#: Of no use to anybody once no wake-up is lost, also where the rest keeps the product's own time.
+_SLOWER_IN_CALM: Final = (dispatcher, deliveries, leadership)
+
+
+class Rhythm:
+    """That of one world, from its beginning to `end`."""
+
+    def __init__(self, *, slow: bool) -> None:
+        self.slow = slow
+        self._own = {timer: getattr(timer.module, timer.name) for timer in _TIMERS}
+        if slow:
+            self._set({timer: timer.slow for timer in _TIMERS})
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> Rhythm:
+        return cls(slow=rng.random() >= _OWN_TIME)
+
+    def calm(self) -> None:
+        """Faults have stopped: what is left to happen is GitHub's to do, or recovery's."""
+        self._set(
+            {timer: timer.calm for timer in _TIMERS if self.slow or timer.module in _SLOWER_IN_CALM}
+        )
+
+    def end(self) -> None:
+        self._set(dict.fromkeys(_TIMERS, 1.0))
+
+    def _set(self, factors: Mapping[_Timer, float]) -> None:
+        for timer, factor in factors.items():
+            setattr(timer.module, timer.name, factor * self._own[timer])
