@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from paddock.domain.evidence import JobWord
+from paddock.domain.ids import JobId
 from paddock.domain.pods import Phase
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
@@ -234,6 +235,34 @@ async def test_a_stale_claim_is_released_and_its_name_stays_a_debt(scene: Yard) 
     assert row.state is S.IDLE
     [mint] = await scene.world.rows("SELECT state FROM mints")
     assert mint["state"] == "chosen"
+
+
+async def test_a_job_that_was_cancelled_before_its_approval_is_completed(scene: Yard) -> None:
+    """Nothing else tells of it when its webhook is lost: it is in none of GitHub's lists."""
+    await scene.world.report(scene.account, scene.key, scene.world.facts(77, JobState.WAITING))
+    scene.github.job(JobId(77), "completed", scene.world.clock.now(), conclusion="cancelled")
+    await scene.rounds(scene.recovery(), 800)
+    assert scene.github.calls["get_job"] == 0, "there is no need to hurry"
+    await scene.rounds(scene.recovery(), 200)
+    [row] = await scene.world.rows("SELECT state, conclusion FROM jobs WHERE id = 77")
+    assert (row["state"], row["conclusion"]) == ("completed", "cancelled")
+
+
+async def test_a_job_that_waits_for_its_approval_is_left_waiting(scene: Yard) -> None:
+    """I12"""
+    await scene.world.report(scene.account, scene.key, scene.world.facts(77, JobState.WAITING))
+    scene.github.job(JobId(77), "waiting", scene.world.clock.now())
+    await scene.rounds(scene.recovery(), 3 * 86_400, every=900)
+    [row] = await scene.world.rows("SELECT state FROM jobs WHERE id = 77")
+    assert row["state"] == "waiting"
+
+
+async def test_a_job_whose_run_was_deleted_before_its_approval_is_stale(scene: Yard) -> None:
+    await scene.world.report(scene.account, scene.key, scene.world.facts(77, JobState.WAITING))
+    await scene.rounds(scene.recovery(), 1200)
+    [row] = await scene.world.rows("SELECT state, conclusion FROM jobs WHERE id = 77")
+    assert (row["state"], row["conclusion"]) == ("completed", "stale")
+    assert ("job-deleted", "done") in await scene.actions()
 
 
 async def test_silence_counts_only_while_others_are_answered(scene: Yard) -> None:

@@ -11,9 +11,11 @@ import json
 import pytest
 
 from paddock.domain.endings import Retired
+from paddock.domain.ids import RunnerId
+from paddock.domain.names import PoolName, pod_name
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from tests.support.recovery import Yard
+from tests.support.recovery import Yard, waiting
 
 
 @pytest.fixture
@@ -65,3 +67,58 @@ async def test_one_that_ended_with_its_jit_may_have_had_a_job(single: Yard) -> N
     runner = await single.running()
     _, evidence = await ended(single, runner, 0)
     assert (evidence["started"], evidence["job"]) == ("unknown", "unknown")
+
+
+async def test_one_that_was_sent_away_before_anybody_saw_it_has_left(single: Yard) -> None:
+    """Its Pod was made and taken away by another hand between two looks."""
+    name = pod_name(PoolName("linux"), "neverseen")
+    [planned] = await single.world.store.plan_runners(
+        single.pool, [(RunnerId(single.world.ids.uuid()), name)], why="test"
+    )
+    await single.fenced(planned, retired=Retired.UNWANTED)
+    await up(single)  # a fleet without any Pods proves nothing
+    await single.rounds(single.recovery(), 400)
+    assert (await single.row(planned)).state is RunnerState.GONE
+    assert (await single.verdict(planned))["ending"] == "left"
+
+
+async def claimed(yard: Yard) -> Runner:
+    """As a backup may leave it that was taken during the mint: of what came after, its row knows
+    nothing. The Pod got its JIT and does not ask again."""
+    idle = await up(yard)
+    await yard.world.queue(yard.account, yard.key, 1)
+    [claim] = (await yard.world.store.match([waiting(idle)])).claims
+    found = await yard.world.store.runner(claim.runner)
+    assert found is not None
+    return found
+
+
+async def test_a_claim_is_not_released_under_a_runner_at_work(single: Yard) -> None:
+    """I70: its account would get one more than it may have."""
+    runner = await claimed(single)
+    single.says(runner, "Running job: build")
+    await single.rounds(single.recovery(), 900)
+    assert (await single.row(runner)).state is RunnerState.CLAIMED
+    assert single.deleted == []
+    assert {rule for rule, _ in await single.actions()} == {"executing"}
+
+
+async def test_a_claim_is_not_released_while_nobody_can_say_what_became_of_it(
+    single: Yard,
+) -> None:
+    """I70"""
+    runner = await claimed(single)
+    single.github.down = True
+    single.says(runner, "Listening for Jobs")
+    await single.rounds(single.recovery(), 900)
+    assert (await single.row(runner)).state is RunnerState.CLAIMED
+    assert single.deleted == []
+
+
+async def test_a_stale_claim_of_one_that_shows_no_job_is_given_up(single: Yard) -> None:
+    runner = await claimed(single)
+    single.says(runner, "asks for work")
+    await single.rounds(single.recovery(), 600)
+    assert (await single.row(runner)).state is RunnerState.GONE
+    assert set(single.deleted) == {runner.pod_name}
+    assert ("claim-in-doubt", "done") in await single.actions()

@@ -262,6 +262,7 @@ def doubts(scene: Yard) -> DoubtTerms:
         waiting_before=now - timedelta(seconds=60),
         expired_before=now - timedelta(hours=24),
         running_before=now - timedelta(hours=1),
+        unapproved_before=now - timedelta(minutes=15),
     )
 
 
@@ -294,6 +295,24 @@ async def test_a_job_on_a_runner_that_lives_is_in_doubt_after_an_hour(scene: Yar
     assert await in_doubt(scene) == []
     scene.world.clock.advance(1000)
     assert await in_doubt(scene) == [runner.hint]
+
+
+async def test_a_job_that_waits_for_approval_is_in_doubt_every_quarter_of_an_hour(
+    scene: Yard,
+) -> None:
+    await scene.world.report(scene.account, scene.key, scene.world.facts(77, JobState.WAITING))
+    scene.world.clock.advance(800)
+    assert await in_doubt(scene) == []
+    scene.world.clock.advance(200)
+    assert await in_doubt(scene) == [77]
+    await scene.world.store.note_job_check(scene.world.host, JobId(77), answer=JobWord.WAITING)
+    scene.world.clock.advance(800)
+    assert await in_doubt(scene) == []
+    scene.world.clock.advance(200)
+    assert await in_doubt(scene) == [77]
+    await scene.world.store.note_job_check(scene.world.host, JobId(77), answer=JobWord.ABSENT)
+    scene.world.clock.advance(61)
+    assert await in_doubt(scene) == [77], "one that GitHub does not know is asked for sooner"
 
 
 async def test_answers_that_repeat_are_counted(scene: Yard) -> None:

@@ -587,6 +587,15 @@ CASES: dict[str, AnyEvidence] = {
     ),
     "never-started": replace(BOOTING, pod=pod(Container.WAITING, unchanged=300)),
     "silent": replace(IDLE, heard=120),
+    "claim-in-doubt": replace(
+        CLAIMED,
+        shape="single",
+        since=300,
+        mint_overdue=True,
+        pod=pod(),
+        record=RecordWord.OFFLINE,
+        log=LogWord.NO_JOB,
+    ),
     "stale-claim": replace(CLAIMED, since=300, mint_overdue=True),
     "undelivered": replace(ARMED, heard=120),
     "waiting-container": replace(RUNNING, acknowledged=180, suspect=1, pod=pod(Container.WAITING)),
@@ -623,6 +632,7 @@ CASES: dict[str, AnyEvidence] = {
         state=JobState.IN_PROGRESS, executor=Executor.GONE, word=JobWord.QUEUED
     ),
     "missed-completion-perhaps": JobEvidence(state=JobState.IN_PROGRESS, since=3600),
+    "still-waiting": replace(QUEUED, state=JobState.WAITING, since=900),
     "job-expired": replace(QUEUED, queued=86_400, word=JobWord.ABSENT),
     "job-end": replace(QUEUED, queued=2 * 86_400, word=JobWord.UNREADABLE),
     "job-deleted": replace(QUEUED, word=JobWord.ABSENT, times=3),
@@ -938,7 +948,8 @@ def test_no_job_that_is_in_progress_by_anyones_word_is_completed_as_stale() -> N
     """The whole product. I37"""
     for values, end in _all(job):
         if end is Action.STALE:
-            assert values["state"] is JobState.QUEUED, values
+            unapproved = values["state"] is JobState.WAITING and values["word"] is JobWord.ABSENT
+            assert unapproved or values["state"] is JobState.QUEUED, values
             assert values["word"] is not JobWord.IN_PROGRESS, values
         if end in (Action.SERVE, Action.DEMOTE):
             assert values["word"] in (JobWord.QUEUED, JobWord.WAITING), values

@@ -184,8 +184,8 @@ _GITHUB: Final = (
     ),
     FailureMode(
         party=Party.GITHUB,
-        what="A queued job is gone from GitHub",
-        rules=("job-expired", "job-end", "job-deleted"),
+        what="A job that has not begun is gone from GitHub, or was cancelled there unheard",
+        rules=("job-expired", "job-end", "job-deleted", "still-waiting"),
         job="Completed here as stale.",
     ),
     FailureMode(
@@ -250,6 +250,7 @@ _PADDOCK: Final = (
             "executing-without-row",
             "started-unclaimed",
             "started-unexplained",
+            "claim-in-doubt",
             "pod-without-row",
             "protected",
             "ended-without-row",

@@ -22,6 +22,12 @@ def _queued(e: JobEvidence) -> bool:
     return e.state is JobState.QUEUED
 
 
+def _still_waiting(e: JobEvidence, t: Thresholds) -> bool:
+    """For somebody's approval; a run that waits is in none of GitHub's lists of those at work."""
+    unasked = e.word is JobWord.NOT_ASKED or e.word_age >= t.approval
+    return e.state is JobState.WAITING and e.since >= t.approval and unasked
+
+
 JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
     Rule(
         name="missed-completion",
@@ -73,6 +79,16 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
         invariants=("I27", "I37"),
     ),
     Rule(
+        name="still-waiting",
+        subject=Subject.JOB,
+        seen="It has waited for an approval for {approval}, and GitHub was not asked for as long",
+        done="Leave it: an approval may take days",
+        action=Action.LEAVE,
+        holds=_still_waiting,
+        needs=(job_is(JobWord.WAITING),),
+        invariants=("I12", "I28"),
+    ),
+    Rule(
         name="job-expired",
         subject=Subject.JOB,
         seen="It was queued {job_expired} ago, and GitHub does not know it any more",
@@ -96,10 +112,12 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
     Rule(
         name="job-deleted",
         subject=Subject.JOB,
-        seen="It is queued here, and GitHub did not know it {absent_reads} times in a row",
+        seen="It has not begun here, and GitHub did not know it {absent_reads} times in a row",
         done="Complete it as stale",
         action=Action.STALE,
-        holds=lambda e, _: _queued(e) and e.word is JobWord.ABSENT,
+        holds=lambda e, _: (
+            e.state in (JobState.WAITING, JobState.QUEUED) and e.word is JobWord.ABSENT
+        ),
         needs=(job_is(JobWord.ABSENT, times=lambda t: t.absent_reads),),
         invariants=("I29", "I66"),
     ),

@@ -61,13 +61,15 @@ class Echo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtTerms:
     """From when on a job is worth a question: its runner gone before, GitHub not asked since, queued
-    beside supply since before, queued at all since before, in progress since before."""
+    beside supply since before, queued at all since before, in progress since before, not approved
+    since before."""
 
     gone_before: datetime
     asked_before: datetime
     waiting_before: datetime
     expired_before: datetime
     running_before: datetime
+    unapproved_before: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,10 @@ def _started_unclaimed(e: Evidence) -> bool:
     return e.state in _UNCLAIMED and e.shape == "gated" and alive(e.pod) and may_have_run(e.pod)
 
 
+def _claim_is_stale(e: Evidence, t: Thresholds) -> bool:
+    return e.state is _S.CLAIMED and e.mint_overdue and e.since >= t.stale_claim
+
+
 def _boot_is_over(e: Evidence, t: Thresholds) -> bool:
     if e.state is not _S.BOOTING or not alive(e.pod) or e.pod.unschedulable is not None:
         return False
@@ -272,12 +276,24 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
         invariants=("I28", "I29"),
     ),
     Rule(
+        name="claim-in-doubt",
+        subject=Subject.RUNNER,
+        seen="It has been claimed for {stale_claim}, its mint's deadline has passed, and its one "
+        "container, which polls and runs, may hold a JIT that its row does not know of",
+        done="Fence it, and retire it",
+        action=Action.FENCE,
+        holds=lambda e, t: e.shape == "single" and alive(e.pod) and _claim_is_stale(e, t),
+        needs=NO_JOB_ON_IT,
+        retired=Retired.GIVEN_UP,
+        invariants=("I41", "I70"),
+    ),
+    Rule(
         name="stale-claim",
         subject=Subject.RUNNER,
         seen="It has been claimed for {stale_claim}, and its mint's deadline has passed",
         done="Settle the mint; back to idle",
         action=Action.RELEASE,
-        holds=lambda e, t: e.state is _S.CLAIMED and e.mint_overdue and e.since >= t.stale_claim,
+        holds=lambda e, t: e.shape == "gated" and _claim_is_stale(e, t),
         invariants=("I28", "I41"),
     ),
     Rule(

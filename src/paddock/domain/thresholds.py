@@ -126,6 +126,11 @@ class Thresholds:
     in_progress: float = _seconds(
         HOUR, "a completion that was lost is found by asking; few jobs run for longer"
     )
+    approval: float = _seconds(
+        15 * MINUTE,
+        "nothing else tells that a job was cancelled, or its run deleted, before it was approved; a "
+        "hundred that wait cost 400 requests an hour",
+    )
     job_expired: float = _seconds(
         24 * HOUR,
         "GitHub cancels a job that was queued for a day; then it may not know it any more",
