@@ -378,6 +378,20 @@ async def test_a_job_reported_as_lost_after_a_clean_exit_is_a_failed_handshake(
     assert (await scene.verdict(runner))["ending"] == "handshake-failed"
 
 
+async def test_a_job_reported_as_lost_long_after_its_container_ended_is_a_failed_handshake(
+    scene: Yard,
+) -> None:
+    """The same, and something beside the runner kept its Pod until GitHub had given the job up."""
+    runner = await scene.running()
+    scene.fleet.end_runner(runner.pod_name, exit_code=0)
+    scene.world.clock.advance(600)
+    await report(scene, runner, ended_for=timedelta(seconds=600), conclusion="failure")
+    assert (await scene.row(runner)).done_at is not None
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 20)
+    assert (await scene.verdict(runner))["ending"] == "handshake-failed"
+
+
 async def test_exit_0_without_a_reported_job_is_never_ran_when_github_has_its_record(
     scene: Yard,
 ) -> None:

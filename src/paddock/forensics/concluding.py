@@ -267,8 +267,7 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
         deleted=asked is _AskedBy.ANOTHER,
         retired=None if _vanished(runner, pod) else _retired(runner, started, asked, mark),
         job=_had_job(runner, started, mark),
-        # Its job was reported as completed while it lived: they had not lost each other.
-        lost_communication=Answer.UNKNOWN if runner.done_at is None else Answer.NO,
+        lost_communication=_was_lost(runner, mark),
         started=started,
         registered=Answer.NO if runner.unregistered else Answer.UNKNOWN,
         node=(pod.node if pod else None) or runner.node,
@@ -323,7 +322,7 @@ def _was_given_nothing(runner: Runner, started: Answer, mark: Fingerprint | None
     poller never does."""
     if runner.delivery is not None or started is Answer.YES:
         return False
-    if runner.shape == "gated":
+    if runner.shape == "gated" or started is Answer.NO:
         return True
     return runner.heard_at is not None and not ended_in_good_order(mark)
 
@@ -354,6 +353,16 @@ def _had_job(runner: Runner, started: Answer, mark: Fingerprint | None) -> Answe
     proved = runner.deletion_asked_at is not None and runner.deregistered_at is not None
     given_nothing = _was_given_nothing(runner, started, mark)
     return Answer.NO if proved or given_nothing else Answer.UNKNOWN
+
+
+def _was_lost(runner: Runner, mark: Fingerprint | None) -> Answer:
+    """Its job was reported as completed while it lived: they had not lost each other. Unless its
+    container had long ended, and only something beside it kept the Pod."""
+    if runner.done_at is None:
+        return Answer.UNKNOWN
+    ended = mark.finished_at if mark else None
+    late = ended is not None and runner.done_at - ended >= LEASE_RAN_OUT
+    return Answer.UNKNOWN if late else Answer.NO
 
 
 def _may_have_had_a_job(runner: Runner, evidence: EndingEvidence) -> bool:
