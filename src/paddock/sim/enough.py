@@ -99,7 +99,9 @@ class Enough:
         """Every job there ever was that its runners could take; one that waits for somebody's word is
         none yet (I12)."""
         labels = self._ledger.labels.get(pool, frozenset())
-        return sum(
+        # Jobs whose run somebody deleted were wanted until then.
+        deleted = len(self._ledger.deleted_jobs)
+        return deleted + sum(
             job.repository.owner.login == owner
             # Pools come and go where people meddle: there every job of its owner's counts.
             and (job.labels <= labels or not self._strict)

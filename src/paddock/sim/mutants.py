@@ -20,6 +20,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from paddock.dispatch import dispatcher as dispatching
 from paddock.dispatch.debts import DebtCollector
 from paddock.dispatch.dispatcher import Dispatcher
@@ -29,15 +31,17 @@ from paddock.domain.endings import Ending
 from paddock.domain.evidence import Container, Subject
 from paddock.domain.github import Absent, MintedJit, Removal
 from paddock.domain.handover import Heard, Leave, NothingYet
+from paddock.domain.limits import NOTHING
 from paddock.domain.names import runner_name
 from paddock.domain.pods import Pod, PodIdentity, PodList
 from paddock.domain.readings import alive
 from paddock.domain.rule import Action, Rule
-from paddock.domain.runners import Claim, Runner
+from paddock.domain.runners import Claim, Runner, WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.domain.thresholds import Thresholds
 from paddock.forensics.concluding import Conclusion
 from paddock.github.client import GitHubClient
+from paddock.pools.hosts import Hosts
 from paddock.pools.reconciler import Reconciler
 from paddock.recovery.adopt import Adoption
 from paddock.recovery.gather import Look
@@ -339,6 +343,61 @@ def _counted_again(undo: ExitStack, _session: Session) -> None:
 )
 def _suspects_without_bound(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(_table(Subject.RUNNER, _without("too-many-suspects")))
+
+
+@_mutant(
+    "stale-claim-on-single",
+    "I70",
+    "A stale claim is released also where one container polls and runs, whatever it is at.",
+    "restored-claim",
+)
+def _stale_claim_on_single(undo: ExitStack, _session: Session) -> None:
+    def change(table: tuple[Rule[Any], ...]) -> Sequence[Rule[Any]]:
+        return [
+            replace(rule, holds=_stale) if rule.name == "stale-claim" else rule
+            for rule in _without("claim-in-doubt")(table)
+        ]
+
+    def _stale(e: Any, t: Thresholds) -> bool:
+        claimed: bool = e.state is RunnerState.CLAIMED and e.mint_overdue
+        return claimed and e.since >= t.stale_claim
+
+    undo.enter_context(_table(Subject.RUNNER, change))
+
+
+@_mutant(
+    "unapproved-never-asked",
+    "I12",
+    "A job that waits for its approval is left to webhooks.",
+    "cancelled-unapproved",
+)
+def _unapproved_never_asked(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(_table(Subject.JOB, _without("still-waiting")))
+
+
+@_mutant(
+    "old-pods-at-new-cost",
+    "I48",
+    "Pods of a pool that was described anew count for what a new one would cost.",
+    "described-cheaper",
+)
+def _old_pods_at_new_cost(undo: ExitStack, _session: Session) -> None:
+    decide = matching._decide  # noqa: SLF001
+
+    def cheaply(pods: Sequence[WaitingPod], *rest: Any) -> Any:
+        return decide([msgspec.structs.replace(pod, cost=NOTHING) for pod in pods], *rest)
+
+    undo.enter_context(_swapped(matching, "_decide", cheaply))
+
+
+@_mutant(
+    "unfit-hosts-taken",
+    "I51",
+    "New Pods are put on hosts that are unfit by their own word.",
+    "host-unfit",
+)
+def _unfit_hosts_taken(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(_swapped(Hosts, "shunned", lambda _self: ()))
 
 
 # Stamps.

@@ -7,17 +7,20 @@ Every one ends well with the product as it is; each exposes at least one way of 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from paddock.domain.fingerprints import ContainerState, Running
+from paddock.domain.limits import Limits
 from paddock.domain.pods import Phase, PodOrder
 from paddock.ports import FleetUnavailable
 from paddock.sim.engine.backup import Backup
-from paddock.sim.engine.checks import Promise
+from paddock.sim.engine.checks import FIT_WITHIN, Promise
 from paddock.sim.engine.faults import Fault
 from paddock.sim.engine.fleet import Jit, SimPod
 from paddock.sim.engine.loop import Turn
+from paddock.sim.engine.operators import POOLS
 from paddock.sim.engine.pods import OURS
 from paddock.sim.engine.story import MACOS
 from paddock.sim.github import FaultKind
@@ -105,6 +108,33 @@ async def _restored_backup(scene: Scene) -> None:
     for replica in scene.story.stage.replicas:
         replica.crash("it is started over the restored database")
     await scene.executed(job)
+
+
+@_told(
+    "restored-claim",
+    "I70",
+    "A backup from the middle of a mint is restored while a runner of one container executes; its"
+    " account may have one.",
+)
+async def _restored_claim(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.limit("umbrella", 1)
+    scene.at_github(latency=(5.0, 8.0))
+    first = scene.queue(600.0, repository="umbrella/core", labels=MACOS)
+    while not await scene.session.fetch("SELECT FROM runners WHERE state = 'claimed'"):
+        await scene.sleep(0.5)
+    backup = Backup(scene.session)
+    await backup.take()
+    scene.at_github(latency=(0.02, 0.3))
+    await scene.started(first)
+    await scene.sleep(RELEASED_AFTER)
+    scene.note("a backup from before the JIT is restored")
+    await backup.restore()
+    for replica in scene.story.stage.replicas:
+        replica.crash("it is started over the restored database")
+    second = scene.queue(20.0, repository="umbrella/core", labels=MACOS)
+    await scene.executed(first)
+    await scene.executed(second, within=1800.0)
 
 
 # Races with a retirement.
@@ -197,7 +227,7 @@ async def _same_name(scene: Scene) -> None:
     old = scene.living[0]
     new: list[SimPod] = []
 
-    def replace(_turn: Turn) -> None:
+    def put_another(_turn: Turn) -> None:
         stage = scene.story.stage
         stage.pods.vanish(old, "replaced by another hand")
         stage.fleet.create(
@@ -214,7 +244,7 @@ async def _same_name(scene: Scene) -> None:
         stage.fleet.tell(pod, "is another's, and executes a job")
         new.append(pod)
 
-    scene.at_turn(lambda turn: turn.what.startswith(f"fleet.ask_to_go {old.name} "), replace)
+    scene.at_turn(lambda turn: turn.what.startswith(f"fleet.ask_to_go {old.name} "), put_another)
     node = scene.story.stage.fleet.nodes[old.node or ""]
     assert old.life is not None
     old.life.cancel()  # it does not hear that it should leave, and has to be asked to go
@@ -409,6 +439,66 @@ async def _gated_job(scene: Scene) -> None:
     await scene.sleep(60.0)
     scene.github.jobs.approve(job)
     await scene.executed(job)
+
+
+@_told("cancelled-unapproved", "I12", "A job is cancelled before its approval, and nobody hears.")
+async def _cancelled_unapproved(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(20.0, gated=True)
+    await scene.sleep(60.0)
+    scene.at_github(hook_lost=1.0)
+    scene.github.jobs.cancel(job)
+    await scene.sleep(5.0)
+    scene.at_github(hook_lost=0.0)
+
+
+@_told(
+    "described-cheaper",
+    "I48",
+    "A pool is described anew at half its cost while its old Pods wait for work.",
+)
+async def _described_cheaper(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.limit("umbrella", Limits(vcpu_milli=3_000))
+    scene.at_github(assign_delay=(20.0, 20.0))
+    jobs = [scene.queue(60.0, repository="umbrella/core") for _ in range(3)]
+    await scene.describe(replace(POOLS[0], vcpu=1))
+    for job in jobs:
+        await scene.executed(job, within=1800.0)
+
+
+@_told(
+    "host-unfit",
+    "I51",
+    "All nodes but one say that they are not fit for runners; jobs that run there go on.",
+)
+async def _host_unfit(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    first = scene.queue(200.0)
+    await scene.started(first)
+    nodes = list(scene.story.stage.fleet.nodes.values())
+    for node in nodes[1:]:
+        scene.story.stage.fleet.call_unfit(node, "its packet filter is off")
+    await scene.sleep(2 * FIT_WITHIN)
+    jobs = [scene.queue(30.0, repository="umbrella/core") for _ in range(6)]
+    for job in (first, *jobs):
+        await scene.executed(job, within=1800.0)
+
+
+@_told("blackout", "I29", "GitHub and the cluster's API are away at once, for four minutes.")
+async def _blackout(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    jobs = [scene.queue(200.0), scene.queue(90.0, labels=MACOS)]
+    for job in jobs:
+        await scene.started(job)
+    scene.simulation.faults.dark = True
+    scene.story.stage.fleet.break_watches()
+    await scene.sleep(30.0)
+    jobs.append(scene.queue(20.0, repository="umbrella/core"))
+    await scene.sleep(210.0)
+    scene.simulation.faults.dark = False
+    for job in jobs:
+        await scene.executed(job)
 
 
 @_told("leaves", "I39", "A runner exits with 0 before it got its job.")

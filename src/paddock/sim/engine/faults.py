@@ -103,6 +103,9 @@ class Fault(StrEnum):
     POLLER_HANGS = "poller-hangs"
     GIVEN_BACK = "given-back"
     LOG_LATE = "log-late"
+    # Last, so that the weather of every seed stays what it was.
+    HOST_UNFIT = "host-unfit"
+    BLACKOUT = "blackout"
 
 
 ALL = frozenset(Fault)
@@ -205,6 +208,8 @@ class Faults:
         self._rng = rng
         self._trace = trace
         self.on = True
+        #: GitHub and the cluster's API answer nobody, and GitHub reaches nobody.
+        self.dark = False
 
     def in_the_air(self, fault: Fault) -> bool:
         return self.on and fault in self._strength

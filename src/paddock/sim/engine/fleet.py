@@ -79,6 +79,7 @@ class SimPod:
     created_at: datetime
     cost: Resources = field(default_factory=Resources)
     avoid: tuple[str, ...] = ()
+    shun: tuple[str, ...] = ()
     node: str | None = None
     phase: Phase = Phase.PENDING
     reason: str | None = None
@@ -174,6 +175,9 @@ class Node:
     lost: bool = False
     #: It is Ready, and no container starts on it (I51).
     bad: bool = False
+    #: Why runners must not be there, by its own word, and since when.
+    fault: str | None = None
+    unfit_since: float = 0.0
 
 
 class Watch:
@@ -224,6 +228,7 @@ class SimFleet:
         #: Told before a deletion, or a stamp, takes effect.
         self.on_delete: Callable[[SimPod, str], None] = lambda _pod, _by: None
         self.on_stamp: Callable[[SimPod], None] = lambda _pod: None
+        self.on_place: Callable[[SimPod, Node], None] = lambda _pod, _node: None
 
     # The API, as `FleetGate` calls it.
 
@@ -240,6 +245,7 @@ class SimFleet:
                 created_at=self._clock.now(),
                 cost=order.cost,
                 avoid=order.avoid,
+                shun=order.shun,
             )
             self.pods.append(found)
             self._there[order.name] = found
@@ -264,7 +270,7 @@ class SimFleet:
 
     def hosts(self) -> list[Host]:
         return [
-            Host(name=node.name, cordoned=node.cordoned)
+            Host(name=node.name, cordoned=node.cordoned, fault=node.fault)
             for node in self.nodes.values()
             if not node.lost
         ]
@@ -342,9 +348,22 @@ class SimFleet:
             self._show(replace(pod.view(), phase=Phase.UNKNOWN, reason="deleted"))
 
     def place(self, pod: SimPod) -> str | None:
-        free = [node.name for node in self.nodes.values() if not (node.cordoned or node.lost)]
+        """The scheduler's choice: of what a host says of itself it knows only what Pods say."""
+        free = [
+            node.name
+            for node in self.nodes.values()
+            if not (node.cordoned or node.lost) and node.name not in pod.shun
+        ]
         liked = [name for name in free if name not in pod.avoid] or free
-        return self._rng.choice(liked) if liked else None
+        chosen = self._rng.choice(liked) if liked else None
+        if chosen is not None:
+            self.on_place(pod, self.nodes[chosen])
+        return chosen
+
+    def call_unfit(self, node: Node, why: str) -> None:
+        if node.fault is None:
+            node.fault, node.unfit_since = why, self._clock.monotonic()
+            self._trace.note(node.name, f"says that it is not fit for runners: {why}")
 
     def named(self, name: str) -> SimPod | None:
         return self._there.get(name)

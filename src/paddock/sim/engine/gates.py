@@ -144,6 +144,8 @@ class FleetGate:
 
     async def watch(self) -> AsyncIterator[Pod]:
         await self._machine.turn("fleet.watch")
+        if self._faults.dark:
+            raise FleetUnavailable("The simulated apiserver is away.")
         events = self._fleet.open_watch()
         try:
             while True:
@@ -181,7 +183,7 @@ class FleetGate:
         if self._faults.strike(Fault.FLEET_SLOW):
             await asyncio.sleep(self._faults.between(0.1, 8.0))
         await self._machine.turn(f"fleet.{what}")
-        if self._faults.strike(Fault.FLEET_ERROR):
+        if self._faults.dark or self._faults.strike(Fault.FLEET_ERROR):
             raise FleetUnavailable(f"The simulated apiserver could not {what}.")
         yield
         if self._faults.strike(Fault.FLEET_REPLY_LOST):

@@ -75,6 +75,8 @@ class Wire:
             name: str(value) for name, value in (params or {}).items()
         }
         await self._machine.turn(f"github {method} {address.path}")
+        if self._faults.dark:
+            raise NoAnswer("the simulated network is away", sent=False)
         reply = self._github.request(
             Request(
                 method,

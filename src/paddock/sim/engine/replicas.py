@@ -267,6 +267,7 @@ class Site:
 
     async def _deliver(self, outgoing: Outgoing) -> None:
         try:
+            self._light()
             status = await self._ask(
                 lambda replica: replica.receive(outgoing), timeout=_HOOK_TIMEOUT
             )
@@ -275,6 +276,10 @@ class Site:
         except (Lost, Unavailable):
             status = 0
         self._around.github.hooks.finished(outgoing.delivery_id, status)
+
+    def _light(self) -> None:
+        if self._around.faults.dark:
+            raise Unreachable
 
     async def _ask(self, request: Callable[[SimReplica], Awaitable[T]], *, timeout: float) -> T:
         """One of those that serve is asked; its process may die over it."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from paddock.domain.endings import Ending
-from paddock.domain.limits import Limits
 from paddock.ports import Store
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.faults import CHANCE, Fault, Faults
@@ -98,6 +97,7 @@ class Story:
                 self._every(60.0, self.operators.mind_pools),
                 self._every(25.0, self.operators.meddle),
                 self._every(60.0, self.operators.mind_backups),
+                self._every(150.0, self._black_out),
             ]
             for act in acts:
                 group.create_task(act)
@@ -105,13 +105,14 @@ class Story:
     def calm(self) -> None:
         """Faults stop. What they broke stays broken."""
         stage = self.stage
-        stage.faults.on = False
+        stage.faults.on = stage.faults.dark = False
         stage.github.set_faults(stage.faults.at_github())
         stage.leases.doubled = False
         for replica in stage.replicas:
             replica.machine.stalled = False
         for node in stage.fleet.nodes.values():
             node.cordoned = node.bad = False
+            node.fault = None
         for installation in self.installations:
             stage.github.accounts.unsuspend(installation)
         for job in list(stage.github.world.jobs.values()):
@@ -220,6 +221,9 @@ class Story:
             stage.trace.note(node.name, "is cordoned")
             node.cordoned = True
             asyncio.get_running_loop().call_later(rng.uniform(30, 200), _uncordon, node)
+        elif self._chance(Fault.HOST_UNFIT, 0.3):
+            stage.fleet.call_unfit(node, "its packet filter is off")
+            asyncio.get_running_loop().call_later(rng.uniform(60, 600), _make_fit, node)
         elif stage.faults.in_the_air(Fault.BAD_NODE) and rng.random() < 0.3:
             stage.trace.note(node.name, "starts no containers any more")
             node.bad = True
@@ -260,6 +264,17 @@ class Story:
             stage.leases.doubled = True
             await asyncio.sleep(rng.uniform(10.0, 60.0))
             stage.leases.doubled = False
+
+    async def _black_out(self) -> None:
+        """All that is not on this machine is away at once."""
+        stage = self.stage
+        if self._chance(Fault.BLACKOUT, 0.3):
+            stage.trace.note("world", "GitHub and the cluster's API are away")
+            stage.faults.dark = True
+            stage.fleet.break_watches()
+            await asyncio.sleep(self.rng.uniform(20.0, 240.0))
+            stage.faults.dark = False
+            stage.trace.note("world", "GitHub and the cluster's API are back")
 
     async def _strike_github(self) -> None:
         stage, rng = self.stage, self.rng
@@ -317,9 +332,10 @@ class Story:
                 account, name=name, group=group, labels=LINUX, ephemeral=True
             )
 
-    async def _limit(self, login: str, runners: int) -> None:
-        await self.operators.limit(login, Limits(runners=runners))
-
 
 def _uncordon(node: Node) -> None:
     node.cordoned = False
+
+
+def _make_fit(node: Node) -> None:
+    node.fault = None
