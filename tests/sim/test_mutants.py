@@ -33,6 +33,9 @@ QUICK = [
     "waiting-is-demand",
     "pool-deletion-kills",
     "used-jit-for-new-pod",
+    "old-pods-at-new-cost",
+    "unfit-hosts-taken",
+    "stale-claim-always-released",
 ]
 
 
@@ -42,7 +45,9 @@ def world() -> Iterator[tuple[Session, Key]]:
         yield session, key
 
 
-@pytest.mark.parametrize("name", ["claim-released", "never-started", "restored-backup"])
+@pytest.mark.parametrize(
+    "name", ["claim-released", "never-started", "restored-backup", "restored-claim"]
+)
 def test_the_incidents_end_well(world: tuple[Session, Key], name: str) -> None:
     """S1, S2, I70"""
     session, key = world

@@ -546,6 +546,30 @@ def test_queued_has_a_hard_end() -> None:
     assert action(replace(absent, queued=day)) is Action.STALE
 
 
+def test_a_stale_claim_is_released_only_under_a_poller_that_still_polls() -> None:
+    """I70: a restored backup may have taken back what came of the claim."""
+    stale = replace(CLAIMED, since=300, mint_overdue=True)
+    assert action(stale) is Action.RELEASE
+    served = replace(stale, pod=pod(Container.BROKEN, poller=Container.TERMINATED))
+    assert action(served) is Action.FENCE
+    assert action(replace(stale, pod=PodSeen())) is Action.LEAVE, "nobody can see it"
+    single = replace(stale, shape="single", pod=pod())
+    assert verdict(single).question is Question.RECORD
+    unreadable = replace(single, record=RecordWord.UNREADABLE, log=LogWord.UNREADABLE)
+    assert action(unreadable) is Action.LEAVE
+
+
+def test_a_job_on_another_runner_is_queued_again_when_github_says_so_twice() -> None:
+    """I37"""
+    job = JobEvidence(state=JobState.IN_PROGRESS, since=900, executor=Executor.FOREIGN)
+    assert verdict(job).question is Question.JOB
+    assert action(replace(job, word=JobWord.QUEUED, times=1)) is Action.LEAVE
+    assert action(replace(job, word=JobWord.QUEUED, times=2)) is Action.DEMOTE
+    assert action(replace(job, word=JobWord.IN_PROGRESS, times=9)) is Action.LEAVE
+    ours = replace(job, executor=Executor.ALIVE, word=JobWord.QUEUED, times=9)
+    assert action(ours) is Action.LEAVE
+
+
 def test_a_job_github_does_not_assign_is_explained_after_its_second_answer() -> None:
     beside = replace(QUEUED, supply=True, idle_beside=60)
     assert verdict(beside).question is Question.JOB
@@ -631,7 +655,16 @@ CASES: dict[str, AnyEvidence] = {
     "runner-lost": JobEvidence(
         state=JobState.IN_PROGRESS, executor=Executor.GONE, word=JobWord.QUEUED
     ),
-    "missed-completion-perhaps": JobEvidence(state=JobState.IN_PROGRESS, since=3600),
+    "given-back": JobEvidence(
+        state=JobState.IN_PROGRESS,
+        since=900,
+        executor=Executor.FOREIGN,
+        word=JobWord.QUEUED,
+        times=2,
+    ),
+    "missed-completion-perhaps": JobEvidence(
+        state=JobState.IN_PROGRESS, since=3600, executor=Executor.ALIVE
+    ),
     "still-waiting": replace(QUEUED, state=JobState.WAITING, since=900),
     "job-expired": replace(QUEUED, queued=86_400, word=JobWord.ABSENT),
     "job-end": replace(QUEUED, queued=2 * 86_400, word=JobWord.UNREADABLE),

@@ -24,8 +24,8 @@ def _queued(e: JobEvidence) -> bool:
 
 def _still_waiting(e: JobEvidence, t: Thresholds) -> bool:
     """For somebody's approval; a run that waits is in none of GitHub's lists of those at work."""
-    unasked = e.word is JobWord.NOT_ASKED or e.word_age >= t.approval
-    return e.state is JobState.WAITING and e.since >= t.approval and unasked
+    unasked = e.word is JobWord.NOT_ASKED or e.word_age >= t.unheard
+    return e.state is JobState.WAITING and e.since >= t.unheard and unasked
 
 
 JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
@@ -69,6 +69,21 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
         invariants=("I37",),
     ),
     Rule(
+        name="given-back",
+        subject=Subject.JOB,
+        seen="It has been in_progress for {unheard} on a runner that nobody here knows, and GitHub said "
+        "{refusals} times that it is queued",
+        done="It is queued again",
+        action=Action.DEMOTE,
+        holds=lambda e, t: (
+            e.state is JobState.IN_PROGRESS
+            and e.executor in (Executor.NONE, Executor.FOREIGN)
+            and e.since >= t.unheard
+        ),
+        needs=(job_is(JobWord.QUEUED, times=lambda t: t.refusals),),
+        invariants=("I37",),
+    ),
+    Rule(
         name="missed-completion-perhaps",
         subject=Subject.JOB,
         seen="It has been in_progress for {in_progress}, and GitHub was not asked for as long",
@@ -81,7 +96,7 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
     Rule(
         name="still-waiting",
         subject=Subject.JOB,
-        seen="It has waited for an approval for {approval}, and GitHub was not asked for as long",
+        seen="It has waited for an approval for {unheard}, and GitHub was not asked for as long",
         done="Leave it: an approval may take days",
         action=Action.LEAVE,
         holds=_still_waiting,

@@ -61,7 +61,7 @@ class Echo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtTerms:
     """From when on a job is worth a question: its runner gone before, GitHub not asked since, queued
-    beside supply since before, queued at all since before, in progress since before, not approved
+    beside supply since before, queued at all since before, in progress since before, unheard of
     since before."""
 
     gone_before: datetime
@@ -69,7 +69,7 @@ class DoubtTerms:
     waiting_before: datetime
     expired_before: datetime
     running_before: datetime
-    unapproved_before: datetime
+    unheard_before: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,15 @@ def _started_unclaimed(e: Evidence) -> bool:
 
 
 def _claim_is_stale(e: Evidence, t: Thresholds) -> bool:
-    return e.state is _S.CLAIMED and e.mint_overdue and e.since >= t.stale_claim
+    claimed = e.state is _S.CLAIMED and alive(e.pod)
+    return claimed and e.mint_overdue and e.since >= t.stale_claim
+
+
+def _may_hold_a_jit(e: Evidence) -> bool:
+    """Whatever its row says, which a restored backup may have taken back (I70): a poller ends when it
+    was given its JIT, and one container that polls and runs does not show what it is at."""
+    polls = e.pod.poller is Container.STARTED or e.pod.poller.never_ran
+    return e.shape == "single" or not polls
 
 
 def _boot_is_over(e: Evidence, t: Thresholds) -> bool:
@@ -278,11 +286,11 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
     Rule(
         name="claim-in-doubt",
         subject=Subject.RUNNER,
-        seen="It has been claimed for {stale_claim}, its mint's deadline has passed, and its one "
-        "container, which polls and runs, may hold a JIT that its row does not know of",
+        seen="It has been claimed for {stale_claim}, its mint's deadline has passed, and it may hold a "
+        "JIT that its row does not know of: its poller has ended, or is one with its runner",
         done="Fence it, and retire it",
         action=Action.FENCE,
-        holds=lambda e, t: e.shape == "single" and alive(e.pod) and _claim_is_stale(e, t),
+        holds=lambda e, t: _claim_is_stale(e, t) and _may_hold_a_jit(e),
         needs=NO_JOB_ON_IT,
         retired=Retired.GIVEN_UP,
         invariants=("I41", "I70"),
@@ -290,10 +298,11 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
     Rule(
         name="stale-claim",
         subject=Subject.RUNNER,
-        seen="It has been claimed for {stale_claim}, and its mint's deadline has passed",
+        seen="It has been claimed for {stale_claim}, its mint's deadline has passed, and its poller "
+        "still polls",
         done="Settle the mint; back to idle",
         action=Action.RELEASE,
-        holds=lambda e, t: e.shape == "gated" and _claim_is_stale(e, t),
+        holds=lambda e, t: _claim_is_stale(e, t) and not _may_hold_a_jit(e),
         invariants=("I28", "I41"),
     ),
     Rule(

@@ -126,10 +126,10 @@ class Thresholds:
     in_progress: float = _seconds(
         HOUR, "a completion that was lost is found by asking; few jobs run for longer"
     )
-    approval: float = _seconds(
+    unheard: float = _seconds(
         15 * MINUTE,
-        "nothing else tells that a job was cancelled, or its run deleted, before it was approved; a "
-        "hundred that wait cost 400 requests an hour",
+        "how often a job is asked for of which nothing here would tell: one that waits for an "
+        "approval, or is on a runner that is not ours; a hundred of them cost 400 requests an hour",
     )
     job_expired: float = _seconds(
         24 * HOUR,

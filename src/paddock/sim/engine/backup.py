@@ -45,6 +45,10 @@ class Backup:
         )
         return {row["name"] for row in rows}
 
+    async def jobs(self) -> set[int]:
+        rows = await self._session.fetch("SELECT id FROM jobs ORDER BY id")
+        return {row["id"] for row in rows}
+
     async def holding(self) -> set[str]:
         """Pods that hold a place of their account's capacity, by their rows."""
         rows = await self._session.fetch(

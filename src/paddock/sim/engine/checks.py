@@ -109,7 +109,8 @@ class Checks:
 
     def placing(self, pod: SimPod, node: Node) -> None:
         made = (pod.created_at - BEGINNING).total_seconds()
-        if node.fault is not None and made - node.unfit_since > self._fit_within:
+        known = node.fault is not None and made - node.unfit_since > self._fit_within
+        if known and not pod.by_hand:
             self.violate(
                 Promise.FIT,
                 f"{pod.name} is put on {node.name}, unfit for {made - node.unfit_since:.0f} s",
@@ -356,10 +357,11 @@ def _asked_nearly_at_once(pod: SimPod) -> bool:
 
 
 def _protected(pod: SimPod) -> bool:
-    """Its row, or what that knew of it, was lost with a backup, its runner runs, and its log tells of a
-    job: nobody else can say that the job is over, so it is left alone, and people are told (I34)."""
+    """Its row, or what that knew of it, or its job was lost with a backup, its runner runs, and its log
+    tells of a job: nobody else can say that the job is over, so it is left alone (I34)."""
     running = pod.runner is not None and pod.runner.terminated is None
-    return pod.uncounted and running and any("Running job" in line for _, line in pod.log)
+    forgotten = pod.uncounted or pod.job_forgotten
+    return forgotten and running and any("Running job" in line for _, line in pod.log)
 
 
 def _where(job: Job) -> str:

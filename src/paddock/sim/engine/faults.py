@@ -153,7 +153,7 @@ CHANCE: dict[Fault, float] = {
     Fault.LINGERS: 0.05,
     Fault.POD_LINGERS: 0.05,
     Fault.UNRECOGNISED: 0.05,
-    Fault.POLLER_HANGS: 0.1,
+    Fault.POLLER_HANGS: 0.2,
     Fault.GIVEN_BACK: 0.05,
     Fault.LOG_LATE: 0.2,
 }

@@ -105,12 +105,16 @@ class SimPod:
     process: bool = False
     #: The kubelet no longer reports: what is shown is what it last said.
     silent: bool = False
+    #: Somebody made it by hand.
+    by_hand: bool = False
     #: Its containers never start.
     stuck: bool = False
     #: Its container has ended, or will: something beside it keeps the Pod.
     lingers: bool = False
     #: Its place is known to nobody since a backup was put back.
     uncounted: bool = False
+    #: Its job was over when a backup was put back, and nobody knows that job since.
+    job_forgotten: bool = False
     jit: Jit | None = None
     removed: bool = False
     deleted_by: str | None = None

@@ -302,6 +302,7 @@ class Operators:
         self._stage.fleet.create(order)
         made = self._stage.fleet.named(order.name)
         if made is not None:
+            made.by_hand = True
             made.stuck = rng.random() < 0.5
             if self._stage.faults.in_the_air(Fault.UNRECOGNISED) and rng.random() < 0.5:
                 self._stage.faults.happened(Fault.UNRECOGNISED)
@@ -314,6 +315,12 @@ class Operators:
             replica.crash("it is started over the restored database")
         await self._backup.restore()
         names, holding = await self._backup.unsettled_names(), await self._backup.holding()
+        known = await self._backup.jobs()
+        over = {
+            each.runner_id: each.job_id
+            for each in stage.github.truth.executions
+            if each.ended is not None
+        }
         for pod in stage.fleet.pods:
             if pod.removed:
                 # Who remembers how it ended does so no longer, and it cannot be looked at again.
@@ -321,6 +328,8 @@ class Operators:
                 pod.reaped = False
             elif pod.name not in holding:
                 pod.uncounted = True
+            elif pod.jit is not None and over.get(pod.jit.runner_id, 0) not in {0, *known}:
+                pod.job_forgotten = True
         stage.ledger.forgotten_records |= {
             runner.id for runner in stage.github.world.runners.values() if runner.name not in names
         }

@@ -1,0 +1,157 @@
+"""Runners for jobs: too many, too few, too late, in the wrong place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from paddock.domain.evidence import Subject
+from paddock.domain.limits import NOTHING
+from paddock.domain.rule import Action, Rule
+from paddock.domain.runners import WaitingPod
+from paddock.domain.states import RunnerState
+from paddock.domain.thresholds import Thresholds
+from paddock.forensics.concluding import Conclusion
+from paddock.pools.hosts import Hosts
+from paddock.recovery.jobs import JobRecovery
+from paddock.sim.engine.database import Session
+from paddock.sim.mutants.making import (
+    before,
+    mutant,
+    statement,
+    swapped,
+    table,
+    without,
+)
+from paddock.store import matching
+
+
+@mutant(
+    "serve-again-without-asking",
+    "S2",
+    "A runner that ended without a reported job is replaced at once; GitHub is not asked for its job.",
+    "short-job",
+)
+def _serve_without_asking(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(swapped(Conclusion, "_echoes_until", lambda *_: None))
+
+
+@mutant(
+    "age-ends-running",
+    "I27",
+    "A runner that has been running or busy for two minutes is taken for dead.",
+    "long-job",
+)
+def _age_ends_running(undo: ExitStack, _session: Session) -> None:
+    too_old: Rule[Any] = Rule(
+        name="too-old",
+        subject=Subject.RUNNER,
+        seen="It has been running for two minutes",
+        done="Conclude it",
+        action=Action.CONCLUDE,
+        holds=lambda e, _: e.state in (RunnerState.RUNNING, RunnerState.BUSY) and e.since >= 120,
+    )
+    undo.enter_context(table(Subject.RUNNER, before("pod-ended", too_old)))
+
+
+@mutant(
+    "capacity-freed-job-unserved",
+    "I31",
+    "A runner that ended frees its place, and counts as supply for its job for ever.",
+    "leaves",
+)
+def _job_unserved(undo: ExitStack, _session: Session) -> None:
+    def for_ever(self: Any, *_: object) -> datetime:
+        now: datetime = self._clock.now()
+        return now + timedelta(days=30)
+
+    async def nothing(self: Any, _echoes: object) -> None: ...
+
+    undo.enter_context(swapped(Conclusion, "_echoes_until", for_ever))
+    undo.enter_context(swapped(JobRecovery, "_end", nothing))
+
+
+@mutant(
+    "dispatched-counted-again",
+    "I73",
+    "Jobs that a runner is on its way to count as demand until they have begun.",
+    "one-job",
+)
+def _counted_again(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(
+        statement(
+            "matching",
+            "demand",
+            ("OFFSET coalesce(h.supply, 0) + coalesce(e.supply, 0)", "OFFSET 0"),
+        )
+    )
+
+
+@mutant(
+    "suspects-without-bound",
+    "I74",
+    "Every late runner is replaced, however many are late.",
+    "nobody-registers",
+)
+def _suspects_without_bound(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(table(Subject.RUNNER, without("too-many-suspects")))
+
+
+@mutant(
+    "stale-claim-always-released",
+    "I70",
+    "A stale claim is released also under a Pod that may hold its JIT.",
+    "restored-claim",
+)
+def _stale_claim_always_released(undo: ExitStack, _session: Session) -> None:
+    def change(table: tuple[Rule[Any], ...]) -> Sequence[Rule[Any]]:
+        return [
+            replace(rule, holds=_stale) if rule.name == "stale-claim" else rule
+            for rule in without("claim-in-doubt")(table)
+        ]
+
+    def _stale(e: Any, t: Thresholds) -> bool:
+        claimed: bool = e.state is RunnerState.CLAIMED and e.mint_overdue
+        return claimed and e.since >= t.stale_claim
+
+    undo.enter_context(table(Subject.RUNNER, change))
+
+
+@mutant(
+    "unapproved-never-asked",
+    "I12",
+    "A job that waits for its approval is left to webhooks.",
+    "cancelled-unapproved",
+)
+def _unapproved_never_asked(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(table(Subject.JOB, without("still-waiting")))
+
+
+@mutant(
+    "old-pods-at-new-cost",
+    "I48",
+    "Pods of a pool that was described anew count for what a new one would cost.",
+    "described-cheaper",
+)
+def _old_pods_at_new_cost(undo: ExitStack, _session: Session) -> None:
+    decide = matching._decide  # noqa: SLF001
+
+    def cheaply(pods: Sequence[WaitingPod], *rest: Any) -> Any:
+        return decide([msgspec.structs.replace(pod, cost=NOTHING) for pod in pods], *rest)
+
+    undo.enter_context(swapped(matching, "_decide", cheaply))
+
+
+@mutant(
+    "unfit-hosts-taken",
+    "I51",
+    "New Pods are put on hosts that are unfit by their own word.",
+    "host-unfit",
+)
+def _unfit_hosts_taken(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(swapped(Hosts, "shunned", lambda _self: ()))
