@@ -175,7 +175,7 @@ class RecoverySettings(BaseModel):
     echo: float = _threshold("echo")
     verdict: float = _threshold("verdict")
     in_progress: float = _threshold("in_progress")
-    approval: float = _threshold("approval")
+    unheard: float = _threshold("unheard")
     job_expired: float = _threshold("job_expired")
     job_end: float = _threshold("job_end")
 

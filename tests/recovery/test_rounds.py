@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from paddock.domain.evidence import JobWord
-from paddock.domain.ids import JobId
+from paddock.domain.ids import GitHubRunnerId, JobId
+from paddock.domain.jobs import Executor
 from paddock.domain.pods import Phase
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
@@ -263,6 +264,24 @@ async def test_a_job_whose_run_was_deleted_before_its_approval_is_stale(scene: Y
     [row] = await scene.world.rows("SELECT state, conclusion FROM jobs WHERE id = 77")
     assert (row["state"], row["conclusion"]) == ("completed", "stale")
     assert ("job-deleted", "done") in await scene.actions()
+
+
+async def test_a_job_that_github_took_back_from_a_runner_nobody_knows_is_served_again(
+    scene: Yard,
+) -> None:
+    """I37: its row was lost with a backup, say; that its runner is gone nobody here can tell."""
+    other = Executor(github_id=GitHubRunnerId(999), name="forgotten")
+    facts = scene.world.facts(77, JobState.IN_PROGRESS, executor=other)
+    await scene.world.report(scene.account, scene.key, facts)
+    scene.github.job(JobId(77), "in_progress", scene.world.clock.now(), runner_id=999)
+    await scene.rounds(scene.recovery(), 2000)
+    [row] = await scene.world.rows("SELECT state FROM jobs WHERE id = 77")
+    assert row["state"] == "in_progress"
+    scene.github.job(JobId(77), "queued", scene.world.clock.now())
+    await scene.rounds(scene.recovery(), 1200)
+    [row] = await scene.world.rows("SELECT state FROM jobs WHERE id = 77")
+    assert row["state"] == "queued"
+    assert ("given-back", "done") in await scene.actions()
 
 
 async def test_silence_counts_only_while_others_are_answered(scene: Yard) -> None:

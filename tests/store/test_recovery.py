@@ -10,6 +10,7 @@ import pytest
 from paddock.domain.endings import Ending, Retired
 from paddock.domain.evidence import JobWord
 from paddock.domain.ids import GitHubRunnerId, HostId, JobId, RunnerId
+from paddock.domain.jobs import Executor
 from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod
 from paddock.domain.recovery import ActionTaken, DoubtTerms, FoundRecord, Outcome
@@ -262,7 +263,7 @@ def doubts(scene: Yard) -> DoubtTerms:
         waiting_before=now - timedelta(seconds=60),
         expired_before=now - timedelta(hours=24),
         running_before=now - timedelta(hours=1),
-        unapproved_before=now - timedelta(minutes=15),
+        unheard_before=now - timedelta(minutes=15),
     )
 
 
@@ -313,6 +314,25 @@ async def test_a_job_that_waits_for_approval_is_in_doubt_every_quarter_of_an_hou
     await scene.world.store.note_job_check(scene.world.host, JobId(77), answer=JobWord.ABSENT)
     scene.world.clock.advance(61)
     assert await in_doubt(scene) == [77], "one that GitHub does not know is asked for sooner"
+
+
+async def test_a_job_on_a_runner_that_is_not_ours_is_in_doubt_every_quarter_of_an_hour(
+    scene: Yard,
+) -> None:
+    other = Executor(github_id=GitHubRunnerId(999), name="another")
+    facts = scene.world.facts(77, JobState.IN_PROGRESS, executor=other)
+    await scene.world.report(scene.account, scene.key, facts)
+    scene.world.clock.advance(800)
+    assert await in_doubt(scene) == []
+    scene.world.clock.advance(200)
+    assert await in_doubt(scene) == [77]
+    await scene.world.store.note_job_check(scene.world.host, JobId(77), answer=JobWord.IN_PROGRESS)
+    scene.world.clock.advance(800)
+    assert await in_doubt(scene) == []
+    scene.world.clock.advance(200)
+    await scene.world.store.note_job_check(scene.world.host, JobId(77), answer=JobWord.QUEUED)
+    scene.world.clock.advance(61)
+    assert await in_doubt(scene) == [77], "one that GitHub calls queued is asked for sooner"
 
 
 async def test_answers_that_repeat_are_counted(scene: Yard) -> None:

@@ -254,6 +254,7 @@ _PADDOCK: Final = (
             "pod-without-row",
             "protected",
             "ended-without-row",
+            "given-back",
         ),
         job=_GOES_ON,
     ),

@@ -71,8 +71,8 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
     Rule(
         name="given-back",
         subject=Subject.JOB,
-        seen="It has been in_progress for {unheard} on a runner that nobody here knows, and GitHub said "
-        "{refusals} times that it is queued",
+        seen="It has been in_progress for {unheard} on a runner that nobody here knows, and GitHub "
+        "said {refusals} times that it is queued",
         done="It is queued again",
         action=Action.DEMOTE,
         holds=lambda e, t: (

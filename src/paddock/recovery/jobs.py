@@ -110,7 +110,7 @@ class JobRecovery:
             waiting_before=now - timedelta(seconds=terms.unassigned),
             expired_before=now - timedelta(seconds=terms.job_expired),
             running_before=now - timedelta(seconds=terms.in_progress),
-            unapproved_before=now - timedelta(seconds=terms.approval),
+            unheard_before=now - timedelta(seconds=terms.unheard),
         )
 
     async def _placed(self, jobs: Sequence[JobInDoubt]) -> Mapping[_Job, PlacedJob]:

@@ -304,7 +304,7 @@ class Recovering(Runners):
                 limit,
                 [host for host, _ in also],
                 [job for _, job in also],
-                since.unapproved_before,
+                since.unheard_before,
             )
         return [_doubt_of(row) for row in rows]
 

@@ -94,13 +94,13 @@ UPDATE jobs j SET runner_id = e.runner_id
 DELETE FROM echoes WHERE runner_id = ANY ($1)
 
 -- name: demote
--- in_progress → queued, because GitHub says so and the runner it was on is gone. The only fall. It may have
--- begun on another since GitHub was asked: then nothing.
+-- in_progress → queued, because GitHub says so and the runner it was on is gone, or nobody's here. The only fall.
+-- It may have begun on one of ours since GitHub was asked: then nothing.
 UPDATE jobs
    SET state = 'queued', demotions = demotions + 1, runner_id = NULL, executor_id = NULL,
        executor_name = NULL, started_at = NULL, since = $3, actor = $4, why = $5
  WHERE host_id = $1 AND id = $2 AND state = 'in_progress'
-   AND EXISTS (SELECT FROM runners r WHERE r.id = jobs.runner_id AND r.state = 'gone')
+   AND (runner_id IS NULL OR EXISTS (SELECT FROM runners r WHERE r.id = jobs.runner_id AND r.state = 'gone'))
 RETURNING id
 
 -- name: abandon

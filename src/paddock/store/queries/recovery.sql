@@ -193,9 +193,9 @@ SELECT k.key_id, q.host_id, q.id
 -- name: jobs_in_doubt[]
 -- Jobs that GitHub should be asked about, $6 at most, least recently asked first: in progress on a runner of
 -- ours that has been gone since $1, or since before $5 at all; queued since before $3 beside runners that
--- should have got them, or since before $4, whatever there is; waiting for an approval since before $9; not begun
--- here, and GitHub did not know them. Not those asked about after $2 (in progress alone: after $5, waiting: after
--- $9). And those of host and number $7, $8 in any case.
+-- should have got them, or since before $4, whatever there is; waiting for an approval, or on a runner that is not
+-- ours, since before $9; not begun here, and GitHub did not know them. Not those asked about after $2 (in progress
+-- alone: after $5, waiting or on another's runner: after $9). And those of host and number $7, $8 in any case.
 SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.gone_at AS runner_gone_at,
        j.executor_id, coalesce(s.supply, 0) AS supply, c.checked_at, c.answer, c.times, c.waits_because
   FROM (SELECT host_id, id FROM jobs WHERE state = 'in_progress'
@@ -226,6 +226,8 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
  WHERE (j.host_id, j.id) IN (SELECT t.host_id, t.id FROM unnest($7::smallint[], $8::bigint[]) AS t (host_id, id))
     OR (CASE WHEN j.state = 'queued' OR c.answer = 'absent' AND j.state = 'waiting' THEN true
              WHEN j.state = 'waiting' THEN c.checked_at IS NULL OR c.checked_at < $9
+             WHEN j.runner_id IS NULL
+             THEN j.since < $9 AND (c.checked_at IS NULL OR c.checked_at < $9 OR c.answer = 'queued')
              WHEN r.gone_at < $1 THEN true
              ELSE j.since < $5 AND (c.checked_at IS NULL OR c.checked_at < $5) END
         AND (c.checked_at IS NULL OR c.checked_at < $2))
