@@ -22,7 +22,7 @@ from paddock.sim.engine.fleet import Jit, SimPod
 from paddock.sim.engine.loop import Turn
 from paddock.sim.engine.operators import POOLS
 from paddock.sim.engine.pods import OURS
-from paddock.sim.engine.story import MACOS
+from paddock.sim.engine.story import LINUX, MACOS
 from paddock.sim.github import FaultKind
 from paddock.sim.github.records import Job, JobStatus
 from paddock.sim.stage import WARM, Scenario, Scene, Script
@@ -450,6 +450,27 @@ async def _cancelled_unapproved(scene: Scene) -> None:
     scene.github.jobs.cancel(job)
     await scene.sleep(5.0)
     scene.at_github(hook_lost=0.0)
+
+
+@_told(
+    "given-back", "I37", "GitHub takes a job back from somebody else's runner, and tells nobody."
+)
+async def _given_back(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    account = scene.story.installations[0].account
+    runner = scene.github.runners.add_foreign(
+        account,
+        name="somebody-elses",
+        group=scene.github.world.groups[account.id][0],
+        labels=LINUX,
+        ephemeral=True,
+    )
+    job = scene.queue(600.0)
+    await scene.until(lambda: scene.github.truth.executing(runner.id))
+    await scene.sleep(420.0)  # what was given out for it has long been retired
+    scene.github.runners.died(runner.id)
+    scene.github.jobs.give_back(job, runner.id)
+    await scene.executed(job, within=3000.0)
 
 
 @_told(

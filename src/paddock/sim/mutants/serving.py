@@ -133,6 +133,16 @@ def _unapproved_never_asked(undo: ExitStack, _session: Session) -> None:
 
 
 @mutant(
+    "stays-with-a-stranger",
+    "I37",
+    "A job that is on a runner nobody here knows is left there, whatever GitHub says.",
+    "given-back",
+)
+def _stays_with_a_stranger(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(table(Subject.JOB, without("given-back")))
+
+
+@mutant(
     "old-pods-at-new-cost",
     "I48",
     "Pods of a pool that was described anew count for what a new one would cost.",
