@@ -18,6 +18,9 @@ from paddock.sim.engine.time import BEGINNING
 from paddock.sim.github import FakeGitHub
 from paddock.sim.github.records import Job
 
+#: Rows have microseconds: what is done at once seems to be done a little before.
+_ROUNDED: Final = 1e-5
+
 DONE_ACTIONS: Final = """
     SELECT at, rule, pod_name, job_id FROM actions
      WHERE outcome = 'done' AND action <> 'protect' ORDER BY id
@@ -92,8 +95,8 @@ class Times:
         for action in actions:
             began = self._began(action, pods)
             acted = (action["at"] - BEGINNING).total_seconds()
-            if began is not None and acted >= began:
-                found.setdefault(action["rule"], []).append(round(acted - began, 3))
+            if began is not None and acted - began > -_ROUNDED:
+                found.setdefault(action["rule"], []).append(round(max(0.0, acted - began), 3))
         return found
 
     def _began(self, action: Mapping[str, Any], pods: Mapping[PodName, SimPod]) -> float | None:
