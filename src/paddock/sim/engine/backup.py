@@ -49,6 +49,13 @@ class Backup:
         rows = await self._session.fetch("SELECT id FROM jobs ORDER BY id")
         return {row["id"] for row in rows}
 
+    async def served(self) -> set[str]:
+        """Pods that were given a JIT, by their rows."""
+        rows = await self._session.fetch(
+            "SELECT pod_name FROM runners WHERE delivery_id IS NOT NULL ORDER BY pod_name"
+        )
+        return {row["pod_name"] for row in rows}
+
     async def holding(self) -> set[str]:
         """Pods that hold a place of their account's capacity, by their rows."""
         rows = await self._session.fetch(

@@ -360,7 +360,7 @@ def _protected(pod: SimPod) -> bool:
     """Its row, or what that knew of it, or its job was lost with a backup, its runner runs, and its log
     tells of a job: nobody else can say that the job is over, so it is left alone (I34)."""
     running = pod.runner is not None and pod.runner.terminated is None
-    forgotten = pod.uncounted or pod.job_forgotten
+    forgotten = pod.uncounted or pod.forgotten
     return forgotten and running and any("Running job" in line for _, line in pod.log)
 
 

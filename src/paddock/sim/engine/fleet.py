@@ -113,8 +113,9 @@ class SimPod:
     lingers: bool = False
     #: Its place is known to nobody since a backup was put back.
     uncounted: bool = False
-    #: Its job was over when a backup was put back, and nobody knows that job since.
-    job_forgotten: bool = False
+    #: When a backup was put back its row forgot that it holds a JIT, or its job was over and nobody
+    #: knows that job since.
+    forgotten: bool = False
     jit: Jit | None = None
     removed: bool = False
     deleted_by: str | None = None

@@ -315,7 +315,7 @@ class Operators:
             replica.crash("it is started over the restored database")
         await self._backup.restore()
         names, holding = await self._backup.unsettled_names(), await self._backup.holding()
-        known = await self._backup.jobs()
+        known, served = await self._backup.jobs(), await self._backup.served()
         over = {
             each.runner_id: each.job_id
             for each in stage.github.truth.executions
@@ -328,8 +328,10 @@ class Operators:
                 pod.reaped = False
             elif pod.name not in holding:
                 pod.uncounted = True
-            elif pod.jit is not None and over.get(pod.jit.runner_id, 0) not in {0, *known}:
-                pod.job_forgotten = True
+            elif pod.jit is not None:
+                job = over.get(pod.jit.runner_id)
+                lost = job is not None and job not in known
+                pod.forgotten = pod.forgotten or lost or pod.name not in served
         stage.ledger.forgotten_records |= {
             runner.id for runner in stage.github.world.runners.values() if runner.name not in names
         }
