@@ -205,6 +205,17 @@ async def test_a_role_without_that_right_costs_the_watch_of_pods_nothing(
         assert len(told) == 2
 
 
+async def test_a_server_that_denies_for_a_moment_after_its_start_is_asked_again(
+    server: Server, fleet: KubeFleet
+) -> None:
+    server.may_watch_events = False
+    async with watched(fleet) as told:
+        await until(lambda: told)
+        server.may_watch_events = True
+        await server.tell("events", event("Evicted"))
+        assert await heard(server, fleet) == "Running job: build\n"
+
+
 async def test_what_was_not_heard_is_listened_for_again_and_what_was_is_kept() -> None:
     answers: list[str | None] = [None, "words", "fewer words"]
 

@@ -27,8 +27,9 @@ _SELECTED: Final = "type=Warning,involvedObject.kind=Pod"
 _WATCH_SECONDS: Final = 600
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 15.0
-#: A role of an older version does not have it; somebody may apply the new one.
-_WHEN_DENIED: Final = 300.0
+_LONGEST_WHEN_DENIED: Final = 300.0
+#: Denied so often in a row, it is not for a moment.
+_SURELY: Final = 5
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -74,21 +75,20 @@ class Announcements:
                     failures = 0
                     self._tell(pod, uid)
                 await self._clock.sleep(_FIRST_PAUSE)
-            except Refused as error:
-                if error.denied:
-                    _log.warning("announced ends are not heard of", error=str(error))
-                    await self._clock.sleep(_WHEN_DENIED)
-                    continue
-                failures = await self._again(error, failures)
-            except (_BrokeOff, Unreached) as error:
-                failures = await self._again(error, failures)
+            except (_BrokeOff, Refused, Unreached) as error:
+                failures += 1
+                await self._wait(error, failures)
 
-    async def _again(self, error: Exception, failures: int) -> int:
-        """Whatever happened: from the beginning, where the next read shows what is there."""
+    async def _wait(self, error: Exception, failures: int) -> None:
+        """Then from the beginning, whatever happened: it shows what is there."""
         self._version = ""
-        _log.info("the watch of events broke off", error=str(error), failures=failures + 1)
-        await self._clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 6)))
-        return failures + 1
+        # A server that has just started denies everything for a moment. A role of an older version does
+        # so for longer, until somebody applies the new one.
+        denied = isinstance(error, Refused) and error.denied
+        say = _log.warning if denied and failures == _SURELY else _log.info
+        say("the watch of events broke off", error=str(error), failures=failures)
+        longest = _LONGEST_WHEN_DENIED if denied else _LONGEST_PAUSE
+        await self._clock.sleep(min(longest, _FIRST_PAUSE * 2 ** min(failures, 12)))
 
     async def _announced(self) -> AsyncIterator[tuple[PodName, str]]:
         params = {
