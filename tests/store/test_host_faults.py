@@ -57,6 +57,17 @@ async def test_new_pods_are_not_put_where_there_is_a_fault(world: PoolWorld) -> 
     assert {order.shun for order in world.fleet.orders[before:]} == {("mac-2",)}
 
 
+async def test_a_leader_that_cannot_ask_yet_believes_the_one_before(world: PoolWorld) -> None:
+    await fault(world, "mac-2", BUSY)
+    [runner, *_] = await world.store.live_runners()
+    await world.end(runner.id)
+    world.reconciler = world.leader()
+    world.fleet.fail("hosts")
+    before = len(world.fleet.orders)
+    await world.round()
+    assert {order.shun for order in world.fleet.orders[before:]} == {("mac-2",)}
+
+
 async def test_a_fault_is_known_with_its_words_and_its_time_until_it_is_gone(
     world: PoolWorld,
 ) -> None:

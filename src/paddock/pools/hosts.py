@@ -33,6 +33,8 @@ class Hosts:
         self._fleet = fleet
         self._clock = clock
         self._hosts: Sequence[Host] = ()
+        #: By their own word. As long as we could not ask, by that of whoever led before us.
+        self._unfit: tuple[str, ...] | None = None
         self._read_at: float | None = None
         self._avoid: tuple[str, ...] = ()
         self._judged_at: float | None = None
@@ -51,7 +53,10 @@ class Hosts:
                     "the fleet's hosts could not be read",
                     error=str(error) or f"no answer within {_TIMEOUT:g} s",
                 )
+                if self._unfit is None:
+                    self._unfit = tuple(known.host for known in await self._store.host_faults())
             else:
+                self._unfit = tuple(host.name for host in self._hosts if host.fault is not None)
                 await self._note_faults()
         return self._hosts
 
@@ -81,7 +86,7 @@ class Hosts:
 
     def shunned(self) -> tuple[str, ...]:
         """Hosts that must not have runners, by their own word."""
-        return tuple(host.name for host in self._hosts if host.fault is not None)
+        return self._unfit or ()
 
     def _is_due(self, last: float | None, every: float) -> bool:
         return last is None or self._clock.monotonic() - last >= every
