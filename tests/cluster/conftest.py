@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
+from paddock.fleet.kube.opening import Kube
 from paddock.pools import crd
 from tests.support.chart import helm
-from tests.support.kube import installed
+from tests.support.kube import Installed, installed
 from tests.support.kube_site import KubeSite, kube_site
 from tests.support.release import Release, import_images, released
 from tools.cluster.api import Api, Refused
@@ -37,11 +38,25 @@ _IN_PARALLEL = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
 _numbers = itertools.count()
 
 
+#: Where a test says nothing else: it waits for a cluster, on a machine that does other things too.
+_TIMEOUT = 600
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _is_here(item) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TIMEOUT))
+
+
+def _is_here(item: pytest.Item) -> bool:
+    return item.path.parent == Path(__file__).parent
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     """Some of these tests stop the API server or the node, under whatever else runs. So a machine's one
     cluster has one session at a time; another waits here, where no test's time-out counts."""
-    if _IN_PARALLEL or not any(item.path.parent == Path(__file__).parent for item in session.items):
+    if _IN_PARALLEL or not any(map(_is_here, session.items)):
         return (yield)
     with default_layout().turn.open("a") as turn:
         try:
@@ -97,13 +112,8 @@ async def make_namespace(
     made: list[str] = []
 
     async def make(prefix: str = "test") -> str:
-        name = f"{prefix}-{int(time.time()):x}-{os.getpid()}-{next(_numbers)}"
-        await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
-        made.append(name)
-        if cluster.has_controllers:
-            # Pods are refused until their service account is there.
-            await api.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", bool)
-        return name
+        made.append(await _make(cluster, api, prefix))
+        return made[-1]
 
     yield make
     for name in made:
@@ -113,6 +123,36 @@ async def make_namespace(
 @pytest.fixture
 async def namespace(make_namespace: Callable[[str], Awaitable[str]]) -> str:
     return await make_namespace("test")
+
+
+@pytest.fixture(scope="module")
+async def shared_place(
+    started_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Installed]:
+    """What `deploy/` installs, once for a module's tests."""
+    await started_cluster.mend()
+    async with started_cluster.api() as api:
+        name = await _make(started_cluster, api, "shared")
+        directory = tmp_path_factory.mktemp("place")
+        try:
+            async with installed(started_cluster, api, name, directory) as place:
+                yield place
+        finally:
+            await _remove(api, name)
+
+
+@pytest.fixture
+async def place(cluster: Cluster, shared_place: Installed) -> AsyncIterator[Installed]:
+    """With nothing in it when a test begins."""
+    yield shared_place
+    await cluster.mend()
+    await _empty(shared_place)
+
+
+@pytest.fixture
+async def kube(place: Installed) -> AsyncIterator[Kube]:
+    async with place.kube() as kube:
+        yield kube
 
 
 @pytest.fixture
@@ -166,16 +206,36 @@ async def release(
         yield release
 
 
+async def _make(cluster: Cluster, api: Api, prefix: str) -> str:
+    name = f"{prefix}-{int(time.time()):x}-{os.getpid()}-{next(_numbers)}"
+    await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    if cluster.has_controllers:
+        # Pods are refused until their service account is there.
+        await api.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", bool)
+    return name
+
+
 async def _remove(api: Api, namespace: str) -> None:
-    """Without waiting. A finalizer of ours would keep its Pod, and so the namespace, for ever."""
-    pods: list[Any] = (await api.get(f"/api/v1/namespaces/{namespace}/pods"))["items"]
-    for pod in pods:
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
+    """Without waiting."""
+    await _force_away(api, f"/api/v1/namespaces/{namespace}/pods")
+    await api.delete(f"/api/v1/namespaces/{namespace}")
+
+
+async def _empty(place: Installed) -> None:
+    for path in (place.pools, place.pods):
+        await _force_away(place.api, path)
+        await place.api.until(path, lambda found: not found["items"])
+
+
+async def _force_away(api: Api, path: str) -> None:
+    """A finalizer of ours would keep it, and so its namespace, for ever."""
+    found: list[Any] = (await api.get(path))["items"]
+    for each in found:
+        name = f"{path}/{each['metadata']['name']}"
         try:
-            if pod["metadata"].get("finalizers"):
-                await api.patch(path, {"metadata": {"finalizers": None}})
-            await api.delete(path, gracePeriodSeconds=0)
+            if each["metadata"].get("finalizers"):
+                await api.patch(name, {"metadata": {"finalizers": None}})
+            await api.delete(name, gracePeriodSeconds=0)
         except Refused as refused:
             if refused.status not in (404, 409):
                 raise
-    await api.delete(f"/api/v1/namespaces/{namespace}")

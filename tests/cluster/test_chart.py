@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from paddock.sim.github.records import Step
 from tests.support.chart import CHART, helm
 from tests.support.release import NEXT, PATIENCE, Release, names, reachable
 from tools.cluster.api import Refused
 
 # Servers and containers are started many times over.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 IDLE = "SELECT pod_name FROM runners WHERE state = 'idle'"
 BUSY = "SELECT pod_name FROM runners WHERE state = 'busy'"
@@ -54,7 +53,7 @@ async def test_an_upgrade_and_a_rollback_end_no_job_and_lose_no_poll(release: Re
     await release.install(pools={"linux": {"minIdle": 2}})
     async with reachable(release):
         await release.until(TWO_IDLE)
-        release.queue(name="long", steps=(Step("work", "sleep 150"),))
+        release.queue(name="long", **release.gate.job())
         long = await release.until(BUSY)
         await release.until(TWO_IDLE)
         older = {name for (name,) in await release.rows(IDLE)}
@@ -73,6 +72,7 @@ async def test_an_upgrade_and_a_rollback_end_no_job_and_lose_no_poll(release: Re
         assert await release.until(DONE, "after the rollback") == "success"
         [(state,)] = await release.rows("SELECT state FROM runners WHERE pod_name = $1", long)
         assert state == "busy"
+        release.gate.open()
         assert await release.until(VERDICT, long) == "completed"
         assert await release.until(DONE, "long") == "success"
         assert await release.rows("SELECT count(*) FROM jobs WHERE conclusion <> 'success'") == [
@@ -98,12 +98,13 @@ async def test_uninstalling_waits_for_jobs_and_leaves_what_it_says(release: Rele
     await release.install(pools={"linux": {"minIdle": 2}})
     async with reachable(release):
         await release.until(TWO_IDLE)
-        release.queue(name="last", steps=(Step("work", "sleep 30"),))
+        release.queue(name="last", **release.gate.job())
         busy = await release.until(BUSY)
         leaving = asyncio.create_task(release.uninstall())
         await release.until("SELECT count(*) = 1 FROM runners WHERE gone_at IS NULL")
         assert busy in await pods(release)
         assert not leaving.done()
+        release.gate.open()
         await leaving
     assert await release.rows("SELECT conclusion FROM jobs") == [("success",)]
     assert (await release.api.get(release.pools))["items"] == []
@@ -127,7 +128,7 @@ async def test_when_paddock_is_broken_there_is_a_way_out(release: Release, way: 
     await release.install()
     async with reachable(release):
         await release.until(IDLE)
-        release.queue(name="goes on", steps=(Step("work", "sleep 200"),))
+        release.queue(name="goes on", **release.gate.job())
         busy = await release.until(BUSY)
     await release.api.patch(release.deployment, {"spec": {"replicas": 0}})
     await release.api.until(release.servers, lambda found: not found["items"], patience=PATIENCE)

@@ -15,7 +15,7 @@ from tests.support.chart import CHART, helm
 from tests.support.release import NOW, REPOSITORY, Release, reachable
 from tools.cluster.images import RUNNER
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PAGE = CHART.parents[1] / "docs" / "first-hour.md"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -16,18 +16,18 @@ import pytest
 from paddock.sim.github.records import Step
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
+from tests.support.background import meanwhile
+from tests.support.gate import Gate
 from tests.support.kube import runner_template
 from tests.support.kube_site import PATIENCE, KubeSite
 
 # Ten Pods start, live and end, each of four containers.
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 #: The runner's memory; what its job takes of it before it takes all.
 LIMIT, TAKEN = 160 << 20, 90 << 20
 #: What a Pod may write to the volume `scratch` before its kubelet throws it out.
 SCRATCH = 8 << 20
-#: For how long nobody looks: several of them end in it.
-UNATTENDED = 8.0
 
 
 async def delete(site: KubeSite, pod: str) -> None:
@@ -46,44 +46,59 @@ class Cause:
 
     name: str
     ending: str
-    job: dict[str, Any] = field(default_factory=dict)
+    #: What its job does.
+    script: Callable[[Gate], str]
     #: Of the verdict, as far as it is certain.
     exact: dict[str, Any] = field(default_factory=dict)
+    #: How the fake runner ends when its job is done.
+    die: str | None = None
     #: Whether its last words are kept; `None`: if they can still be had.
     words: bool | None = True
     #: What the cluster had to say.
     told: str = ""
 
 
-def work(script: str) -> dict[str, Any]:
-    return {"steps": (Step("work", script),)}
-
-
 def ended(code: int, reason: str) -> dict[str, Any]:
     return {"exit_code": code, "reason": reason}
 
 
-FILL = f"dd if=/dev/zero of=/scratch/much bs=1M count={4 * SCRATCH >> 20}; sleep 240"
-TAKE = f"python3 -c \"import time; x = b'x' * {TAKEN}; time.sleep(30)\""
-LATER = work("sleep 30")
-STAY = work("sleep 240")
+def later(gate: Gate) -> str:
+    """Until nobody looks."""
+    return gate.wait("later")
 
-OOM = Cause("out of memory", "host-oom", {**work(TAKE), "die": "oom"}, ended(137, "OOMKilled"))
-#: A kubelet clears these away within a second or two, which on a busy machine is too soon for us.
-DELETED = Cause("deleted while busy", "terminated", STAY, words=None)
-EVICTED = Cause("evicted", "evicted", work(FILL), words=None, told="scratch")
-UNSEEN = Cause("deleted while nobody looked", "terminated", STAY, words=None)
-STRIPPED = Cause("hard delete", "hard-deleted", STAY, words=False)
-CAUSES = (
-    Cause(
-        "clean exit", "completed", {**LATER, "die": "exit=0"}, ended(0, "Completed"), words=False
-    ),
-    # Asked for its job's result, a runner exits with 100 and more.
-    Cause("a job's end", "completed", work("sleep 2"), ended(100, "Error"), words=False),
-    Cause("failing tests", "completed", work("exit 1"), ended(102, "Error"), words=False),
+
+def stay(gate: Gate) -> str:
+    return gate.wait("never")
+
+
+def fill(gate: Gate) -> str:
+    count = 4 * SCRATCH >> 20
+    return f"dd if=/dev/zero of=/scratch/much bs=1M count={count}; {stay(gate)}"
+
+
+def take(gate: Gate) -> str:
+    wait = f"import urllib.request as u; x = b'x' * {TAKEN}; u.urlopen('{gate.url}/later').read()"
+    return f'python3 -c "{wait}"'
+
+
+OOM = Cause("out of memory", "host-oom", take, ended(137, "OOMKilled"), die="oom")
+#: A kubelet clears these away with their logs as soon as they have stopped: they were heard before.
+DELETED = Cause("deleted while busy", "terminated", stay)
+EVICTED = Cause("evicted", "evicted", fill, told="scratch")
+#: And this one was not, unless it took its time.
+UNSEEN = Cause("deleted while nobody looked", "terminated", stay, words=None)
+STRIPPED = Cause("hard delete", "hard-deleted", stay, words=False)
+LATER = (
+    Cause("clean exit", "completed", later, ended(0, "Completed"), die="exit=0", words=False),
     OOM,
-    Cause("SIGKILL inside", "guest-oom-or-kill", {**LATER, "die": "sigkill"}, ended(137, "Error")),
-    Cause("a crash", "crash", {**LATER, "die": "exit=139"}, ended(139, "Error")),
+    Cause("SIGKILL inside", "guest-oom-or-kill", later, ended(137, "Error"), die="sigkill"),
+    Cause("a crash", "crash", later, ended(139, "Error"), die="exit=139"),
+)
+CAUSES = (
+    # Asked for its job's result, a runner exits with 100 and more.
+    Cause("a job's end", "completed", lambda _: "true", ended(100, "Error"), words=False),
+    Cause("failing tests", "completed", lambda _: "exit 1", ended(102, "Error"), words=False),
+    *LATER,
     DELETED,
     EVICTED,
     UNSEEN,
@@ -92,14 +107,17 @@ CAUSES = (
 
 
 async def test_every_end_is_told_apart_and_recorded_before_its_pod_is_gone(site: KubeSite) -> None:
-    """I30, I58: also of those that end while no server is there to see it."""
+    """I30, I58: also of those that end while no server is there to see it, and no API server."""
     seed = secrets.randbits(32)
     causes = Random(seed).sample(CAUSES, len(CAUSES))
-    server = await site.server()
+    await site.server()
     await site.pool(minIdle=len(causes), template=template(), provisioning={"maxStarting": 10})
     await site.until(f"SELECT count(*) >= {len(causes)} FROM runners WHERE state = 'idle'")
     async with gone_unrecorded(site) as unrecorded:
-        jobs = {cause.name: site.queue(**cause.job) for cause in causes}
+        jobs = {
+            cause.name: site.queue(steps=(Step("work", cause.script(site.gate)),), die=cause.die)
+            for cause in causes
+        }
         for cause in (DELETED, UNSEEN, STRIPPED):
             await site.busy(jobs[cause.name])
         pods = {name: await site.pod_of(job) for name, job in jobs.items()}
@@ -108,17 +126,23 @@ async def test_every_end_is_told_apart_and_recorded_before_its_pod_is_gone(site:
             await site.verdict(pods[cause.name])
         # Its log will tell nothing of it.
         await seen_to_take(site, pods[OOM.name], TAKEN)
-        await site.kill(server)
+        await site.end()
         await delete(site, pods[UNSEEN.name])
         await strip_and_delete(site, pods[STRIPPED.name])
-        await asyncio.sleep(UNATTENDED)
-        await site.server()
+        site.gate.open("later")
+        for cause in LATER:
+            await site.place.api.until(f"{site.place.pods}/{pods[cause.name]}", has_ended)
+        await site.disturb()
         verdicts = {name: await site.verdict(pod) for name, pod in pods.items()}
     wrong = {
         cause.name: found for cause in causes if (found := mistakes(cause, verdicts[cause.name]))
     }
     assert not wrong, f"drawn with {seed}"
     assert unrecorded <= {pods[STRIPPED.name]}, f"drawn with {seed}"
+
+
+def has_ended(pod: dict[str, Any]) -> bool:
+    return pod["status"]["phase"] in ("Succeeded", "Failed")
 
 
 def template() -> dict[str, Any]:
@@ -160,12 +184,8 @@ async def gone_unrecorded(site: KubeSite) -> AsyncIterator[set[str]]:
             before = there
             await asyncio.sleep(0.1)
 
-    task = asyncio.create_task(look())
-    try:
+    async with meanwhile(look()):
         yield found
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def seen_to_take(site: KubeSite, pod: str, most: int) -> None:

@@ -16,27 +16,12 @@ from paddock.domain.pods import Audience, Phase, Pod
 from paddock.fleet.kube.opening import Kube
 from paddock.fleet.kube.reviews import AUDIENCES
 from paddock.ports import FleetUnavailable
-from tests.support.kube import Installed, installed, order, template
-from tools.cluster.api import Api
-from tools.cluster.cluster import Cluster
+from tests.support.kube import Installed, order, template
 
 #: Starts without a server to ask: it never gets past its poller.
 IDLE = {"template": template("sleep", "1000")}
-PATIENCE = 60.0
-
-
-@pytest.fixture
-async def place(
-    cluster: Cluster, api: Api, namespace: str, tmp_path: Path
-) -> AsyncIterator[Installed]:
-    async with installed(cluster, api, namespace, tmp_path) as place:
-        yield place
-
-
-@pytest.fixture
-async def kube(place: Installed) -> AsyncIterator[Kube]:
-    async with place.kube() as kube:
-        yield kube
+PATIENCE = 150.0
+STARTED = Container.STARTED
 
 
 async def until(kube: Kube, name: str, seen: Callable[[Pod], object]) -> Pod:
@@ -103,7 +88,7 @@ async def test_the_runners_image_is_there_before_the_pod_asks_for_work(
 ) -> None:
     """I67: the container that has it pulled has ended when the poller starts."""
     await kube.fleet.create(order("linux-a", IDLE))
-    pod = await until(kube, "linux-a", lambda pod: poller_seen(pod.poller) is Container.STARTED)
+    pod = await until(kube, "linux-a", lambda pod: poller_seen(pod.poller) is STARTED)
     assert pod.phase is Phase.PENDING  # I55
     assert container_seen(pod.containers) is Container.WAITING
     assert pod.node == node
@@ -201,6 +186,24 @@ async def test_an_ended_runners_log_is_read_from_its_end(
     assert whole.startswith("line 0\n")
     assert await kube.fleet.log_tail(PodName("linux-a"), uid="x", lines=3, most_bytes=99) is None
     assert await kube.fleet.log_tail(PodName("linux-b"), uid=pod, lines=3, most_bytes=99) is None
+
+
+async def test_what_is_deleted_while_it_runs_is_heard_before_its_log_is_gone(
+    place: Installed, kube: Kube, node: str
+) -> None:
+    """S4"""
+    async with watching(kube) as told:
+        uid = await plain(place, "linux-a", "echo Running job: build; while true; do sleep 1; done")
+        await until(kube, "linux-a", lambda pod: container_seen(pod.containers) is STARTED)
+        while "Running job" not in await place.api.log(place.namespace, "linux-a", "runner"):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        await place.api.delete(f"{place.pods}/linux-a")
+        await eventually(lambda: any(pod.deletion_requested_at for pod in told))
+        assert await kube.fleet.overheard(uid=uid) == "Running job: build\n"
+        await until(kube, "linux-a", lambda pod: pod.phase.terminal)
+        assert await kube.fleet.overheard(uid=uid) == "Running job: build\n"
+        await kube.fleet.reap(PodName("linux-a"), uid=uid)
+        await eventually(lambda: told[-1].reason == "deleted")
 
 
 async def test_what_the_cluster_saw_of_an_end_is_told(

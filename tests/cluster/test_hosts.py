@@ -20,7 +20,6 @@ from paddock.host.cluster import ClusterReports
 from paddock.host.configuration import Cluster as ClusterConfiguration
 from paddock.host.errors import ReportFailed
 from paddock.host.reports import CONDITION, Outcome, Report, Reports
-from paddock.sim.github.records import Step
 from tests.support.kube import DEPLOY, PATHS, installed, runner_template
 from tests.support.kube_site import KubeSite, kube_site
 from tests.support.mac import Mac
@@ -28,7 +27,7 @@ from tools.cluster.api import Api, Refused
 from tools.cluster.cluster import Cluster
 from tools.cluster.fake_nodes import SELECTOR, TOLERATION, FakeNodes
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 MAC = {"kubernetes.io/os": "darwin"}
 ONE_MACHINE = {"cpu": "8", "memory": "16Gi", "pods": "1"}
@@ -347,9 +346,10 @@ async def test_a_pod_of_one_container_is_started_from_boot_and_stamped_when_it_h
     path = f"{site.place.pods}/{name}"
     idle = await site.place.api.until(path, _has_started)
     assert OWNER_LABEL not in idle["metadata"]["labels"]
-    site.queue(steps=(Step("work", "sleep 8"),))
+    site.queue(**site.gate.job())
     assert await site.until(BUSY_POD) == name
     await site.place.api.until(path, lambda pod: OWNER_LABEL in pod["metadata"]["labels"])
+    site.gate.open()
     assert await site.until(VERDICT, name) == "completed"
     assert await site.rows("SELECT rule FROM actions WHERE action NOT IN ('conclude')") == []
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,25 +12,10 @@ from paddock.pools.mirror import PoolMirror
 from paddock.store.database import Database
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
-from tests.support.kube import Installed, installed, template
-from tools.cluster.api import Api, Json, Refused
-from tools.cluster.cluster import Cluster
+from tests.support.kube import Installed, template
+from tools.cluster.api import Json, Refused
 
 PRIVILEGED = template("true", securityContext={"privileged": True})
-
-
-@pytest.fixture
-async def place(
-    cluster: Cluster, api: Api, namespace: str, tmp_path: Path
-) -> AsyncIterator[Installed]:
-    async with installed(cluster, api, namespace, tmp_path) as place:
-        yield place
-
-
-@pytest.fixture
-async def kube(place: Installed) -> AsyncIterator[Kube]:
-    async with place.kube() as kube:
-        yield kube
 
 
 @pytest.fixture

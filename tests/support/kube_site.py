@@ -22,6 +22,7 @@ from paddock.sim.github.keys import make_private_key, public_half
 from paddock.sim.github.records import App, Job, Repository
 from paddock.sim.github.server import serving, wall_clock
 from paddock.store.database import Database
+from tests.support.gate import Gate, gate
 from tests.support.kube import AGENT_COMMAND, Installed, runner_template
 from tests.support.webhooks import PATH
 from tools.cluster.images import AGENT
@@ -30,8 +31,11 @@ LABELS = ("self-hosted", "linux")
 SECRET = "secret"
 ROOT = Path(__file__).parents[2]
 #: From a queued job to its Pod's end: a server's start, two containers' starts, on a machine that does
-#: other things too.
-PATIENCE = 100.0
+#: other things too, after the API server was away.
+PATIENCE = 240.0
+#: For how long the API server is away in the middle of a test, beside the time that it takes to start.
+#: PADDOCK_TEST_OUTAGE=60 makes it a minute.
+OUTAGE = float(os.environ.get("PADDOCK_TEST_OUTAGE", "6"))
 
 _KEY = make_private_key()
 
@@ -48,13 +52,18 @@ class KubeSite:
     #: Where Pods and webhooks find whichever server answers.
     port: int
     github_url: str
+    #: Holds jobs until the test lets them end.
+    gate: Gate
     #: Those that were started, with their ports; any of them may answer at `port`.
     _servers: dict[int, asyncio.subprocess.Process] = field(default_factory=dict)
+    #: As the last was started, for whoever takes its place.
+    _given: dict[str, str] = field(default_factory=dict)
 
     async def server(
         self, name: str = "server", *, github: Mapping[str, str] | None = None, **settings: str
     ) -> asyncio.subprocess.Process:
         """`paddock serve`, ready; one of several, if it is not the first."""
+        self._given = settings
         port = _free_port(self.place.cluster.host_address)
         kept = {each: value for each, value in os.environ.items() if "PADDOCK" not in each}
         log = self.directory / f"{name}.log"
@@ -71,7 +80,7 @@ class KubeSite:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE):
             line = (await process.stdout.readline()).decode()
-        assert "answers at" in line, log.read_text()
+        assert "answers at" in line, log.read_text()[-4000:]
         self.app.webhook_url = f"http://{self.place.cluster.host_address}:{self.port}{PATH}"
         return process
 
@@ -105,6 +114,11 @@ class KubeSite:
     def log(self, name: str = "server") -> str:
         return (self.directory / f"{name}.log").read_text()
 
+    def _logs(self) -> str:
+        """The end of each server's."""
+        logs = sorted(self.directory.glob("*.log"))
+        return "\n".join(f"{log.name}:\n{log.read_text()[-4000:]}" for log in logs)
+
     async def pool(self, name: str = "linux", *, container: Any = None, **spec: Any) -> None:
         """Described as an administrator does."""
         described = {
@@ -123,7 +137,8 @@ class KubeSite:
         await self.place.api.apply(f"{self.place.pools}/{name}", body)
 
     def queue(self, **job: Any) -> Job:
-        [queued] = self.fake.jobs.queue_run(self.repository, [JobSpec(labels=LABELS, **job)]).jobs
+        described = JobSpec(**{"labels": LABELS, **job})
+        [queued] = self.fake.jobs.queue_run(self.repository, [described]).jobs
         return queued
 
     async def pod_of(self, job: Job) -> str:
@@ -159,12 +174,27 @@ class KubeSite:
                     return value
             await asyncio.sleep(0.1)
         runners = await self.rows("SELECT pod_name, state, node, since FROM runners")
-        raise AssertionError(f"{query}\n{runners}\n{self.log()[-6000:]}")
+        raise AssertionError(f"{query}\n{runners}\n{self._logs()}")
 
     async def kill(self, process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.send_signal(signal.SIGKILL)
         await process.wait()
+
+    async def outage(self) -> None:
+        """The API server is away for a while."""
+        await self.place.cluster.stop("apiserver")
+        await asyncio.sleep(OUTAGE)
+        await self.place.cluster.start("apiserver")
+
+    async def disturb(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Every server is killed; the API server is away when another begins, and for a while."""
+        await self.end()
+        await self.place.cluster.stop("apiserver")
+        await self.server("another", github=None, **self._given)
+        meanwhile()
+        await asyncio.sleep(OUTAGE)
+        await self.place.cluster.start("apiserver")
 
     async def end(self) -> None:
         for process in self._servers.values():
@@ -204,6 +234,7 @@ async def kube_site(
                 directory=directory,
                 port=port,
                 github_url=f"http://127.0.0.1:{inner}",
+                gate=await stack.enter_async_context(gate(address)),
             )
             await stack.enter_async_context(_forwarding((address, port), site.answering))
             try:

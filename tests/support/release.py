@@ -27,6 +27,7 @@ from paddock.sim.github.server import serving, wall_clock
 from paddock.store.database import Database
 from tests.support.chart import CHART, Json, helm, merged
 from tests.support.forwarding import KUBERNETES, addresses, always, forwarded, service
+from tests.support.gate import Gate, gate
 from tests.support.kube import runner_template
 from tests.support.webhooks import PATH
 from tools.cluster.api import Api
@@ -42,7 +43,7 @@ REPOSITORY = "paddock.test/paddock"
 #: The program as it is, and one as the next release might be.
 NOW, NEXT = "now", "next"
 #: Two servers and three containers start, on a machine that does other things too.
-PATIENCE = 150.0
+PATIENCE = 300.0
 #: Of the Service; from the part of the range that is not given out by itself.
 ADDRESS = "10.242.0.9"
 
@@ -70,6 +71,8 @@ class Release:
     repository: Repository
     directory: Path
     secrets: dict[str, dict[str, str]]
+    #: Holds jobs until the test lets them end.
+    gate: Gate
 
     @property
     def pods(self) -> str:
@@ -107,7 +110,7 @@ class Release:
         await self.until_rolled_out()
 
     async def uninstall(self) -> None:
-        await self.helm("uninstall", "paddock", "--timeout", "5m")
+        await self.helm("uninstall", "paddock", "--timeout", "10m")
 
     def _file(self) -> str:
         file = self.directory / "values.yaml"
@@ -253,6 +256,7 @@ async def released(
             repository,
             directory,
             secrets,
+            await stack.enter_async_context(gate(host)),
         )
         stack.push_async_callback(_clean_up, release)
         yield release
