@@ -43,7 +43,7 @@ class Seen:
 
     #: UIDs by the runner they say they are for.
     uids: dict[str, set[str]] = field(default_factory=dict)
-    #: The most that lived at a time.
+    #: The most that lived at a time. One that has ended is let go of before it is deleted.
     most: int = 0
 
 
@@ -53,17 +53,20 @@ async def looking(site: KubeSite) -> AsyncIterator[Seen]:
 
     async def look() -> None:
         while True:
-            pods = [
-                each["metadata"] for each in (await site.place.api.get(site.place.pods))["items"]
-            ]
+            pods = (await site.place.api.get(site.place.pods))["items"]
             for pod in pods:
-                runner = pod["annotations"]["paddock.dev/runner"]
-                seen.uids.setdefault(runner, set()).add(pod["uid"])
-            seen.most = max(seen.most, sum("deletionTimestamp" not in pod for pod in pods))
+                runner = pod["metadata"]["annotations"]["paddock.dev/runner"]
+                seen.uids.setdefault(runner, set()).add(pod["metadata"]["uid"])
+            seen.most = max(seen.most, sum(map(lives, pods)))
             await asyncio.sleep(0.2)
 
     async with meanwhile(look()):
         yield seen
+
+
+def lives(pod: Json) -> bool:
+    ended = pod["status"]["phase"] in ("Succeeded", "Failed")
+    return not ended and "deletionTimestamp" not in pod["metadata"]
 
 
 async def test_a_rollout_kills_no_job(site: KubeSite) -> None:

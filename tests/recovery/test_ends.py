@@ -171,6 +171,9 @@ async def test_an_end_that_waits_for_its_words_holds_up_no_other(
             await until(lambda: other.pod_name not in scene.fleet.pods)
             assert (await scene.row(crashed)).state is not RunnerState.GONE
         await until(lambda: crashed.pod_name not in scene.fleet.pods)
+        # Written down when its Pod is gone.
+        while len(await scene.actions()) < 2:  # noqa: ASYNC110 -- another's doing
+            await asyncio.sleep(0.01)
     finally:
         concluding.cancel()
         await asyncio.gather(concluding, return_exceptions=True)
