@@ -30,7 +30,7 @@ up: setup ## Run paddock on this machine, with its own PostgreSQL (ARGS="--help"
 test: setup ## Run the tests, in some five minutes (ARGS="-k name" to choose)
 	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
 
-test-slow: setup ## Run those that start, kill or starve whole servers
+test-slow: setup ## Run those that start, kill or starve whole servers, a browser, a fuzzer
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m slow --ignore tests/cluster $(ARGS)
 
 test-all: export PADDOCK_TEST_EVERY_POSTGRES = 1

@@ -17,6 +17,8 @@ from tests.dashboard.accessibility import problems, unseen_focus
 from tests.dashboard.conftest import Site, look, serving
 from tests.support.scenes import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 PAGES = (
     *("/", "/jobs", "/runners", "/runners?live=false", "/pools", "/pools/linux-x64", "/accounts"),
     *("/endings", "/rules", "/deliveries", "/settings", "/nothing"),

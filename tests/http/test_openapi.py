@@ -30,6 +30,8 @@ from tests.support.serving import served
 from tests.support.webhooks import signature
 from tests.support.world import World
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "known"
 OPERATOR = "an operator's token, long enough"
 bounded = settings(

@@ -28,6 +28,8 @@ from paddock.sim.stage import WARM, Scenario, Scene, play
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.stories import Story, tell
 
+pytestmark = pytest.mark.slow
+
 _KEY = make_private_key()
 _DATABASE = "sim_stories"
 
