@@ -13,21 +13,19 @@ from bench.watchers.result import Needed, begin, hand_in
 from bench.watchers.stream import LAST, NAMESPACE
 from paddock.domain.fingerprints import RUNNER_CONTAINER, ContainerStatus
 from paddock.domain.pods import Phase, Pod
-from paddock.fleet.kube.api import KubeApi
-from paddock.fleet.kube.fleet import KubeFleet
-from paddock.fleet.kube.shapes import Placement
+from paddock.fleet.kube.api import KubeApi, Resource
+from paddock.fleet.kube.pod_lists import PodLists
+from paddock.fleet.kube.watching import PodWatch
 from paddock.system import SystemClock
 
 
 async def follow(port: int) -> dict[str, Needed]:
     cluster = Cluster(server=f"http://127.0.0.1:{port}")
     api = KubeApi.connected(KubeConfig.from_one(cluster=cluster, user=User(token="any")))
-    placement = Placement(
-        namespace=NAMESPACE, service_account="", agent_image="", agent_command=(), server=""
-    )
-    fleet = KubeFleet(api, placement, clock=SystemClock())
+    resource = Resource("pods", namespace=NAMESPACE)
+    watch = PodWatch(api, resource, PodLists(api, resource), clock=SystemClock())
     pods: dict[str, Needed] = {}
-    async for pod in fleet.watch():
+    async for pod in watch.changes():
         if pod.phase is Phase.UNKNOWN and pod.reason == "deleted":
             pods.pop(pod.name, None)
         else:
