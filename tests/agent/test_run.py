@@ -20,6 +20,8 @@ from paddock.sim.github.server import serving, wall_clock
 from tests.agent.conftest import JIT, Pod, Process, command_line, environment, processes
 from tests.agent.scripted import DISPATCH, Reply
 
+pytestmark = pytest.mark.slow
+
 NO_JIT, NO_RUNNER = 66, 72
 UNTIL_ENOUGH = "until [ -e enough ]; do sleep 0.02; done"
 

@@ -40,6 +40,8 @@ from paddock.sim.github.server import serving, wall_clock
 from paddock.system import SystemClock, SystemIds
 from tests.support.processes import processes_in
 
+pytestmark = pytest.mark.slow
+
 _PATIENCE = 30.0
 
 STAGE = """echo 'exec "$@"' > stage/run; echo jit > stage/jit"""

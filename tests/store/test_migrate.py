@@ -98,10 +98,8 @@ async def test_ten_replicas_at_once_apply_each_once(
     empty_database_url: str, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that wait outlast every time-out of their sessions."""
-    monkeypatch.setattr(
-        pool, "_SESSION", "SET lock_timeout = '50ms'; SET statement_timeout = '200ms'"
-    )
-    write(files, "0003_slow.sql", "SELECT pg_sleep(0.5);")
+    monkeypatch.setattr(pool, "_SESSION", "SET lock_timeout = '50ms'; SET statement_timeout = '2s'")
+    write(files, "0003_slow.sql", "SELECT pg_sleep(2.5);")
     replicas = await asyncio.gather(
         *(Database.connect(empty_database_url, max_size=2) for _ in range(10))
     )
