@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 
 import msgspec
 
@@ -113,61 +113,110 @@ def allocate(
     repositories: Mapping[RepositoryId, RepositoryTerms],
     pools: Mapping[PoolId, PoolTerms],
 ) -> Allocation:
-    ledger = _Ledger(supplies, accounts, repositories, pools)
-    queues = _queues_by_account(demand)
+    competitors = _competitors(demand, supplies, accounts, repositories, pools)
     withheld: dict[KeyId, Withheld] = {}
     assignments: list[Assignment] = []
-    unread: set[PoolId] = set()
+    unread: set[_Pool] = set()
 
-    def turn(account: AccountId) -> tuple[float, datetime, AccountId]:
-        used = ledger.accounts[account].runners + 1
-        return used / accounts[account].weight, queues[account][0].oldest, account
-
-    turns = [turn(account) for account in queues]
+    turns = [account.turn() for account in competitors]
     heapq.heapify(turns)
-    while turns:
-        account = turns[0][2]
-        queue = queues[account]
-        head = queue[0]
-        refusal = head.demand.blocked or ledger.refusal(head.demand)
+    pods_left = sum(map(len, supplies.pods.values()))
+    while turns and pods_left:
+        account = turns[0][3]
+        queue = account.queues[0]
+        refusal = account.refusal(queue)
         if refusal is None:
-            assignments.append(ledger.assign(head))
-            if head.exhausted:
-                heapq.heappop(queue)
-                if head.demand.truncated:
-                    unread.add(head.demand.pool)
+            assignments.append(account.assign(queue))
+            pods_left -= 1
+            if queue.exhausted:
+                heapq.heappop(account.queues)
+                if queue.demand.truncated:
+                    unread.add(queue.pool)
             else:
-                heapq.heapreplace(queue, head)
+                heapq.heapreplace(account.queues, queue)
         else:
             # Limits, tokens and Pods only shrink during an allocation: refused once is refused.
-            heapq.heappop(queue)
-            if head.taken == 0:
-                withheld[head.demand.key] = refusal
-        if queue:
-            heapq.heapreplace(turns, turn(account))
+            heapq.heappop(account.queues)
+            if queue.taken == 0:
+                withheld[queue.demand.key] = refusal
+        if account.queues:
+            heapq.heapreplace(turns, account.turn())
         else:
             heapq.heappop(turns)
-    read_deeper = any(ledger.pods_left(pool) for pool in unread)
+    # Nothing is left to be given, so nobody's turn matters any more, but everybody is told why.
+    for *_, account in turns:
+        for queue in account.queues:
+            if queue.taken == 0:
+                withheld[queue.demand.key] = account.refusal(queue) or Withheld.NO_POD
+    read_deeper = any(pool.has_pods for pool in unread)
     return Allocation(tuple(assignments), withheld, read_deeper)
 
 
-@dataclass(slots=True)
-class _Queue:
+# What is left to give, kept while it is given out. Every match passes through here under the matcher's
+# lock: whoever asks for something finds it in its own fields and looks nothing up.
+
+
+class _Room(msgspec.Struct, gc=False):
+    """What limits leave: infinitely much where there is none."""
+
+    runners: float
+    vcpu_milli: float
+    memory_mib: float
+
+    @classmethod
+    def within(cls, limits: Limits, used: Resources) -> _Room | None:
+        """`None` is room for anything."""
+        if limits is UNLIMITED or limits == UNLIMITED:
+            return None
+        return cls(
+            inf if limits.runners is None else limits.runners - used.runners,
+            inf if limits.vcpu_milli is None else limits.vcpu_milli - used.vcpu_milli,
+            inf if limits.memory_mib is None else limits.memory_mib - used.memory_mib,
+        )
+
+    def admits(self, cost: Resources) -> bool:
+        return (
+            cost.runners <= self.runners
+            and cost.vcpu_milli <= self.vcpu_milli
+            and cost.memory_mib <= self.memory_mib
+        )
+
+    def take(self, cost: Resources) -> None:
+        self.runners -= cost.runners
+        self.vcpu_milli -= cost.vcpu_milli
+        self.memory_mib -= cost.memory_mib
+
+
+class _Pool(msgspec.Struct, eq=False, gc=False):
+    cost: Resources
+    places: float
+    pods: Sequence[RunnerId]
+    given: int = 0
+
+    @property
+    def has_pods(self) -> bool:
+        return self.given < len(self.pods)
+
+
+class _App(msgspec.Struct, gc=False):
+    mints: float
+
+
+class _Queue(msgspec.Struct, eq=False, gc=False):
     """One key's unserved jobs, consumed from the oldest."""
 
     demand: KeyDemand
+    jobs: Sequence[QueuedJob]
+    pool: _Pool
+    repository: _Room | None
     taken: int = 0
 
     @property
-    def oldest(self) -> datetime:
-        return self.demand.unserved[self.taken].queued_at
-
-    @property
     def exhausted(self) -> bool:
-        return self.taken == len(self.demand.unserved)
+        return self.taken == len(self.jobs)
 
     def __lt__(self, other: _Queue) -> bool:
-        mine, theirs = self.demand.unserved[self.taken], other.demand.unserved[other.taken]
+        mine, theirs = self.jobs[self.taken], other.jobs[other.taken]
         return (mine.queued_at, mine.id, self.demand.key) < (
             theirs.queued_at,
             theirs.id,
@@ -175,75 +224,87 @@ class _Queue:
         )
 
 
-def _queues_by_account(demand: Sequence[KeyDemand]) -> dict[AccountId, list[_Queue]]:
-    queues: dict[AccountId, list[_Queue]] = {}
-    for key in demand:
-        if key.unserved:
-            queues.setdefault(key.account, []).append(_Queue(key))
-    for queue in queues.values():
-        heapq.heapify(queue)
-    return queues
+class _Account(msgspec.Struct, eq=False, gc=False):
+    id: AccountId
+    weight: int
+    runners: int
+    room: _Room | None
+    app: _App
+    queues: list[_Queue]
 
+    def turn(self) -> tuple[float, datetime, AccountId, _Account]:
+        """The account with the smallest is next."""
+        queue = self.queues[0]
+        return (self.runners + 1) / self.weight, queue.jobs[queue.taken].queued_at, self.id, self
 
-@dataclass(slots=True)
-class _Ledger:
-    """What is left to give, kept while it is given out."""
-
-    supplies: Supplies
-    account_terms: Mapping[AccountId, AccountTerms]
-    repository_terms: Mapping[RepositoryId, RepositoryTerms]
-    pool_terms: Mapping[PoolId, PoolTerms]
-    accounts: dict[AccountId, Resources] = field(init=False)
-    repositories: dict[RepositoryId, Resources] = field(init=False)
-    places: dict[PoolId, int | None] = field(init=False)
-    mints: dict[AppId, int | None] = field(init=False)
-    given: dict[PoolId, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.accounts = {key: terms.used for key, terms in self.account_terms.items()}
-        self.repositories = {key: terms.used for key, terms in self.repository_terms.items()}
-        self.places = {key: terms.places for key, terms in self.pool_terms.items()}
-        self.mints = dict(self.supplies.mints)
-        self.given = dict.fromkeys(self.supplies.pods, 0)
-
-    def pods_left(self, pool: PoolId) -> bool:
-        return self.given.get(pool, 0) < len(self.supplies.pods.get(pool, ()))
-
-    def refusal(self, demand: KeyDemand) -> Withheld | None:
+    def refusal(self, queue: _Queue) -> Withheld | None:
         """The first thing that stands in the way, the one its owner can least change first."""
-        terms = self.account_terms[demand.account]
-        cost = self.pool_terms[demand.pool].cost
-        places = self.places[demand.pool]
-        if not terms.limits.admit(self.accounts[demand.account], cost):
+        pool = queue.pool
+        if queue.demand.blocked is not None:
+            return queue.demand.blocked
+        if self.room is not None and not self.room.admits(pool.cost):
             return Withheld.ACCOUNT_LIMIT
-        if demand.repository is not None and not self.repository_terms[
-            demand.repository
-        ].limits.admit(self.repositories[demand.repository], cost):
+        if queue.repository is not None and not queue.repository.admits(pool.cost):
             return Withheld.REPOSITORY_LIMIT
-        if places is not None and places <= 0:
+        if pool.places <= 0:
             return Withheld.POOL_MAXIMUM
-        if not self.pods_left(demand.pool):
+        if not pool.has_pods:
             return Withheld.NO_POD
-        mints = self.mints.get(terms.app, 0)
-        if mints is not None and mints <= 0:
+        if self.app.mints <= 0:
             return Withheld.MINT_BUDGET
         return None
 
     def assign(self, queue: _Queue) -> Assignment:
-        demand = queue.demand
-        cost = self.pool_terms[demand.pool].cost
-        self.accounts[demand.account] += cost
-        if demand.repository is not None:
-            self.repositories[demand.repository] += cost
-        places = self.places[demand.pool]
-        if places is not None:
-            self.places[demand.pool] = places - 1
-        app = self.account_terms[demand.account].app
-        mints = self.mints[app]
-        if mints is not None:
-            self.mints[app] = mints - 1
-        runner = self.supplies.pods[demand.pool][self.given[demand.pool]]
-        self.given[demand.pool] += 1
-        hint = demand.unserved[queue.taken].id
+        pool = queue.pool
+        self.runners += pool.cost.runners
+        if self.room is not None:
+            self.room.take(pool.cost)
+        if queue.repository is not None:
+            queue.repository.take(pool.cost)
+        pool.places -= 1
+        self.app.mints -= 1
+        given = Assignment(pool.pods[pool.given], queue.demand.key, queue.jobs[queue.taken].id)
+        pool.given += 1
         queue.taken += 1
-        return Assignment(runner, demand.key, hint)
+        return given
+
+
+def _competitors(
+    demand: Sequence[KeyDemand],
+    supplies: Supplies,
+    accounts: Mapping[AccountId, AccountTerms],
+    repositories: Mapping[RepositoryId, RepositoryTerms],
+    pools: Mapping[PoolId, PoolTerms],
+) -> list[_Account]:
+    """The accounts with unserved jobs, the key with the oldest at the head of each."""
+    apps = {app: _App(_or_any(mints)) for app, mints in supplies.mints.items()}
+    rooms = {id_: _Room.within(terms.limits, terms.used) for id_, terms in repositories.items()}
+    stocks = {
+        id_: _Pool(terms.cost, _or_any(terms.places), supplies.pods.get(id_, ()))
+        for id_, terms in pools.items()
+    }
+    competitors: dict[AccountId, _Account] = {}
+    for key in demand:
+        if not key.unserved:
+            continue
+        account = competitors.get(key.account)
+        if account is None:
+            terms = accounts[key.account]
+            account = competitors[key.account] = _Account(
+                key.account,
+                terms.weight,
+                terms.used.runners,
+                _Room.within(terms.limits, terms.used),
+                # An App that nobody knows the budget of may mint nothing.
+                apps.get(terms.app) or _App(0),
+                [],
+            )
+        repository = None if key.repository is None else rooms[key.repository]
+        account.queues.append(_Queue(key, key.unserved, stocks[key.pool], repository))
+    for account in competitors.values():
+        heapq.heapify(account.queues)
+    return list(competitors.values())
+
+
+def _or_any(number: int | None) -> float:
+    return inf if number is None else number
