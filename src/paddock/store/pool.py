@@ -39,6 +39,8 @@ CONNECT_TIMEOUT = 10.0  # a TLS handshake over a bad line takes two
 # something has given up by then.
 ACQUIRE_TIMEOUT = 15.0
 CLOSE_TIMEOUT = 5.0  # how long closing waits for what is under way
+# As many as a quiet replica uses at once: it matches, mints and hears.
+AT_HAND = 3
 
 # A plan is kept as long as its session. Made when a table was small, or its statistics were old, it
 # would read all of history for every job: what a statement needs is in its indexes. Plain index scans
@@ -69,6 +71,10 @@ class Pool:
     def __init__(self, sessions: Any, url: str) -> None:
         self._sessions = sessions
         self._url = url
+        #: The sessions used last, still ours: to give one back to asyncpg and take it again costs more
+        #: than a short statement. The others are asyncpg's, which closes what nobody needs for long.
+        self._at_hand: list[Connection] = []
+        self._waiting = 0
 
     @property
     def url(self) -> str:
@@ -112,11 +118,19 @@ class Pool:
     async def close(self) -> None:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT):
+                self._waiting += 1  # nothing stays at hand any more
+                await self._put_away()
                 await self._sessions.close()
         except TimeoutError:
             self._sessions.terminate()
 
     async def take(self) -> Connection:
+        while self._at_hand:
+            connection = self._at_hand.pop()
+            if not has_ended(connection):
+                return connection
+            await self._sessions.release(connection)
+        self._waiting += 1
         try:
             return await self._sessions.acquire(timeout=ACQUIRE_TIMEOUT)
         except TimeoutError as error:
@@ -131,10 +145,15 @@ class Pool:
             if (instead := sentence_for(error, self._url)) is not None:
                 raise instead from error
             raise
+        finally:
+            self._waiting -= 1
 
     async def give_back(self, connection: Connection) -> None:
         """As it is: for sessions in which only transactions were made."""
-        await self._sessions.release(connection)
+        if self._waiting or len(self._at_hand) >= AT_HAND or has_ended(connection):
+            await self._sessions.release(connection)
+        else:
+            self._at_hand.append(connection)
 
     async def give_back_clean(self, connection: Connection) -> None:
         """With everything undone that a session can carry: settings, locks, LISTEN."""
@@ -154,7 +173,12 @@ class Pool:
 
     async def distrust(self) -> None:
         """Replace every session that is not in use when it is asked for next."""
+        await self._put_away()
         await self._sessions.expire_connections()
+
+    async def _put_away(self) -> None:
+        while self._at_hand:
+            await self._sessions.release(self._at_hand.pop())
 
     def lost(self) -> DatabaseUnavailable:
         return DatabaseUnavailable(
