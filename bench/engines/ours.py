@@ -84,7 +84,8 @@ UPDATE runners r
 # are made an hour old, or it would count as many as no App can make.
 _SETTLE = """
 UPDATE mints
-   SET state = 'settled', outcome = 'bench', settled_at = $2, chosen_at = chosen_at - interval '1 hour'
+   SET state = 'settled', outcome = 'bench', settled_at = $2::timestamptz - interval '59 minutes',
+       chosen_at = chosen_at - interval '1 hour'
  WHERE runner_id = ANY ($1)
 """
 _OCCUPY = """

@@ -122,17 +122,17 @@ async def most_at_once(place: Site) -> int:
 
 
 async def stall_a_matcher(crowd: Crowd, holder: Runner) -> tuple[Server, Server]:
-    """Stop a server within its matching transaction, lock in hand; it, and the other."""
+    """Stop a server between its two messages, lock in hand; it, and the other."""
     left, right = crowd.servers
     async with crowd.site.database.transaction() as connection:
-        # The claims cannot be written, so whoever matches now waits here.
-        await connection.execute("LOCK TABLE mints IN SHARE MODE")
+        # Demand cannot be read, so whoever matches now waits here.
+        await connection.execute("LOCK TABLE budgets IN ACCESS EXCLUSIVE MODE")
         await crowd.leave(holder)
         await crowd.site.until(f"SELECT count(*) FROM ({HOLDS_THE_LOCK}) held", 1)
         [(name,)] = await crowd.site.rows(HOLDS_THE_LOCK)
         stalled, other = (left, right) if name == "left" else (right, left)
         stalled.stop()
-    # The statement is let through, and nobody reads that it was.
+    # What was read is sent, and nobody receives it.
     assert await crowd.site.rows(HOLDS_THE_LOCK) == [(name,)]
     return stalled, other
 

@@ -170,6 +170,39 @@ async def test_a_pool_with_nothing_free_says_so(
     await database.close()
 
 
+async def test_whoever_waits_for_a_session_gets_the_next_one_that_is_given_back(
+    database_url: str,
+) -> None:
+    database = await Database.connect(database_url, max_size=2)
+    async with database.transaction():
+        async with database.transaction():
+            waiting = asyncio.create_task(database.rows("SELECT 1"))
+            await asyncio.sleep(0.1)
+        assert await asyncio.wait_for(waiting, 10) == [(1,)]
+    await database.close()
+
+
+async def test_a_session_is_at_hand_until_it_is_distrusted(database: Database) -> None:
+    mine = "SELECT pg_backend_pid()"
+    first = await database.rows(mine)
+    assert await database.rows(mine) == first
+    await database._pool.distrust()
+    assert await database.rows(mine) != first
+
+
+async def test_sessions_at_hand_do_not_hold_up_the_close(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that is in use meanwhile is not put at hand."""
+    database = await Database.connect(database_url)
+    monkeypatch.setattr(pool, "CLOSE_TIMEOUT", 60.0)
+    async with database.transaction() as connection, database.transaction():
+        await connection.execute("SELECT 1")
+        closing = asyncio.create_task(database.close())
+        await asyncio.sleep(0.05)
+    await asyncio.wait_for(closing, 10)
+
+
 # Lost connections
 
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import cached_property
+from typing import Any
 
 import pytest
 
+from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Limits
-from paddock.domain.runners import Claim
-from paddock.store.base import MATCHER_LOCK
-from paddock.store.database import Connection, Database
+from paddock.store.database import Database, Hold
+from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown
+from paddock.store.sql import queries
 from paddock.store.store import PgStore
 from tests.support.world import World
+
+DEMAND = queries("matching")["demand"]
+HOLDERS = """
+SELECT count(*) FROM pg_locks
+ WHERE locktype = 'advisory' AND (classid, objid) = (1885430635, 1) AND granted
+   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 
 
 async def race_for_one_slot(
@@ -50,17 +60,16 @@ async def test_two_matchers_and_one_free_slot_make_one_claim(
 class LimitCheckedOutsideTheLock(PgStore):
     """The mutant: it reads and decides, and takes the lock only to write."""
 
-    @asynccontextmanager
-    async def _matching(self) -> AsyncIterator[Connection]:
-        async with self._database.transaction() as connection:
-            yield connection
+    async def _take_turn(self, hold: Hold, pods: int) -> str:
+        read: str = await hold.take(DEMAND, pods, None, self._clock.now(), None)
+        return read
 
     async def _claim(
-        self, connection: Connection, claims: Sequence[Claim], now: datetime
-    ) -> tuple[Claim, ...]:
+        self, hold: Hold, chosen: Sequence[Any], now: datetime
+    ) -> Collection[RunnerId]:
         await asyncio.sleep(0.3)  # the others read meanwhile, as they well may
-        await connection.execute(MATCHER_LOCK)
-        return await super()._claim(connection, claims, now)
+        await hold.connection.execute("SELECT pg_advisory_lock(1885430635, 1)")
+        return await super()._claim(hold, chosen, now)
 
 
 async def test_a_matcher_that_checks_the_limit_outside_the_lock_is_caught(
@@ -94,7 +103,7 @@ async def test_what_a_match_returns_is_on_the_disk(database: Database, database_
     assert flushed > 10
 
 
-async def test_a_matcher_that_stalls_in_its_transaction_is_thrown_out(
+async def test_a_matcher_that_stalls_in_its_turn_is_thrown_out(
     database: Database, database_url: str
 ) -> None:
     """I72: the stalled one holds the lock and says nothing; the other goes on all the same."""
@@ -104,12 +113,101 @@ async def test_a_matcher_that_stalls_in_its_transaction_is_thrown_out(
     pods = await world.idle_pods(pool, 1)
     await world.queue(account, key, 1)
     other = await Database.connect(database_url)
-    stalled = other.transaction()
     try:
-        connection = await stalled.__aenter__()
-        await connection.execute(MATCHER_LOCK)
-        match = await asyncio.wait_for(world.store.match(pods), 120)
+        async with other.hold() as stalled:
+            await stalled.take(DEMAND, 1, None, world.clock.now(), other.stalled_matcher)
+            assert await world.rows(HOLDERS) == [(1,)]
+            match = await asyncio.wait_for(world.store.match(pods), 120)
     finally:
         await other.close()
 
     assert len(match.claims) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("a failure", RuntimeError),
+        ("a cancellation", asyncio.CancelledError),
+        ("an end of the connection", DatabaseUnavailable),
+        ("a stall", OutcomeUnknown),
+    ],
+)
+async def test_a_match_that_does_not_come_to_its_end_lets_the_lock_go(
+    database: Database, how: str, error: type[BaseException]
+) -> None:
+    """The lock is the session's: what is left of it would stop every matcher there is (I72)."""
+    world = await World(database).begin()
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 1)
+    await world.queue(account, key, 1)
+    broken = BreaksOff(database, clock=world.clock, ids=world.ids, actor="replica-1")
+    broken.how = how
+
+    matching = asyncio.create_task(broken.match(pods))
+    if how == "a cancellation":
+        await broken.deciding.wait()
+        matching.cancel()
+    with pytest.raises(error):
+        await matching
+
+    match = await asyncio.wait_for(world.store.match(pods), 120)
+    assert len(match.claims) == 1
+    assert await world.rows(HOLDERS) == [(0,)]
+
+
+class BreaksOff(PgStore):
+    """Between its two messages, lock in hand."""
+
+    how: str
+
+    @cached_property
+    def deciding(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    async def _claim(
+        self, hold: Hold, chosen: Sequence[Any], now: datetime
+    ) -> Collection[RunnerId]:
+        self.deciding.set()
+        match self.how:
+            case "a failure":
+                raise RuntimeError(self.how)
+            case "a cancellation":
+                await asyncio.sleep(60)
+            case "a stall":
+                time.sleep(2)  # noqa: ASYNC251 - that is what a stall is
+            case _:
+                await hold.connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return await super()._claim(hold, chosen, now)
+
+
+async def test_a_session_that_has_matched_may_be_silent_again(database: Database) -> None:
+    """The time-out of a stalled matcher is for its turn, and not for the session's rest in the pool."""
+    world = await World(database).begin()
+    account, pool = await world.account(), await world.pool()
+    await world.key(account, pool)
+    [pod] = await world.idle_pods(pool, 1)
+
+    assert not (await world.store.match([pod])).claims
+
+    async with database.statement() as session:
+        assert await session.fetchval("SHOW idle_session_timeout") == "0"
+
+
+async def test_a_pod_that_is_no_longer_idle_is_left_out_of_its_batch(database: Database) -> None:
+    world = await World(database).begin()
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 3)
+    await world.queue(account, key, 3)
+    await world.rows(
+        "UPDATE runners SET state = 'retiring', version = version + 1, retiring_at = since,"
+        " retire_reason = 'scale-down' WHERE id = $1",
+        pods[1].id,
+    )
+
+    match = await world.store.match(pods)
+
+    assert [claim.runner for claim in match.claims] == [pods[0].id, pods[2].id]
+    assert await world.rows("SELECT count(*) FROM mints") == [(2,)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
@@ -26,7 +26,7 @@ from paddock.domain.allocation import (
 from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, UNLIMITED, Limits, Resources
 
-START = datetime(2026, 1, 5, 9, tzinfo=UTC)
+START = datetime(2026, 1, 5, 9, tzinfo=UTC).timestamp()
 APP = AppId(1)
 LINUX = PoolId(1)
 
@@ -37,8 +37,7 @@ def pods(count: int, *, pool: int = 0) -> list[RunnerId]:
 
 def jobs(count: int, *, first: int = 0, step: int = 1) -> list[QueuedJob]:
     return [
-        QueuedJob(START + timedelta(seconds=first + n * step), JobId((first + n * step) * 10))
-        for n in range(count)
+        QueuedJob(START + first + n * step, JobId((first + n * step) * 10)) for n in range(count)
     ]
 
 
@@ -230,7 +229,7 @@ def worlds(draw: st.DrawFn) -> Case:
                 pool=draw(st.sampled_from(sorted(costs))),
                 repository=draw(st.none() | st.sampled_from(sorted(repositories))),
                 unserved=[
-                    QueuedJob(START + timedelta(seconds=age), JobId(number * 100 + n))
+                    QueuedJob(START + age, JobId(number * 100 + n))
                     for n, age in enumerate(sorted(ages))
                 ],
                 blocked=draw(st.none() | st.none() | st.just(Withheld.PAUSED)),

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from math import inf
 
@@ -40,7 +39,9 @@ class Withheld(StrEnum):
 
 
 class QueuedJob(msgspec.Struct, frozen=True, gc=False):
-    queued_at: datetime
+    """`queued_at` is in seconds: it is only compared."""
+
+    queued_at: float
     id: JobId
 
 
@@ -232,7 +233,7 @@ class _Account(msgspec.Struct, eq=False, gc=False):
     app: _App
     queues: list[_Queue]
 
-    def turn(self) -> tuple[float, datetime, AccountId, _Account]:
+    def turn(self) -> tuple[float, float, AccountId, _Account]:
         """The account with the smallest is next."""
         queue = self.queues[0]
         return (self.runners + 1) / self.weight, queue.jobs[queue.taken].queued_at, self.id, self

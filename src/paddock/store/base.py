@@ -10,16 +10,13 @@ from typing import Self
 from paddock.ports import Clock, Ids
 from paddock.store.database import COMMIT_THEN_FLUSH, UNFLUSHED, Connection, Database
 from paddock.store.living import Living
-
-#: A matcher is silent for microseconds between two of its statements. One that is silent for this
-#: long has stalled, and the server ends it: the others wait for no more than this (I72).
-STALLED_MATCHER = "1s"
+from paddock.store.pool import Pool
 
 #: Sent with BEGIN, before anything is read: a statement that both waited for the lock
 #: and read would see the database as it was before the wait, and two matchers could fill the same
 #: place (I25).
 MATCHER_LOCK = f"""
-SET LOCAL idle_in_transaction_session_timeout = '{STALLED_MATCHER}';
+SET LOCAL idle_in_transaction_session_timeout = '{Pool.stalled_matcher}';
 SELECT pg_advisory_xact_lock(1885430635, 1)
 """
 
@@ -42,7 +39,7 @@ class Part:
 
     @asynccontextmanager
     async def _matching(self) -> AsyncIterator[Connection]:
-        """A transaction under the matcher's lock, for all that decides or changes who may claim.
+        """A transaction under the matcher's lock, for all that changes who may claim.
 
         The lock is not held while it is brought to the disk, which may take longer than all the rest.
         Others see it meanwhile. Nothing they write can outlive it: the log is flushed in its order.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -95,6 +95,10 @@ class Database:
         """The URL as it may be shown: without its password."""
         return self._pool.shown
 
+    @property
+    def stalled_matcher(self) -> str:
+        return self._pool.stalled_matcher
+
     def transaction(self, *, begin: str = "BEGIN", commit: str = "COMMIT") -> Transaction:
         """`async with database.transaction() as connection:` committed at the end of the block,
         rolled back by any exception.
@@ -103,6 +107,10 @@ class Database:
         back to the pool as it is, for a reset would cost as much as the COMMIT.
         """
         return Transaction(self._pool, begin, commit)
+
+    def hold(self) -> Hold:
+        """`async with database.hold() as hold:` a lock that outlives the statement that takes it."""
+        return Hold(self._pool)
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[Connection]:
@@ -157,59 +165,49 @@ class Database:
             await self._pool.give_back_clean(connection)
 
 
-class Transaction:
-    """Written out instead of `asynccontextmanager`: this is entered thousands of times a second."""
+class _Session:
+    """A session taken from the pool for more than one message."""
 
-    __slots__ = ("_beginning", "_connection", "_end", "_pool")
+    __slots__ = ("_connection", "_pool")
 
-    def __init__(self, pool: Pool, begin: str, commit: str) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._beginning = begin
-        self._end = commit
+        self._connection: Connection = None
 
-    async def __aenter__(self) -> Connection:
-        if not await self._begin():
-            # The server was restarted while this session lay idle. Nothing was asked of it yet, so
+    async def _begin(self, first: Callable[[Connection], Awaitable[R]]) -> R:
+        """The answer to the first message, which must be one that may be repeated."""
+        try:
+            return await self._try(first)
+        except _Stale:
+            # The server was restarted while this session lay idle. Nothing was done in it yet, so
             # another will do; those beside it in the pool are no better.
             await self._pool.distrust()
-            if not await self._begin():
-                raise self._pool.lost()
-        return self._connection
+        try:
+            return await self._try(first)
+        except _Stale as stale:
+            raise self._pool.lost() from stale.__cause__
 
-    async def _begin(self) -> bool:
+    async def _try(self, first: Callable[[Connection], Awaitable[R]]) -> R:
         connection = await self._pool.take()
         try:
-            await connection.execute(self._beginning)
+            answer = await first(connection)
         except BaseException as error:
             lost = is_lost(error, connection)
             instead = self._pool.sentence_for(error, connection)
             end(connection)
             await self._pool.give_back(connection)
             if lost:
-                return False
+                raise _Stale from error
             if instead is not None:
                 raise instead from error
             raise
         self._connection = connection
-        return True
+        return answer
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _finish(self, last: Awaitable[R]) -> R:
+        """The answer to the message that commits."""
         try:
-            if error is None:
-                await self._commit()
-            else:
-                await self._roll_back(error)
-        finally:
-            await self._pool.give_back(self._connection)
-
-    async def _commit(self) -> None:
-        try:
-            await self._connection.execute(self._end)
+            return await last
         except asyncio.CancelledError:
             end(self._connection)
             raise
@@ -223,6 +221,39 @@ class Transaction:
             if (instead := self._pool.sentence_for(error, self._connection)) is not None:
                 raise instead from error
             raise
+
+
+class _Stale(Exception):
+    """The session had ended before anything was asked of it."""
+
+
+class Transaction(_Session):
+    """Written out instead of `asynccontextmanager`: this is entered thousands of times a second."""
+
+    __slots__ = ("_beginning", "_end")
+
+    def __init__(self, pool: Pool, begin: str, commit: str) -> None:
+        super().__init__(pool)
+        self._beginning = begin
+        self._end = commit
+
+    async def __aenter__(self) -> Connection:
+        await self._begin(lambda connection: connection.execute(self._beginning))
+        return self._connection
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                await self._finish(self._connection.execute(self._end))
+            else:
+                await self._roll_back(error)
+        finally:
+            await self._pool.give_back(self._connection)
 
     async def _roll_back(self, error: BaseException) -> None:
         instead = self._pool.sentence_for(error, self._connection)
@@ -239,6 +270,58 @@ class Transaction:
                 end(self._connection)  # which rolls back as well
         if instead is not None:
             raise instead from error
+
+
+class Hold(_Session):
+    """A lock held between two messages, with no transaction open: the first takes it and reads, the
+    last writes, commits and lets it go. So it is never held for longer than its holder thinks, and one
+    round trip.
+
+    The lock is the session's. A session that does not come to its end here is ended, lock included.
+    """
+
+    __slots__ = ("_is_held",)
+
+    async def __aenter__(self) -> Self:
+        self._is_held = False
+        return self
+
+    async def take(self, query: str, *arguments: object) -> Any:
+        """Take the lock, and the value that is read under it."""
+        value = await self._begin(lambda connection: connection.fetchval(query, *arguments))
+        self._is_held = True
+        return value
+
+    @property
+    def connection(self) -> Connection:
+        """To read more, under the lock."""
+        return self._connection
+
+    async def let_go(self, query: str, *arguments: object) -> Any:
+        """Write, commit and let go; the value that is answered."""
+        if has_ended(self._connection):
+            raise self._pool.lost()
+        value = await self._finish(self._connection.fetchval(query, *arguments))
+        self._is_held = False
+        return value
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._connection is None:
+            return
+        try:
+            if error is not None:
+                instead = self._pool.sentence_for(error, self._connection)
+                if instead is not None:
+                    raise instead from error
+        finally:
+            if self._is_held:
+                end(self._connection)
+            await self._pool.give_back(self._connection)
 
 
 # Nobody loses this often without something being wrong.

@@ -136,7 +136,6 @@ class DossierReading(Matching):
 
     async def _withheld(self, connection: Connection, job: asyncpg.Record) -> Withheld | None:
         """What the matcher would say now: its own reads, its own decision, and nothing written."""
-        now = self._clock.now()
         pods = [
             WaitingPod(
                 id=RunnerId(row["id"]),
@@ -146,7 +145,8 @@ class DossierReading(Matching):
             )
             for row in await connection.fetch(_SQL["waiting_pods"])
         ][:BATCH]
-        allocation, _ = await self._allocate(connection, pods, len(pods) + 1, now)
+        read = await self._look(connection, len(pods), len(pods) + 1)
+        allocation, _ = await self._allocate(connection, pods, read)
         return allocation.withheld.get(KeyId(job["key_id"]))
 
     async def _runner(self, connection: Connection, runner: RunnerId) -> RunnerDossier | None:

@@ -1,19 +1,22 @@
-"""The matcher's transaction: lock, read, allocate, write, commit.
+"""The matcher's turn: lock, read, allocate, write, commit.
 
 Serial and batched beats concurrent and contended: under one advisory lock no cap race exists (I25),
 and one commit pays for many claims. The cost grows with the number of keys and the batch, never with
-the depth of the queue. A replica that stalls in here is thrown out by the server's
-idle-in-transaction time-out and its lock goes with it (I72).
+the depth of the queue. It is two messages: the first takes the lock and reads, the last writes,
+commits and lets the lock go. A replica that stalls between them is thrown out by the server's
+idle-session time-out and its lock goes with it (I72).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import asyncpg
+import msgspec
 
 from paddock.domain.allocation import (
     AccountTerms,
@@ -28,16 +31,16 @@ from paddock.domain.allocation import (
 )
 from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, Resources
-from paddock.domain.names import runner_name
+from paddock.domain.names import RunnerName, runner_name
 from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Match, WaitingPod
-from paddock.store.database import Connection, retrying
+from paddock.store.database import Connection, Hold, retrying
 from paddock.store.runners import Runners
 from paddock.store.sql import queries
 from paddock.store.terms import KeyTerms, Terms
 
 _SQL = queries("matching")
 
-#: At most this many Pods are matched in one transaction, so that it stays short for the others.
+#: At most this many Pods are matched in one turn, so that it stays short for the others.
 BATCH = 256
 
 
@@ -49,23 +52,58 @@ class Matching(Runners):
     @retrying
     async def match(self, pods: Sequence[WaitingPod]) -> Match:
         pods = pods[:BATCH]
-        async with self._matching() as connection:
-            now = self._clock.now()
-            allocation, terms = await self._allocate(connection, pods, None, now)
+        async with self._database.hold() as hold:
+            read = await self._take_turn(hold, len(pods))
+            allocation, terms = await self._allocate(hold.connection, pods, read)
             if allocation.read_deeper:
-                allocation, terms = await self._allocate(connection, pods, len(pods), now)
-            claims = await self._claim(connection, _claims(pods, terms, allocation, now), now)
-        return Match(claims, dict(allocation.withheld))
+                read = await self._look(hold.connection, len(pods), len(pods))
+                allocation, terms = await self._allocate(hold.connection, pods, read)
+            chosen = _chosen(pods, terms, allocation)
+            now = self._clock.now()
+            left_out = await self._claim(hold, chosen, now)
+        deadline = now + MINT_DEADLINE
+        claims = [each.claim(deadline) for each in chosen if each.runner not in left_out]
+        return Match(tuple(claims), dict(allocation.withheld))
+
+    async def _take_turn(self, hold: Hold, pods: int) -> str:
+        """Takes the lock, and looks under it."""
+        read: str = await hold.take(
+            _SQL["demand"], pods, None, self._clock.now(), self._database.stalled_matcher
+        )
+        return read
+
+    async def _look(self, connection: Connection, pods: int, depth: int) -> str:
+        """Takes no lock: whoever explains a wait looks too."""
+        read: str = await connection.fetchval(_SQL["demand"], pods, depth, self._clock.now(), None)
+        return read
 
     async def _allocate(
-        self, connection: Connection, pods: Sequence[WaitingPod], depth: int | None, now: datetime
+        self, connection: Connection, pods: Sequence[WaitingPod], read: str
     ) -> tuple[Allocation, Mapping[KeyId, KeyTerms]]:
-        """Writes nothing: whoever explains a wait asks it too."""
-        read = await connection.fetchrow(_SQL["demand"], len(pods), depth, now)
-        unserved = _unserved(read)
-        keys = {*unserved, *(read["held_keys"] or ())}
-        terms = await self._terms.of(connection, read["terms"], keys)
-        return _decide(pods, read, terms, unserved), terms
+        demand = _DEMAND.decode(read)
+        unserved = demand.unserved()
+        keys = {*unserved, *demand.held_keys}
+        terms = await self._terms.of(connection, demand.terms, keys)
+        return _decide(pods, demand, terms, unserved), terms
+
+    async def _claim(
+        self, hold: Hold, chosen: Sequence[_Chosen], now: datetime
+    ) -> Collection[RunnerId]:
+        """Lets the lock go, and answers which claims could not be made."""
+        left_out: Collection[RunnerId] | None = await hold.let_go(
+            _SQL["claim"],
+            _list(each.runner for each in chosen),
+            _list(each.generation - 1 for each in chosen),
+            _list(each.key for each in chosen),
+            _list(each.terms.account for each in chosen),
+            _list(each.terms.app for each in chosen),
+            [each.name for each in chosen],
+            _list(each.hint for each in chosen),
+            now,
+            self.actor,
+            now + MINT_DEADLINE,
+        )
+        return left_out or ()
 
     @retrying
     async def take_over_claim(
@@ -86,41 +124,43 @@ class Matching(Runners):
                 return taken
             return _claim_of(await connection.fetchrow(_SQL["claim_of"], runner))
 
-    async def _claim(
-        self, connection: Connection, claims: Sequence[Claim], now: datetime
-    ) -> tuple[Claim, ...]:
-        if not claims:
-            return ()
-        rows = await connection.fetch(
-            _SQL["claim"],
-            [claim.runner for claim in claims],
-            [claim.generation - 1 for claim in claims],
-            [claim.key for claim in claims],
-            [claim.account for claim in claims],
-            [claim.app for claim in claims],
-            [claim.name for claim in claims],
-            [claim.hint for claim in claims],
-            now,
-            self.actor,
-            now + MINT_DEADLINE,
-        )
-        written = {row["id"] for row in rows}
-        return tuple([claim for claim in claims if claim.runner in written])
+
+def _list(values: Iterable[object]) -> str:
+    """Of numbers and ids, as PostgreSQL writes it."""
+    return f"{{{','.join(map(str, values))}}}"
 
 
-def _unserved(read: asyncpg.Record) -> dict[KeyId, list[QueuedJob]]:
-    """Per key, oldest first."""
-    jobs: dict[KeyId, list[QueuedJob]] = defaultdict(list)
-    for key, queued_at, job in zip(
-        read["job_keys"] or (), read["queued_at"] or (), read["job_ids"] or (), strict=True
-    ):
-        jobs[key].append(QueuedJob(queued_at, job))
-    return jobs
+class _Demand(msgspec.Struct, frozen=True, gc=False):
+    """What a match reads, by columns (`demand` in 0018_matching)."""
+
+    terms: UUID
+    depth: int
+    held_keys: list[KeyId]
+    runners: list[int]
+    vcpu_milli: list[int]
+    memory_mib: list[int]
+    job_keys: list[KeyId]
+    queued_at: list[float]
+    job_ids: list[JobId]
+    apps: list[AppId]
+    mints: list[int | None]
+    backoff_scopes: list[str]
+    backoff_subjects: list[int]
+
+    def unserved(self) -> dict[KeyId, list[QueuedJob]]:
+        """Per key, oldest first."""
+        jobs: dict[KeyId, list[QueuedJob]] = defaultdict(list)
+        for key, queued_at, job in zip(self.job_keys, self.queued_at, self.job_ids, strict=True):
+            jobs[key].append(QueuedJob(queued_at, job))
+        return jobs
+
+
+_DEMAND = msgspec.json.Decoder(_Demand)
 
 
 def _decide(
     pods: Sequence[WaitingPod],
-    read: asyncpg.Record,
+    read: _Demand,
     terms: Mapping[KeyId, KeyTerms],
     unserved: Mapping[KeyId, Sequence[QueuedJob]],
 ) -> Allocation:
@@ -132,7 +172,7 @@ def _decide(
         if (known := costs.get(pod.pool, NOTHING)) != pod.cost:
             costs[pod.pool] = known.at_least(pod.cost)
     used = _Used.of(read, terms)
-    backing_off = {*zip(read["backoff_scopes"] or (), read["backoff_subjects"] or (), strict=True)}
+    backing_off = {*zip(read.backoff_scopes, read.backoff_subjects, strict=True)}
     demand: list[KeyDemand] = []
     accounts: dict[AccountId, AccountTerms] = {}
     repositories: dict[RepositoryId, RepositoryTerms] = {}
@@ -146,7 +186,7 @@ def _decide(
                 pool=bound.pool,
                 repository=bound.repository_id,
                 unserved=jobs,
-                truncated=len(jobs) == read["depth"],
+                truncated=len(jobs) == read.depth,
                 blocked=_blocked(key, bound, backing_off),
             )
         )
@@ -169,9 +209,7 @@ def _decide(
             )
     return allocate(
         demand=demand,
-        supplies=Supplies(
-            pods=waiting, mints=dict(zip(read["apps"] or (), read["mints"] or (), strict=True))
-        ),
+        supplies=Supplies(pods=waiting, mints=dict(zip(read.apps, read.mints, strict=True))),
         accounts=accounts,
         repositories=repositories,
         pools=pools,
@@ -187,14 +225,10 @@ class _Used:
         self.runners_of_pool: dict[PoolId, int] = defaultdict(int)
 
     @classmethod
-    def of(cls, read: asyncpg.Record, terms: Mapping[KeyId, KeyTerms]) -> _Used:
+    def of(cls, read: _Demand, terms: Mapping[KeyId, KeyTerms]) -> _Used:
         used = cls()
         for key, runners, vcpu_milli, memory_mib in zip(
-            read["held_keys"] or (),
-            read["runners"] or (),
-            read["vcpu_milli"] or (),
-            read["memory_mib"] or (),
-            strict=True,
+            read.held_keys, read.runners, read.vcpu_milli, read.memory_mib, strict=True
         ):
             bound = terms[key]
             held = Resources(runners=runners, vcpu_milli=vcpu_milli, memory_mib=memory_mib)
@@ -220,41 +254,52 @@ def _blocked(key: KeyId, terms: KeyTerms, backing_off: set[tuple[str, int]]) -> 
     return None
 
 
-def _claims(
-    pods: Sequence[WaitingPod],
-    terms: Mapping[KeyId, KeyTerms],
-    allocation: Allocation,
-    now: datetime,
-) -> list[Claim]:
-    waiting = {pod.id: pod for pod in pods}
-    deadline = now + MINT_DEADLINE
-    claims = []
-    for given in allocation.assignments:
-        pod, bound = waiting[given.runner], terms[given.key]
+class _Chosen(msgspec.Struct, frozen=True, gc=False):
+    """A Pod for a key. All else that its claim tells is put together when the lock is free."""
+
+    runner: RunnerId
+    generation: int
+    name: RunnerName
+    key: KeyId
+    terms: KeyTerms
+    hint: JobId
+
+    def claim(self, deadline: datetime) -> Claim:
+        terms = self.terms
         # Without an installation a key is blocked, and gets nothing.
-        assert bound.app is not None
-        assert bound.github_app is not None
-        assert bound.installation is not None
-        claims.append(
-            Claim(
-                runner=pod.id,
-                generation=pod.generation + 1,
-                name=runner_name(pod.pod_name, pod.generation + 1),
-                mint_deadline=deadline,
-                key=given.key,
-                account=bound.account,
-                app=bound.app,
-                github_app=bound.github_app,
-                installation=bound.installation,
-                host=bound.host,
-                login=bound.login,
-                repository=bound.repository,
-                runner_group=bound.runner_group,
-                labels=bound.labels,
-                hint=given.hint,
-            )
+        assert terms.app is not None
+        assert terms.github_app is not None
+        assert terms.installation is not None
+        return Claim(
+            runner=self.runner,
+            generation=self.generation,
+            name=self.name,
+            mint_deadline=deadline,
+            key=self.key,
+            account=terms.account,
+            app=terms.app,
+            github_app=terms.github_app,
+            installation=terms.installation,
+            host=terms.host,
+            login=terms.login,
+            repository=terms.repository,
+            runner_group=terms.runner_group,
+            labels=terms.labels,
+            hint=self.hint,
         )
-    return claims
+
+
+def _chosen(
+    pods: Sequence[WaitingPod], terms: Mapping[KeyId, KeyTerms], allocation: Allocation
+) -> list[_Chosen]:
+    waiting = {pod.id: pod for pod in pods}
+    chosen = []
+    for given in allocation.assignments:
+        pod = waiting[given.runner]
+        generation = pod.generation + 1
+        name = runner_name(pod.pod_name, generation)
+        chosen.append(_Chosen(pod.id, generation, name, given.key, terms[given.key], given.hint))
+    return chosen
 
 
 def _claim_of(row: asyncpg.Record) -> Claim:

@@ -68,6 +68,10 @@ BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Intern
 
 
 class Pool:
+    #: A matcher is silent for microseconds between two of its messages. One that is silent for this
+    #: long has stalled, and the server ends it: the others wait for no more than this (I72).
+    stalled_matcher = "1s"
+
     def __init__(self, sessions: Any, url: str) -> None:
         self._sessions = sessions
         self._url = url
@@ -237,6 +241,7 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
             | asyncpg.AdminShutdownError()
             | asyncpg.CrashShutdownError()
             | asyncpg.CannotConnectNowError()
+            | asyncpg.IdleSessionTimeoutError()
             # The server's goodbye was read, the end of the stream not yet.
             | asyncpg.InternalClientError()
         ):

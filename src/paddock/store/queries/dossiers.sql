@@ -67,10 +67,14 @@ SELECT e.*, r.pod_name
 SELECT f.*
   FROM (SELECT e.*, r.pod_name
           FROM apps a
-          JOIN mints m ON m.app_id = a.id AND m.key_id = $1 AND m.chosen_at >= $2 AND m.chosen_at <= $3
+         CROSS JOIN LATERAL (
+            SELECT * FROM mints u WHERE u.app_id = a.id AND u.state <> 'settled' AND u.chosen_at >= $2
+             UNION ALL
+            SELECT * FROM mints s WHERE s.app_id = a.id AND s.state = 'settled' AND s.settled_at >= $2) m
           JOIN events e ON e.runner_id = m.runner_id AND e.generation = m.generation
                        AND e.before = 'claimed' AND e.after = 'idle'
           JOIN runners r ON r.id = m.runner_id
+         WHERE m.key_id = $1 AND m.chosen_at >= $2 AND m.chosen_at <= $3
          ORDER BY e.id DESC LIMIT $4) f
  ORDER BY f.id
 
