@@ -195,19 +195,30 @@ async def test_a_session_that_has_matched_may_be_silent_again(database: Database
         assert await session.fetchval("SHOW idle_session_timeout") == "0"
 
 
-async def test_a_pod_that_is_no_longer_idle_is_left_out_of_its_batch(database: Database) -> None:
+@pytest.mark.parametrize("how", ["retiring", "claimed by another for somebody else"])
+async def test_a_pod_that_is_no_longer_idle_is_left_out_of_its_batch(
+    database: Database, how: str
+) -> None:
+    """Also one whose claim has the very name that this one would have had (I16)."""
     world = await World(database).begin()
-    account, pool = await world.account(), await world.pool()
-    key = await world.key(account, pool)
+    pool = await world.pool()
+    first, second = await world.account(), await world.account()
+    keys = [await world.key(account, pool) for account in (first, second)]
     pods = await world.idle_pods(pool, 3)
-    await world.queue(account, key, 3)
-    await world.rows(
-        "UPDATE runners SET state = 'retiring', version = version + 1, retiring_at = since,"
-        " retire_reason = 'scale-down' WHERE id = $1",
-        pods[1].id,
-    )
+    taken = pods[1]
+    if how == "retiring":
+        await world.rows(
+            "UPDATE runners SET state = 'retiring', version = version + 1, retiring_at = since,"
+            " retire_reason = 'scale-down' WHERE id = $1",
+            taken.id,
+        )
+    else:
+        await world.queue(first, keys[0], 1)
+        assert len((await world.store.match([taken])).claims) == 1
+    before = (await world.rows("SELECT count(*) FROM mints"))[0][0]
+    await world.queue(second, keys[1], 3)
 
     match = await world.store.match(pods)
 
     assert [claim.runner for claim in match.claims] == [pods[0].id, pods[2].id]
-    assert await world.rows("SELECT count(*) FROM mints") == [(2,)]
+    assert await world.rows("SELECT count(*) FROM mints") == [(before + 2,)]

@@ -98,7 +98,7 @@ CREATE PROCEDURE claim(
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    written integer := 0;
+    written uuid[];
 BEGIN
     IF cardinality(ids) > 0 THEN
         SET LOCAL synchronous_commit = off;
@@ -123,17 +123,16 @@ BEGIN
               FROM (SELECT app_id, count(*) AS mints FROM claimed GROUP BY app_id) s
              WHERE b.app_id = s.app_id AND b.bucket = 'mint'
         )
-        SELECT count(*) INTO written FROM claimed;
-        IF written < cardinality(ids) THEN
-            left_out := ARRAY (SELECT w.id FROM unnest(ids, names) AS w (id, name)
-                                WHERE NOT EXISTS (SELECT FROM runners r WHERE r.id = w.id AND r.name = w.name));
+        SELECT coalesce(array_agg(id), '{}') INTO written FROM claimed;
+        IF cardinality(written) < cardinality(ids) THEN
+            left_out := ARRAY (SELECT unnest(ids) EXCEPT SELECT unnest(written));
         END IF;
         COMMIT;
     END IF;
     PERFORM pg_advisory_unlock(1885430635, 1);
     RESET idle_session_timeout;
     -- There is no call that only waits for the disk, so a transaction of its own says something to the log.
-    IF written > 0 AND pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn() THEN
+    IF cardinality(written) > 0 AND pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn() THEN
         PERFORM pg_logical_emit_message(true, 'paddock', '');
     END IF;
 END $$;
