@@ -84,6 +84,9 @@ def _all_there_is(session: Session) -> list[object]:
             """
             SELECT 'index' AS kind, indexdef::text AS what FROM pg_indexes WHERE schemaname = 'public'
              UNION ALL
+            SELECT 'routine', pg_get_functiondef(p.oid) FROM pg_proc p
+             WHERE pronamespace = 'public'::regnamespace AND prokind IN ('f', 'p')
+             UNION ALL
             SELECT 'step', before::text || ' ' || after::text FROM runner_transitions
              UNION ALL
             SELECT 'trigger', tgname::text || tgenabled::text FROM pg_trigger WHERE NOT tgisinternal

@@ -335,6 +335,28 @@ async def _lost_mints(scene: Scene) -> None:
 
 
 @_told(
+    "match-unanswered",
+    "I16",
+    "A match is committed and its answer lost: the Pod still waits where it was, and other jobs come.",
+)
+async def _match_unanswered(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.limit("umbrella", 1)
+    asked: list[str] = []
+    scene.simulation.watchers.append(lambda turn: asked.append(turn.what))
+    losing = [True]
+    scene.force(Fault.STORE_OUTCOME_UNKNOWN, lambda: bool(losing) and asked[-1] == "store.match")
+    jobs = [scene.queue(60.0)]
+    while not await scene.session.fetch("SELECT FROM runners WHERE state = 'claimed'"):
+        await scene.sleep(0.1)
+    losing.clear()
+    scene.note("a match was committed, and nobody knows")
+    jobs += [scene.queue(60.0, repository="umbrella/core") for _ in range(3)]
+    for job in jobs:
+        await scene.executed(job, within=1800.0)
+
+
+@_told(
     "late-release",
     "I16",
     "A replica whose mint failed stalls before it gives the claim up; another takes it over meanwhile.",

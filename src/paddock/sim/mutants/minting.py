@@ -18,6 +18,7 @@ from paddock.sim.mutants.making import (
     changed_schema,
     claims_may_be_released,
     mutant,
+    routine,
     statement,
     swapped,
 )
@@ -92,16 +93,16 @@ def _late_release(undo: ExitStack, session: Session) -> None:
     " gone.",
     "lost-mints",
 )
-def _name_reused(undo: ExitStack, _session: Session) -> None:
+def _name_reused(undo: ExitStack, session: Session) -> None:
     again = (
         " ON CONFLICT (name) DO UPDATE SET generation = excluded.generation, state = 'chosen',"
         " github_id = NULL, outcome = NULL, settled_at = NULL, chosen_at = excluded.chosen_at"
     )
     undo.enter_context(
-        statement(
-            "matching",
+        routine(
+            session,
             "claim",
-            ("app_id, $8 FROM claimed\n", f"app_id, $8 FROM claimed {again}\n"),
+            ("app_id, moment FROM claimed\n", f"app_id, moment FROM claimed {again}\n"),
         )
     )
     undo.enter_context(

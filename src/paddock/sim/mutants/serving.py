@@ -23,7 +23,7 @@ from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     before,
     mutant,
-    statement,
+    routine,
     swapped,
     table,
     without,
@@ -82,14 +82,30 @@ def _job_unserved(undo: ExitStack, _session: Session) -> None:
     "Jobs that a runner is on its way to count as demand until they have begun.",
     "one-job",
 )
-def _counted_again(undo: ExitStack, _session: Session) -> None:
+def _counted_again(undo: ExitStack, session: Session) -> None:
     undo.enter_context(
-        statement(
-            "matching",
+        routine(
+            session,
             "demand",
             ("OFFSET coalesce(h.supply, 0) + coalesce(e.supply, 0)", "OFFSET 0"),
         )
     )
+
+
+@mutant(
+    "left-out-served",
+    "I16",
+    "A match takes every Pod that it chose for its own, though another had claimed it meanwhile.",
+    "match-unanswered",
+)
+def _left_out_served(undo: ExitStack, _session: Session) -> None:
+    claim = matching.Matching._claim  # noqa: SLF001
+
+    async def all_of_them(self: Any, *written: Any) -> Any:
+        await claim(self, *written)
+        return ()
+
+    undo.enter_context(swapped(matching.Matching, "_claim", all_of_them))
 
 
 @mutant(

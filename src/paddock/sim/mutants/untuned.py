@@ -15,7 +15,7 @@ from paddock.recovery.retire import Retirement
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     mutant,
-    statement,
+    routine,
     swapped,
 )
 
@@ -26,11 +26,9 @@ from paddock.sim.mutants.making import (
     "A runner whose job is over holds no place any more, though its Pod is still there.",
     "finished-lingers",
 )
-def _freed_with_the_job(undo: ExitStack, _session: Session) -> None:
+def _freed_with_the_job(undo: ExitStack, session: Session) -> None:
     held = "WHERE key_id IS NOT NULL AND gone_at IS NULL\n"
-    undo.enter_context(
-        statement("matching", "demand", (held, f"{held.rstrip()} AND state <> 'done'\n"))
-    )
+    undo.enter_context(routine(session, "demand", (held, f"{held.rstrip()} AND state <> 'done'\n")))
 
 
 @mutant(
@@ -68,9 +66,9 @@ def _debts_unpaid(undo: ExitStack, _session: Session) -> None:
     "A job that waits for somebody's approval is given a runner.",
     "gated-job",
 )
-def _waiting_is_demand(undo: ExitStack, _session: Session) -> None:
+def _waiting_is_demand(undo: ExitStack, session: Session) -> None:
     undo.enter_context(
-        statement("matching", "demand", ("state = 'queued'", "state IN ('queued', 'waiting')"))
+        routine(session, "demand", ("state = 'queued'", "state IN ('queued', 'waiting')"))
     )
 
 
