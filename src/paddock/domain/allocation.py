@@ -38,8 +38,8 @@ class Withheld(StrEnum):
     NO_POD = "no Pod"
 
 
-class QueuedJob(msgspec.Struct, frozen=True, gc=False):
-    """`queued_at` is in seconds: it is only compared."""
+class QueuedJob(msgspec.Struct, frozen=True, order=True, gc=False):
+    """The older is the smaller. `queued_at` is in seconds: it is only compared."""
 
     queued_at: float
     id: JobId
@@ -218,11 +218,7 @@ class _Queue(msgspec.Struct, eq=False, gc=False):
 
     def __lt__(self, other: _Queue) -> bool:
         mine, theirs = self.jobs[self.taken], other.jobs[other.taken]
-        return (mine.queued_at, mine.id, self.demand.key) < (
-            theirs.queued_at,
-            theirs.id,
-            other.demand.key,
-        )
+        return (mine, self.demand.key) < (theirs, other.demand.key)
 
 
 class _Account(msgspec.Struct, eq=False, gc=False):

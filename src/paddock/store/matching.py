@@ -92,7 +92,7 @@ class Matching(Runners):
         """Lets the lock go, and answers which claims could not be made."""
         left_out: Collection[RunnerId] | None = await hold.let_go(
             _SQL["claim"],
-            _list(each.runner for each in chosen),
+            _list(each.runner.hex for each in chosen),
             _list(each.generation - 1 for each in chosen),
             _list(each.key for each in chosen),
             _list(each.terms.account for each in chosen),
@@ -152,6 +152,8 @@ class _Demand(msgspec.Struct, frozen=True, gc=False):
         jobs: dict[KeyId, list[QueuedJob]] = defaultdict(list)
         for key, queued_at, job in zip(self.job_keys, self.queued_at, self.job_ids, strict=True):
             jobs[key].append(QueuedJob(queued_at, job))
+        for waiting in jobs.values():
+            waiting.sort()
         return jobs
 
 

@@ -10,8 +10,8 @@ CREATE INDEX mints_settled ON mints (app_id, settled_at) WHERE state = 'settled'
 
 -- What changes from match to match: what each key holds; per key with demand its oldest jobs that no supply is on its
 -- way to; back-offs; the mints each App has left; and which terms hold. For so many `pods`, at `moment`; of each key
--- `per_key` jobs (NULL: as many as a fair share needs). In JSON, and by columns: read in a tenth of the time that it
--- takes a driver to read a row of lists.
+-- `per_key` jobs (NULL: as many as a fair share needs). In JSON, by columns, in no order: a row of lists takes a
+-- driver longer to read.
 -- With `stall`, under the matcher's lock, which this session holds from then on, until `claim`. It is taken by a
 -- statement of its own: one that both waited for it and read would see the database as it was before the wait, and
 -- two matchers could fill the same place (I25). A session that says nothing for so long has stalled, and the server
@@ -82,7 +82,7 @@ BEGIN
            (SELECT coalesce(array_agg(key_id), '{}') AS keys,
                    coalesce(array_agg(date_part('epoch', queued_at)), '{}') AS queued_at,
                    coalesce(array_agg(id), '{}') AS ids
-              FROM (SELECT * FROM unserved ORDER BY key_id, queued_at, id) ordered) u,
+              FROM unserved) u,
            (SELECT coalesce(array_agg(app_id), '{}') AS apps, coalesce(array_agg(mints), '{}') AS mints FROM tokens) t,
            (SELECT coalesce(array_agg(scope::text), '{}') AS scopes, coalesce(array_agg(subject), '{}') AS subjects
               FROM backoffs WHERE until > moment) b);
