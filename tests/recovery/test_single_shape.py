@@ -62,6 +62,13 @@ async def test_one_that_was_sent_away_while_it_waited_has_left(single: Yard) -> 
     assert ending == "left"
 
 
+async def test_one_that_was_sent_away_and_killed_has_not_left(single: Yard) -> None:
+    """Nobody here killed it, and its row may know less than there is to know (I70): seed 59."""
+    runner = await single.fenced(await up(single), retired=Retired.UNWANTED)
+    ending, _ = await ended(single, runner, 137)
+    assert ending == "guest-oom-or-kill"
+
+
 async def test_one_that_ended_with_its_jit_may_have_had_a_job(single: Yard) -> None:
     """Nobody knows yet: GitHub is asked later."""
     runner = await single.running()

@@ -57,6 +57,23 @@ async def test_two_matchers_and_one_free_slot_make_one_claim(
     assert made == allowed
 
 
+async def test_whatever_isolation_the_database_prefers(
+    database: Database, database_url: str
+) -> None:
+    """I25: a snapshot older than the lock would not have the claims of whoever held it before."""
+    name = database_url.partition("?")[0].rpartition("/")[2]
+    async with database.statement() as session:
+        await session.execute(
+            f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'"
+        )
+    strict = await Database.connect(database_url)
+    try:
+        made, allowed = await race_for_one_slot(database_url, strict, PgStore)
+    finally:
+        await strict.close()
+    assert made == allowed
+
+
 class LimitCheckedOutsideTheLock(PgStore):
     """The mutant: it reads and decides, and takes the lock only to write."""
 

@@ -53,6 +53,7 @@ REFINED_FOR: Final = timedelta(days=3)
 _REFINED_AT_ONCE: Final = 100
 #: What the runner program says when it cannot go on, as after its registration was deleted.
 _TERMINATED: Final = 1
+_KILLED: Final = 137
 
 ENDINGS = Counter("paddock_runner_endings_total", "Runners ended, by class.", ["ending"])
 REFINED = Counter("paddock_verdicts_refined_total", "Verdicts changed by late news.", ["ending"])
@@ -335,8 +336,15 @@ def _retired(
     one whose record we had removed left because of that."""
     if runner.state is not RunnerState.RETIRING or asked is _AskedBy.ANOTHER:
         return None
-    ours = asked is _AskedBy.US or started is Answer.NO or _was_given_nothing(runner, started, mark)
-    return runner.retired if ours or _missed_its_record(runner, mark) else None
+    ours = asked is _AskedBy.US or started is Answer.NO
+    told = _was_given_nothing(runner, started, mark) and not _was_killed(runner, mark)
+    return runner.retired if ours or told or _missed_its_record(runner, mark) else None
+
+
+def _was_killed(runner: Runner, mark: Fingerprint | None) -> bool:
+    """A poller that is told to leave says so with its code. One container that was killed, and not by
+    us, may even have been a runner that a restored backup knows nothing of (I70)."""
+    return runner.shape == "single" and mark is not None and mark.exit_code == _KILLED
 
 
 def _missed_its_record(runner: Runner, mark: Fingerprint | None) -> bool:

@@ -42,6 +42,8 @@ CLOSE_TIMEOUT = 5.0  # how long closing waits for what is under way
 # As many as a quiet replica uses at once: it matches, mints and hears.
 AT_HAND = 3
 
+# Read committed, whatever the database's owner prefers: what is read after a lock was waited for has
+# to be what is there then (I25).
 # A plan is kept as long as its session. Made when a table was small, or its statistics were old, it
 # would read all of history for every job: what a statement needs is in its indexes. Plain index scans
 # besides leave out, from then on, the dead entries that they came upon; bitmap scans meet them again.
@@ -52,6 +54,7 @@ SET statement_timeout = '{STATEMENT_TIMEOUT}s';
 SET tcp_keepalives_idle = {KEEPALIVE_IDLE};
 SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL};
 SET tcp_keepalives_count = {KEEPALIVE_COUNT};
+SET default_transaction_isolation = 'read committed';
 SET timezone = 'UTC';
 SET jit = off;
 SET plan_cache_mode = force_generic_plan;
