@@ -100,6 +100,8 @@ async def _until_deaf(replica: Replica) -> None:
             _, writer = await asyncio.open_connection(*replica.address)
         except ConnectionRefusedError:
             return
+        except ConnectionResetError:  # it stopped listening at this very moment
+            continue
         writer.close()
         await asyncio.sleep(0.01)
 

@@ -180,6 +180,8 @@ class Pool:
 
     async def distrust(self) -> None:
         """Replace every session that is not in use when it is asked for next."""
+        for connection in self._at_hand:
+            end(connection)  # asyncpg would say goodbye to it, at its leisure, and may find it dead
         await self._put_away()
         await self._sessions.expire_connections()
 
