@@ -136,8 +136,8 @@ def _claims(match: Match) -> list[Claimed]:
 class Ours(Engine):
     name = "ours"
     title = f"paddock, {BATCH} Pods waiting"
-    #: Replicas. One matches at a time; the others' claims are on their way to the disk meanwhile.
-    workers = (1, 2, 3)
+    #: Replicas. One matches at a time; the other's claims are on their way to the disk meanwhile.
+    workers = (1, 2)
 
     async def fill(self) -> list[Claimed]:
         self._database = await Database.connect(self.url)
