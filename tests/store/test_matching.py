@@ -113,6 +113,20 @@ async def test_a_limit_lowered_below_use_stops_claims_and_ends_nothing(world: Wo
     assert [tuple(row) for row in states] == [("idle", 1), ("claimed", 3)]
 
 
+async def test_mints_of_the_minute_count_whatever_became_of_them(database: Database) -> None:
+    """I25: a name that is settled within its minute was asked of GitHub all the same."""
+    world = await World(database).begin(mints=MintBudget(per_minute=5, per_hour=None))
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    await world.queue(account, key, 20)
+    assert len((await world.store.match(await world.idle_pods(pool, 3))).claims) == 3
+    await world.rows(
+        "UPDATE mints SET state = 'settled', outcome = 'test', settled_at = chosen_at"
+        " WHERE generation = 1"
+    )
+    assert len((await world.store.match(await world.idle_pods(pool, 4))).claims) == 2
+
+
 async def test_claims_never_outrun_the_minute(database: Database) -> None:
     world = await World(database).begin(mints=MintBudget(per_minute=5, per_hour=None))
     account, pool = await world.account(), await world.pool()

@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import pytest
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Limits
+from paddock.domain.runners import WaitingPod
+from paddock.store.base import MATCHER_LOCK
 from paddock.store.database import Database, Hold
 from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown
 from paddock.store.sql import queries
@@ -25,6 +26,16 @@ SELECT count(*) FROM pg_locks
  WHERE locktype = 'advisory' AND (classid, objid) = (1885430635, 1) AND granted
    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+WAITERS = HOLDERS.replace("AND granted", "AND NOT granted")
+
+
+async def one_pod_and_its_job(database: Database) -> tuple[World, Sequence[WaitingPod]]:
+    world = await World(database).begin()
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    pods = await world.idle_pods(pool, 1)
+    await world.queue(account, key, 1)
+    return world, pods
 
 
 async def race_for_one_slot(
@@ -124,11 +135,7 @@ async def test_a_matcher_that_stalls_in_its_turn_is_thrown_out(
     database: Database, database_url: str
 ) -> None:
     """I72: the stalled one holds the lock and says nothing; the other goes on all the same."""
-    world = await World(database).begin()
-    account, pool = await world.account(), await world.pool()
-    key = await world.key(account, pool)
-    pods = await world.idle_pods(pool, 1)
-    await world.queue(account, key, 1)
+    world, pods = await one_pod_and_its_job(database)
     other = await Database.connect(database_url)
     try:
         async with other.hold() as stalled:
@@ -139,6 +146,19 @@ async def test_a_matcher_that_stalls_in_its_turn_is_thrown_out(
         await other.close()
 
     assert len(match.claims) == 1
+
+
+async def test_a_match_waits_for_whoever_changes_who_may_claim(database: Database) -> None:
+    """I25: theirs is the lock of a transaction, its own that of a session, and they are the same."""
+    world, pods = await one_pod_and_its_job(database)
+    async with database.transaction() as connection:
+        await connection.execute(MATCHER_LOCK)
+        matching = asyncio.create_task(world.store.match(pods))
+        async with asyncio.timeout(30):
+            while not await connection.fetchval(WAITERS):  # noqa: ASYNC110 -- the server's doing
+                await asyncio.sleep(0.01)
+        assert not matching.done()
+    assert len((await matching).claims) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,13 +174,9 @@ async def test_a_match_that_does_not_come_to_its_end_lets_the_lock_go(
     database: Database, how: str, error: type[BaseException]
 ) -> None:
     """The lock is the session's: what is left of it would stop every matcher there is (I72)."""
-    world = await World(database).begin()
-    account, pool = await world.account(), await world.pool()
-    key = await world.key(account, pool)
-    pods = await world.idle_pods(pool, 1)
-    await world.queue(account, key, 1)
+    world, pods = await one_pod_and_its_job(database)
     broken = BreaksOff(database, clock=world.clock, ids=world.ids, actor="replica-1")
-    broken.how = how
+    broken.how, broken.deciding = how, asyncio.Event()
 
     matching = asyncio.create_task(broken.match(pods))
     if how == "a cancellation":
@@ -178,10 +194,7 @@ class BreaksOff(PgStore):
     """Between its two messages, lock in hand."""
 
     how: str
-
-    @cached_property
-    def deciding(self) -> asyncio.Event:
-        return asyncio.Event()
+    deciding: asyncio.Event
 
     async def _claim(
         self, hold: Hold, chosen: Sequence[Any], now: datetime

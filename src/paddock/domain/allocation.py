@@ -167,7 +167,7 @@ class _Room(msgspec.Struct, gc=False):
     @classmethod
     def within(cls, limits: Limits, used: Resources) -> _Room | None:
         """`None` is room for anything."""
-        if limits is UNLIMITED or limits == UNLIMITED:
+        if limits == UNLIMITED:
             return None
         return cls(
             inf if limits.runners is None else limits.runners - used.runners,

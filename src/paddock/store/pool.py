@@ -71,7 +71,7 @@ BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Intern
 
 
 class Pool:
-    #: A matcher is silent for microseconds between two of its messages. One that is silent for this
+    #: A matcher is silent for a few milliseconds between its two messages. One that is silent for this
     #: long has stalled, and the server ends it: the others wait for no more than this (I72).
     stalled_matcher = "1s"
 

@@ -29,7 +29,7 @@ SELECT k.id, k.account_id, k.pool_id, k.repository_id, k.runner_group_id,
 -- name: claim
 -- Write the claims of runners $1 in generations $2 for keys $3 of accounts $4 by Apps $5 under names $6, with jobs $7
 -- as hints, at $8, by $9, to be minted by $10; commit; let the lock go. Answers which were left out. Lists of numbers
--- come as text, which the server reads sooner than a driver writes anything else.
+-- come as text: the driver takes longer to write them as what they are.
 CALL claim($1::text::uuid[], $2::text::int[], $3::text::int[], $4::text::int[], $5::text::int[], $6,
            $7::text::bigint[], $8, $9, $10, NULL)
 
