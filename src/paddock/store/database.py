@@ -17,7 +17,7 @@ import asyncpg
 import stamina
 
 from paddock.store.connect_errors import check_url, redacted
-from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown
+from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown, Stalled
 from paddock.store.pool import BROKEN, Connection, Pool, end, has_ended, is_lost
 
 __all__ = ["COMMIT_THEN_FLUSH", "UNFLUSHED", "Connection", "Database", "retrying"]
@@ -96,7 +96,8 @@ class Database:
         return self._pool.shown
 
     @property
-    def stalled_matcher(self) -> str:
+    def stalled_matcher(self) -> int:
+        """In seconds; 0 if none is ever taken for stalled."""
         return self._pool.stalled_matcher
 
     def transaction(self, *, begin: str = "BEGIN", commit: str = "COMMIT") -> Transaction:
@@ -108,9 +109,10 @@ class Database:
         """
         return Transaction(self._pool, begin, commit)
 
-    def hold(self) -> Hold:
-        """`async with database.hold() as hold:` a lock that outlives the statement that takes it."""
-        return Hold(self._pool)
+    def hold(self, monotonic: Callable[[], float]) -> Hold:
+        """`async with database.hold(clock.monotonic) as hold:` a lock that outlives the statement that
+        takes it."""
+        return Hold(self._pool, monotonic)
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[Connection]:
@@ -278,27 +280,47 @@ class Hold(_Session):
     round trip.
 
     The lock is the session's. A session that does not come to its end here is ended, lock included.
+    The server ends one that is silent for long (I72). What is sent to it then is lost, and nobody could
+    tell that from an answer that was lost; so whoever has stalled says so, and sends nothing.
     """
 
-    __slots__ = ("_is_held",)
+    __slots__ = ("_heard", "_is_held", "_monotonic")
+
+    def __init__(self, pool: Pool, monotonic: Callable[[], float]) -> None:
+        super().__init__(pool)
+        self._monotonic = monotonic
+        self._is_held = False
 
     async def __aenter__(self) -> Self:
-        self._is_held = False
         return self
 
     async def take(self, query: str, *arguments: object) -> Any:
         """Take the lock, and the value that is read under it."""
         value = await self._begin(lambda connection: connection.fetchval(query, *arguments))
         self._is_held = True
+        self._heard = self._monotonic()
         return value
 
-    @property
-    def connection(self) -> Connection:
-        """To read more, under the lock."""
-        return self._connection
+    # To read more, under the lock.
+
+    async def fetch(self, query: str, *arguments: object) -> list[asyncpg.Record]:
+        rows: list[asyncpg.Record] = await self._connection.fetch(query, *arguments)
+        self._heard = self._monotonic()
+        return rows
+
+    async def fetchval(self, query: str, *arguments: object) -> Any:
+        value = await self._connection.fetchval(query, *arguments)
+        self._heard = self._monotonic()
+        return value
 
     async def let_go(self, query: str, *arguments: object) -> Any:
         """Write, commit and let go; the value that is answered."""
+        silent, longest = self._monotonic() - self._heard, self._pool.stalled_matcher
+        if longest and silent >= longest:
+            raise Stalled(
+                f"This process stalled for {silent:.1f} s while it held the matcher's lock, and "
+                f"{self._pool.shown} takes it away after {longest} s: give paddock more CPU."
+            )
         if has_ended(self._connection):
             raise self._pool.lost()
         value = await self._finish(self._connection.fetchval(query, *arguments))
@@ -334,12 +356,14 @@ _LOST_CONFLICT = (
     asyncpg.SerializationError,
     # A migration changed a table that a cached plan reads; asyncpg has dropped the plan.
     asyncpg.InvalidCachedStatementError,
+    Stalled,
 )
 
 
 def retrying(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
     """For a method that is exactly one transaction: again, if PostgreSQL chose it as the loser of a
-    conflict. What may have been committed (`OutcomeUnknown`) is never repeated."""
+    conflict, or it was too slow to keep its lock. What may have been committed (`OutcomeUnknown`) is
+    never repeated."""
 
     @functools.wraps(method)
     async def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -348,6 +372,8 @@ def retrying(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corouti
                 return await method(*args, **kwargs)
             except _LOST_CONFLICT as error:
                 if attempt == _ATTEMPTS:
+                    if isinstance(error, Stalled):
+                        raise
                     raise Contended(
                         f"The database made this transaction the loser of a conflict {attempt} "
                         f"times in a row ({error.args[0]}): nothing of it was written."

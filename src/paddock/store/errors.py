@@ -31,6 +31,11 @@ class Contended(StoreError):
     """Others held the locks for too long, or won too often. Nothing was written."""
 
 
+class Stalled(Contended):
+    """This process held a lock and was silent for so long that the server took it away. Nothing was
+    written."""
+
+
 class DatabaseMisconfigured(StoreError):
     """The database answers, and will go on giving this answer until somebody changes something."""
 

@@ -71,9 +71,9 @@ BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Intern
 
 
 class Pool:
-    #: A matcher is silent for a few milliseconds between its two messages. One that is silent for this
-    #: long has stalled, and the server ends it: the others wait for no more than this (I72).
-    stalled_matcher = "1s"
+    #: A matcher is silent for a few milliseconds between its two messages. One that is silent for so
+    #: many seconds has stalled, and the server ends it: the others wait for no more than this (I72).
+    stalled_matcher = 1
 
     def __init__(self, sessions: Any, url: str) -> None:
         self._sessions = sessions

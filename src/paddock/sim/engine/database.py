@@ -187,7 +187,7 @@ class _OneSession(Pool):
     """The pool of a replica: the one session there is."""
 
     #: Never: it is this process that a busy machine stalls.
-    stalled_matcher = "0"
+    stalled_matcher = 0
 
     def __init__(self, session: Session) -> None:
         super().__init__(None, "postgresql://simulated")
