@@ -6,6 +6,7 @@ import pytest
 
 from paddock.domain.accounts import MintBudget
 from paddock.domain.allocation import Withheld
+from paddock.domain.ids import JobId
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.states import RunnerState
 from paddock.store.database import Database
@@ -46,6 +47,35 @@ async def test_what_was_given_a_runner_is_not_demand_again(world: World) -> None
     second = await world.store.match([pod for pod in pods if pod.id not in claimed])
 
     assert (len(first.claims), len(second.claims)) == (3, 0)
+
+
+async def test_each_of_many_keys_has_its_oldest_job_that_nobody_serves(world: World) -> None:
+    """With more keys than Pods one job of each is read, and that only once (I73)."""
+    pool = await world.pool()
+    queued: list[JobId] = []
+    for _ in range(5):
+        account = await world.account()
+        queued += await world.queue(account, await world.key(account, pool), 2)
+    pods = await world.idle_pods(pool, 9)
+
+    rounds = [await world.store.match(pods[start : start + 3]) for start in (0, 3, 6)]
+
+    given = [[claim.hint for claim in match.claims] for match in rounds]
+    first, second = queued[::2], queued[1::2]
+    assert given == [first[:3], [*first[3:], second[0]], second[1:4]]
+
+
+async def test_a_job_that_is_read_with_its_key_is_not_read_again(world: World) -> None:
+    pool = await world.pool()
+    for _ in range(4):
+        full = await world.account(limits=Limits(runners=0))
+        await world.queue(full, await world.key(full, pool), 2)
+    account = await world.account()
+    await world.queue(account, await world.key(account, pool), 1)
+
+    match = await world.store.match(await world.idle_pods(pool, 3))
+
+    assert [claim.account for claim in match.claims] == [account]
 
 
 async def test_every_pod_is_used_though_only_one_key_among_many_may_claim(world: World) -> None:

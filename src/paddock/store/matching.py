@@ -131,7 +131,7 @@ def _list(values: Iterable[object]) -> str:
 
 
 class _Demand(msgspec.Struct, frozen=True, gc=False):
-    """What a match reads, by columns (`demand` in 0018_matching)."""
+    """What a match reads, by columns (`demand` in 0019_demand)."""
 
     terms: UUID
     depth: int

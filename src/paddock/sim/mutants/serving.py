@@ -87,7 +87,7 @@ def _counted_again(undo: ExitStack, session: Session) -> None:
         routine(
             session,
             "demand",
-            ("OFFSET coalesce(h.supply, 0) + coalesce(e.supply, 0)", "OFFSET 0"),
+            ("coalesce(h.supply, 0) + coalesce(e.supply, 0) AS served", "0 AS served"),
         )
     )
 

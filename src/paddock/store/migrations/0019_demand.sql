@@ -1,0 +1,83 @@
+-- With very many keys a fair share is one job of each, and that is found together with its key: one probe of the index
+-- for a key, and not two.
+-- oldest program: 0.1.0
+
+-- As in 0018_matching, but for `demanded` and `unserved`. The walk over the keys is still a loose index scan; of each key
+-- it brings the oldest job. More of a key is read where more is wanted, or where supply is on its way to the oldest.
+CREATE OR REPLACE FUNCTION demand(pods integer, per_key integer, moment timestamptz, stall text)
+    RETURNS json LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    IF stall IS NOT NULL THEN
+        PERFORM set_config('idle_session_timeout', stall, false), pg_advisory_lock(1885430635, 1);
+    END IF;
+    RETURN (
+    WITH RECURSIVE demanded (key_id, queued_at, id) AS (
+        (SELECT key_id, queued_at, id FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL
+          ORDER BY key_id, queued_at, id LIMIT 1)
+        UNION ALL
+        SELECT j.key_id, j.queued_at, j.id
+          FROM demanded d
+         CROSS JOIN LATERAL (SELECT key_id, queued_at, id FROM jobs
+                              WHERE state = 'queued' AND jobs.key_id > d.key_id
+                              ORDER BY key_id, queued_at, id LIMIT 1) j
+    ), held AS MATERIALIZED (
+        SELECT key_id, count(*)::int AS runners, sum(vcpu_milli) AS vcpu_milli, sum(memory_mib) AS memory_mib,
+               count(*) FILTER (
+                   WHERE state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL
+                      -- Busy by its own word: which of the queued jobs it has is told any moment (I73).
+                      OR state = 'busy' AND job_id IS NULL AND busy_at > moment - interval '2 minutes') AS supply
+          FROM runners
+         WHERE key_id IS NOT NULL AND gone_at IS NULL
+         GROUP BY key_id
+    ), echoing AS (
+        -- Runners that ended and whose job may have been done: served again only when that is known (I68).
+        SELECT key_id, count(*) AS supply FROM echoes WHERE until > moment GROUP BY key_id
+    ), fair (jobs) AS (
+        SELECT coalesce(per_key, greatest(1, 2 * pods / greatest(1, (SELECT count(*) FROM demanded))))::int
+    ), due AS (
+        SELECT d.key_id, d.queued_at, d.id, coalesce(h.supply, 0) + coalesce(e.supply, 0) AS served
+          FROM demanded d
+          LEFT JOIN held h ON h.key_id = d.key_id
+          LEFT JOIN echoing e ON e.key_id = d.key_id
+    ), unserved AS (
+        SELECT key_id, queued_at, id FROM due WHERE served = 0 AND (SELECT jobs FROM fair) = 1
+        UNION ALL
+        SELECT d.key_id, j.queued_at, j.id
+          FROM due d
+         CROSS JOIN LATERAL (
+            SELECT queued_at, id FROM jobs
+             WHERE state = 'queued' AND jobs.key_id = d.key_id
+             ORDER BY queued_at, id OFFSET d.served LIMIT (SELECT jobs FROM fair)) j
+         WHERE d.served > 0 OR (SELECT jobs FROM fair) > 1
+    ), tokens AS (
+        SELECT ap.id AS app_id,
+               least(floor(tokens_at(b, moment))::int,
+                     ap.mints_per_minute
+                     - (SELECT count(*) FROM mints m
+                         WHERE ap.mints_per_minute IS NOT NULL AND m.app_id = ap.id AND m.state <> 'settled'
+                           AND m.chosen_at > moment - interval '60 seconds')::int
+                     - (SELECT count(*) FROM mints m
+                         WHERE ap.mints_per_minute IS NOT NULL AND m.app_id = ap.id AND m.state = 'settled'
+                           AND m.settled_at > moment - interval '60 seconds'
+                           AND m.chosen_at > moment - interval '60 seconds')::int) AS mints
+          FROM apps ap LEFT JOIN budgets b ON b.app_id = ap.id AND b.bucket = 'mint'
+    )
+    SELECT json_build_object(
+               'terms', (SELECT version FROM terms), 'depth', (SELECT jobs FROM fair),
+               'held_keys', h.keys, 'runners', h.runners, 'vcpu_milli', h.vcpu_milli, 'memory_mib', h.memory_mib,
+               'job_keys', u.keys, 'queued_at', u.queued_at, 'job_ids', u.ids,
+               'apps', t.apps, 'mints', t.mints,
+               'backoff_scopes', b.scopes, 'backoff_subjects', b.subjects)
+      FROM (SELECT coalesce(array_agg(key_id), '{}') AS keys, coalesce(array_agg(runners), '{}') AS runners,
+                   coalesce(array_agg(vcpu_milli), '{}') AS vcpu_milli,
+                   coalesce(array_agg(memory_mib), '{}') AS memory_mib
+              FROM held) h,
+           (SELECT coalesce(array_agg(key_id), '{}') AS keys,
+                   coalesce(array_agg(date_part('epoch', queued_at)), '{}') AS queued_at,
+                   coalesce(array_agg(id), '{}') AS ids
+              FROM unserved) u,
+           (SELECT coalesce(array_agg(app_id), '{}') AS apps, coalesce(array_agg(mints), '{}') AS mints FROM tokens) t,
+           (SELECT coalesce(array_agg(scope::text), '{}') AS scopes, coalesce(array_agg(subject), '{}') AS subjects
+              FROM backoffs WHERE until > moment) b);
+END $$;
