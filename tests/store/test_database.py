@@ -6,12 +6,14 @@ import asyncio
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import asyncpg
 import pytest
+import uvloop
 
 from paddock.store import database as database_module
 from paddock.store import pool, server_checks
@@ -23,6 +25,7 @@ from paddock.store.errors import (
     DatabaseMisconfigured,
     DatabaseUnavailable,
     OutcomeUnknown,
+    SessionEnded,
     StoreError,
 )
 from paddock.store.server_user import server_user
@@ -564,6 +567,36 @@ async def test_a_certificate_that_is_known_is_trusted(tls: tuple[TcpServer, Path
         query = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
         assert await connection.fetchval(query) is True
     await database.close()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("how", ["plain", "tls"])
+def test_a_session_that_ended_in_silence_is_sent_nothing(
+    request: pytest.FixtureRequest,
+    how: str,
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """On whatever it comes. The loop has not heard of it: it was this process that stood still."""
+    if how == "tls":
+        server, certificate = request.getfixturevalue("tls")
+        url = server.url(f"?sslmode=verify-full&sslrootcert={certificate}")
+    else:
+        url = request.getfixturevalue("tcp").url()
+
+    async def stall() -> None:
+        database = await Database.connect(url)
+        async with database.hold() as hold:
+            await hold.take("SELECT 1")
+            assert await hold.let_go("SELECT 2") == 2
+        async with database.hold() as hold:
+            await hold.take("SELECT set_config('idle_session_timeout', '10ms', false)")
+            time.sleep(1)  # noqa: ASYNC251 - that is what a stall is
+            with pytest.raises(SessionEnded):
+                await hold.let_go("SELECT 2")
+        await database.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(stall())
 
 
 async def test_a_certificate_of_a_stranger_is_refused(

@@ -15,7 +15,7 @@ from paddock.domain.limits import Limits
 from paddock.domain.runners import WaitingPod
 from paddock.store.base import MATCHER_LOCK
 from paddock.store.database import Database, Hold
-from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown
+from paddock.store.errors import DatabaseUnavailable
 from paddock.store.sql import queries
 from paddock.store.store import PgStore
 from tests.support.world import World
@@ -96,7 +96,7 @@ class LimitCheckedOutsideTheLock(PgStore):
         self, hold: Hold, chosen: Sequence[Any], now: datetime
     ) -> Collection[RunnerId]:
         await asyncio.sleep(0.3)  # the others read meanwhile, as they well may
-        await hold.fetchval("SELECT pg_advisory_lock(1885430635, 1)")
+        await hold.connection.execute("SELECT pg_advisory_lock(1885430635, 1)")
         return await super()._claim(hold, chosen, now)
 
 
@@ -138,8 +138,8 @@ async def test_a_matcher_that_stalls_in_its_turn_is_thrown_out(
     world, pods = await one_pod_and_its_job(database)
     other = await Database.connect(database_url)
     try:
-        async with other.hold(world.clock.monotonic) as stalled:
-            await stalled.take(DEMAND, 1, None, world.clock.now(), f"{other.stalled_matcher}s")
+        async with other.hold() as stalled:
+            await stalled.take(DEMAND, 1, None, world.clock.now(), other.stalled_matcher)
             assert await world.rows(HOLDERS) == [(1,)]
             match = await asyncio.wait_for(world.store.match(pods), 120)
     finally:
@@ -167,7 +167,6 @@ async def test_a_match_waits_for_whoever_changes_who_may_claim(database: Databas
         ("a failure", RuntimeError),
         ("a cancellation", asyncio.CancelledError),
         ("an end of the connection", DatabaseUnavailable),
-        ("a stall that no clock shows", OutcomeUnknown),
     ],
 )
 async def test_a_match_that_does_not_come_to_its_end_lets_the_lock_go(
@@ -205,17 +204,22 @@ class BreaksOff(PgStore):
                 raise RuntimeError(self.how)
             case "a cancellation":
                 await asyncio.sleep(60)
-            case "a stall that no clock shows":
-                time.sleep(2)  # noqa: ASYNC251 - that is what a stall is
             case _:
-                await hold.fetchval("SELECT pg_terminate_backend(pg_backend_pid())")
+                await hold.connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         return await super()._claim(hold, chosen, now)
 
 
 class StallsOnce(PgStore):
     """With the lock in its hand, for longer than the server lets it have it."""
 
+    stalls_before_it_hears = False
     stalls = 0
+
+    async def _take_turn(self, hold: Hold, pods: int) -> str:
+        if self.stalls_before_it_hears and not self.stalls:
+            self.stalls += 1
+            asyncio.get_running_loop().call_soon(time.sleep, 2)  # when the message has been sent
+        return await super()._take_turn(hold, pods)
 
     async def _claim(
         self, hold: Hold, chosen: Sequence[Any], now: datetime
@@ -223,33 +227,24 @@ class StallsOnce(PgStore):
         if not self.stalls:
             self.stalls += 1
             time.sleep(2)  # noqa: ASYNC251 - that is what a stall is
-            await self._clock.sleep(2)
         return await super()._claim(hold, chosen, now)
 
 
-async def test_a_match_that_stalled_is_made_again(database: Database) -> None:
+@pytest.mark.parametrize("before_it_hears", [False, True])
+async def test_a_match_that_stalled_is_made_again(
+    database: Database, before_it_hears: bool
+) -> None:
     """It knows that nothing was written, and need not leave its Pods to whoever finds them later."""
     world, pods = await one_pod_and_its_job(database)
+    await world.store.match([])  # its statements are known to the session, and sent as one message
     stalling = StallsOnce(database, clock=world.clock, ids=world.ids, actor="replica-1")
+    stalling.stalls_before_it_hears = before_it_hears
 
     match = await stalling.match(pods)
 
     assert stalling.stalls == 1
     assert [claim.runner for claim in match.claims] == [pods[0].id]
     assert await world.rows(HOLDERS) == [(0,)]
-
-
-async def test_who_reads_more_for_a_while_has_not_stalled(database: Database) -> None:
-    world, pods = await one_pod_and_its_job(database)
-    async with database.hold(world.clock.monotonic) as hold:
-        await hold.take(DEMAND, 1, None, world.clock.now(), f"{database.stalled_matcher}s")
-        for _ in range(3):
-            world.clock.advance(0.9 * database.stalled_matcher)
-            await hold.fetchval("SELECT 1")
-            await hold.fetch("SELECT 1")
-        world.clock.advance(0.9 * database.stalled_matcher)
-        await hold.let_go("SELECT pg_advisory_unlock(1885430635, 1)")
-    assert len((await world.store.match(pods)).claims) == 1
 
 
 async def test_a_session_that_has_matched_may_be_silent_again(database: Database) -> None:

@@ -16,7 +16,7 @@ from paddock.store.pool import Pool
 #: and read would see the database as it was before the wait, and two matchers could fill the same
 #: place (I25).
 MATCHER_LOCK = f"""
-SET LOCAL idle_in_transaction_session_timeout = '{Pool.stalled_matcher}s';
+SET LOCAL idle_in_transaction_session_timeout = '{Pool.stalled_matcher}';
 SELECT pg_advisory_xact_lock(1885430635, 1)
 """
 

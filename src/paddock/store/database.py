@@ -17,7 +17,7 @@ import asyncpg
 import stamina
 
 from paddock.store.connect_errors import check_url, redacted
-from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown, Stalled
+from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown, SessionEnded
 from paddock.store.pool import BROKEN, Connection, Pool, end, has_ended, is_lost
 
 __all__ = ["COMMIT_THEN_FLUSH", "UNFLUSHED", "Connection", "Database", "retrying"]
@@ -96,8 +96,7 @@ class Database:
         return self._pool.shown
 
     @property
-    def stalled_matcher(self) -> int:
-        """In seconds; 0 if none is ever taken for stalled."""
+    def stalled_matcher(self) -> str:
         return self._pool.stalled_matcher
 
     def transaction(self, *, begin: str = "BEGIN", commit: str = "COMMIT") -> Transaction:
@@ -109,10 +108,9 @@ class Database:
         """
         return Transaction(self._pool, begin, commit)
 
-    def hold(self, monotonic: Callable[[], float]) -> Hold:
-        """`async with database.hold(clock.monotonic) as hold:` a lock that outlives the statement that
-        takes it."""
-        return Hold(self._pool, monotonic)
+    def hold(self) -> Hold:
+        """`async with database.hold() as hold:` a lock that outlives the statement that takes it."""
+        return Hold(self._pool)
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[Connection]:
@@ -280,49 +278,31 @@ class Hold(_Session):
     round trip.
 
     The lock is the session's. A session that does not come to its end here is ended, lock included.
-    The server ends one that is silent for long (I72). What is sent to it then is lost, and nobody could
-    tell that from an answer that was lost; so whoever has stalled says so, and sends nothing.
+    One that is silent for long is ended by the server (I72).
     """
 
-    __slots__ = ("_heard", "_is_held", "_monotonic")
-
-    def __init__(self, pool: Pool, monotonic: Callable[[], float]) -> None:
-        super().__init__(pool)
-        self._monotonic = monotonic
-        self._is_held = False
+    __slots__ = ("_is_held",)
 
     async def __aenter__(self) -> Self:
+        self._is_held = False
         return self
 
     async def take(self, query: str, *arguments: object) -> Any:
         """Take the lock, and the value that is read under it."""
         value = await self._begin(lambda connection: connection.fetchval(query, *arguments))
         self._is_held = True
-        self._heard = self._monotonic()
         return value
 
-    # To read more, under the lock.
-
-    async def fetch(self, query: str, *arguments: object) -> list[asyncpg.Record]:
-        rows: list[asyncpg.Record] = await self._connection.fetch(query, *arguments)
-        self._heard = self._monotonic()
-        return rows
-
-    async def fetchval(self, query: str, *arguments: object) -> Any:
-        value = await self._connection.fetchval(query, *arguments)
-        self._heard = self._monotonic()
-        return value
+    @property
+    def connection(self) -> Connection:
+        """To read more, under the lock."""
+        return self._connection
 
     async def let_go(self, query: str, *arguments: object) -> Any:
         """Write, commit and let go; the value that is answered."""
-        silent, longest = self._monotonic() - self._heard, self._pool.stalled_matcher
-        if longest and silent >= longest:
-            raise Stalled(
-                f"This process stalled for {silent:.1f} s while it held the matcher's lock, and "
-                f"{self._pool.shown} takes it away after {longest} s: give paddock more CPU."
-            )
-        if has_ended(self._connection):
-            raise self._pool.lost()
+        # Of what is sent to a session that has ended nobody could tell whether it took effect.
+        if has_ended(self._connection) or self._pool.has_word(self._connection):
+            raise self._ended()
         value = await self._finish(self._connection.fetchval(query, *arguments))
         self._is_held = False
         return value
@@ -337,13 +317,21 @@ class Hold(_Session):
             return
         try:
             if error is not None:
-                instead = self._pool.sentence_for(error, self._connection)
-                if instead is not None:
+                if self._is_held and is_lost(error, self._connection):
+                    raise self._ended() from error
+                if (instead := self._pool.sentence_for(error, self._connection)) is not None:
                     raise instead from error
         finally:
             if self._is_held:
                 end(self._connection)
             await self._pool.give_back(self._connection)
+
+    def _ended(self) -> SessionEnded:
+        return SessionEnded(
+            f"{self._pool.shown} ended the session that held the matcher's lock before anything was "
+            "written: this process was silent for too long (give it more CPU), or the database was "
+            "restarted."
+        )
 
 
 # Nobody loses this often without something being wrong.
@@ -356,14 +344,14 @@ _LOST_CONFLICT = (
     asyncpg.SerializationError,
     # A migration changed a table that a cached plan reads; asyncpg has dropped the plan.
     asyncpg.InvalidCachedStatementError,
-    Stalled,
+    SessionEnded,
 )
 
 
 def retrying(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
     """For a method that is exactly one transaction: again, if PostgreSQL chose it as the loser of a
-    conflict, or it was too slow to keep its lock. What may have been committed (`OutcomeUnknown`) is
-    never repeated."""
+    conflict, or ended its session in time. What may have been committed (`OutcomeUnknown`) is never
+    repeated."""
 
     @functools.wraps(method)
     async def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -372,7 +360,7 @@ def retrying(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corouti
                 return await method(*args, **kwargs)
             except _LOST_CONFLICT as error:
                 if attempt == _ATTEMPTS:
-                    if isinstance(error, Stalled):
+                    if isinstance(error, SessionEnded):
                         raise
                     raise Contended(
                         f"The database made this transaction the loser of a conflict {attempt} "

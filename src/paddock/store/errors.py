@@ -22,6 +22,10 @@ class DatabaseUnavailable(StoreError):
     written; it may be tried again later."""
 
 
+class SessionEnded(DatabaseUnavailable):
+    """The server ended the session before anything was written. Another may be had at once."""
+
+
 class OutcomeUnknown(StoreError):
     """The connection was lost while COMMIT was on its way: the transaction took effect, or it did
     not. Deliberately no `DatabaseUnavailable`, whose handlers simply try again."""
@@ -29,11 +33,6 @@ class OutcomeUnknown(StoreError):
 
 class Contended(StoreError):
     """Others held the locks for too long, or won too often. Nothing was written."""
-
-
-class Stalled(Contended):
-    """This process held a lock and was silent for so long that the server took it away. Nothing was
-    written."""
 
 
 class DatabaseMisconfigured(StoreError):

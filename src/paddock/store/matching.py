@@ -52,12 +52,12 @@ class Matching(Runners):
     @retrying
     async def match(self, pods: Sequence[WaitingPod]) -> Match:
         pods = pods[:BATCH]
-        async with self._database.hold(self._clock.monotonic) as hold:
+        async with self._database.hold() as hold:
             read = await self._take_turn(hold, len(pods))
-            allocation, terms = await self._allocate(hold, pods, read)
+            allocation, terms = await self._allocate(hold.connection, pods, read)
             if allocation.read_deeper:
-                read = await self._look(hold, len(pods), len(pods))
-                allocation, terms = await self._allocate(hold, pods, read)
+                read = await self._look(hold.connection, len(pods), len(pods))
+                allocation, terms = await self._allocate(hold.connection, pods, read)
             chosen = _chosen(pods, terms, allocation)
             now = self._clock.now()
             left_out = await self._claim(hold, chosen, now)
@@ -68,17 +68,17 @@ class Matching(Runners):
     async def _take_turn(self, hold: Hold, pods: int) -> str:
         """Takes the lock, and looks under it."""
         read: str = await hold.take(
-            _SQL["demand"], pods, None, self._clock.now(), f"{self._database.stalled_matcher}s"
+            _SQL["demand"], pods, None, self._clock.now(), self._database.stalled_matcher
         )
         return read
 
-    async def _look(self, connection: Connection | Hold, pods: int, depth: int) -> str:
+    async def _look(self, connection: Connection, pods: int, depth: int) -> str:
         """Takes no lock: whoever explains a wait looks too."""
         read: str = await connection.fetchval(_SQL["demand"], pods, depth, self._clock.now(), None)
         return read
 
     async def _allocate(
-        self, connection: Connection | Hold, pods: Sequence[WaitingPod], read: str
+        self, connection: Connection, pods: Sequence[WaitingPod], read: str
     ) -> tuple[Allocation, Mapping[KeyId, KeyTerms]]:
         demand = _DEMAND.decode(read)
         unserved = demand.unserved()

@@ -8,6 +8,7 @@ as one of `paddock.store.errors`.
 from __future__ import annotations
 
 import asyncio
+import select
 from contextlib import suppress
 from typing import Any, Self
 
@@ -71,9 +72,9 @@ BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Intern
 
 
 class Pool:
-    #: A matcher is silent for a few milliseconds between its two messages. One that is silent for so
-    #: many seconds has stalled, and the server ends it: the others wait for no more than this (I72).
-    stalled_matcher = 1
+    #: A matcher is silent for a few milliseconds between its two messages. One that is silent for this
+    #: long has stalled, and the server ends it: the others wait for no more than this (I72).
+    stalled_matcher = "1s"
 
     def __init__(self, sessions: Any, url: str) -> None:
         self._sessions = sessions
@@ -177,6 +178,14 @@ class Pool:
                 with suppress(asyncpg.InterfaceError):  # the pool has dropped it already
                     end(connection)
             await self._sessions.release(connection)
+
+    def has_word(self, connection: Connection) -> bool:
+        """Whether the server has said something that was not read yet. Unasked it says only that it has
+        ended the session. asyncpg hears that when the loop comes to it, which may be too late."""
+        socket = connection._transport.get_extra_info("socket")  # noqa: SLF001 - nobody else has it
+        unread = select.poll()
+        unread.register(socket.fileno(), select.POLLIN)
+        return bool(unread.poll(0))
 
     async def distrust(self) -> None:
         """Replace every session that is not in use when it is asked for next."""

@@ -15,7 +15,7 @@ import msgspec
 
 from paddock.domain.ids import AccountId, AppId, KeyId, PoolId, RepositoryId
 from paddock.domain.limits import Limits, Resources
-from paddock.store.database import Connection, Hold
+from paddock.store.database import Connection
 from paddock.store.sql import queries
 
 _SQL = queries("matching")
@@ -51,7 +51,7 @@ class Terms:
         self._known: dict[KeyId, KeyTerms] = {}
 
     async def of(
-        self, connection: Connection | Hold, version: UUID, keys: Iterable[KeyId]
+        self, connection: Connection, version: UUID, keys: Iterable[KeyId]
     ) -> Mapping[KeyId, KeyTerms]:
         """Those of `keys`, among others. Call it in the transaction that read `version`."""
         if version != self._version:

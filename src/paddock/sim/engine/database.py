@@ -187,7 +187,7 @@ class _OneSession(Pool):
     """The pool of a replica: the one session there is."""
 
     #: Never: it is this process that a busy machine stalls.
-    stalled_matcher = 0
+    stalled_matcher = "0"
 
     def __init__(self, session: Session) -> None:
         super().__init__(None, "postgresql://simulated")
@@ -199,6 +199,9 @@ class _OneSession(Pool):
     async def give_back(self, connection: Session) -> None: ...
 
     async def give_back_clean(self, connection: Session) -> None: ...
+
+    def has_word(self, connection: Session) -> bool:
+        return False
 
     async def distrust(self) -> None: ...
 
