@@ -2,7 +2,8 @@
 
 Every engine claims from a queue of the same depth, spread over the same accounts, with as many
 runners in flight; its claims name their Pods and are durable. Only claims are timed. Engines take
-turns in short rounds, so that noise hits all alike, and the median round counts.
+turns in short rounds, so that noise hits all alike, and the median round counts. What a claim costs
+in processor time, the client's and the server's together, is told beside it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from bench.engines.base import SECTION, Cell, Claimed, Engine, Section
 from bench.engines.ours import Ours
 from bench.engines.procrastinate import Procrastinate
 from bench.engines.skip_locked import AccountLock, SkipLocked, SkipLockedBatches
+from bench.processors import Spending
 from paddock.store.embedded import EmbeddedPostgres
 
 HEADLINE = Cell("1,000 deep, 50 accounts", depth=1_000, accounts=50, in_flight=500)
@@ -77,6 +79,8 @@ class Contestant:
     waits: list[float] = field(default_factory=list)
     claims: int = 0
     violations: int = 0
+    #: Of the processor, by client and server; 0 where the system does not tell.
+    cpu_seconds: float = 0.0
     #: What it did that was not the work; then its rate compares with nothing.
     problems: list[str] = field(default_factory=list)
 
@@ -96,6 +100,7 @@ class Contestant:
         await self.engine.use(workers)
         await self.section()
         self.claims = self.violations = 0
+        self.cpu_seconds = 0.0
 
     async def _rate(self) -> float:
         section = await self.section()
@@ -113,12 +118,14 @@ class Contestant:
     async def section(self) -> Section:
         """One timed section, what the database says of it, and all that happens in between."""
         depth, before = await self.engine.depth(), await self.engine.used()
-        section = await self.engine.section()
+        with Spending() as spent:
+            section = await self.engine.section()
         after, marked = await self.engine.used(), await self.engine.marked(section.claims)
         self._check(section, depth=depth, added=sum(after.values()) - sum(before.values()))
         if marked != SECTION:
             self.problems.append(f"{marked} of {SECTION} claims found with their Pod")
         self.claims += len(section.claims)
+        self.cpu_seconds += spent.seconds
         self.violations += self._over_limits(before, after)
         await self._recycle(section)
         return section
@@ -152,6 +159,11 @@ class Contestant:
         return median(self.rates)
 
     @property
+    def cpu_us(self) -> float:
+        """Per claim; 0 where the system does not tell."""
+        return self.cpu_seconds / self.claims * 1e6
+
+    @property
     def p50_ms(self) -> float:
         return percentile(self.waits, 50) * 1e3
 
@@ -165,6 +177,7 @@ class Contestant:
             "claims_per_s_by_round": [round(rate, 1) for rate in self.rates],
             "p50_ms": round(self.p50_ms, 3),
             "p99_ms": round(self.p99_ms, 3),
+            "cpu_us_per_claim": round(self.cpu_us, 1) or None,
             "cap_violations": self.violations,
             "claims": self.claims,
             "workers": self.workers,
@@ -252,6 +265,18 @@ def _ratios(results: Results) -> dict[str, float | None]:
     }
 
 
+def _cpu_ratios(results: Results) -> dict[str, float | None]:
+    """How many times ours a claim of the others costs in processor time."""
+    headline = results[HEADLINE]
+    ours = headline["ours"]
+    ratios: dict[str, float | None] = {}
+    for name in ("procrastinate", "skip_locked"):
+        other = headline[name]
+        comparable = ours.cpu_us > 0 and not ours.problems and not other.problems
+        ratios[name] = other.cpu_us / ours.cpu_us if comparable else None
+    return ratios
+
+
 def _data(results: Results) -> dict[str, object]:
     ours = results[HEADLINE]["ours"]
     return {
@@ -263,6 +288,10 @@ def _data(results: Results) -> dict[str, object]:
         "ratio": {
             name: None if ratio is None else round(ratio, 2)
             for name, ratio in _ratios(results).items()
+        },
+        "cpu_ratio": {
+            name: None if ratio is None else round(ratio, 2)
+            for name, ratio in _cpu_ratios(results).items()
         },
         "goals": GOALS,
         "mint_budget_claims_per_s": round(MINTS_PER_S, 2),
@@ -293,6 +322,12 @@ def _tables(results: Results) -> list[RenderableType]:
             strict=True,
         )
     ]
+    shown.append(
+        "In processor time a claim of procrastinate costs {procrastinate} times ours, one of "
+        "SKIP LOCKED {skip_locked} times.".format_map(
+            {name: _shown(ratio) for name, ratio in _cpu_ratios(results).items()}
+        )
+    )
     rate = results[HEADLINE]["ours"].rate
     shown.append(
         f"One App may mint {MINTS_PER_S * 60:.0f} JITs a minute ({MINTS_PER_S:.1f} a second): "
@@ -318,6 +353,7 @@ def _cell_table(cell: Cell, engines: dict[str, Contestant]) -> RenderableType:
                 f"{min(one.rates):,.0f}–{max(one.rates):,.0f}",
                 f"{one.p50_ms:.2f}",
                 f"{one.p99_ms:.2f}",
+                f"{one.cpu_us:.0f}" if one.cpu_us else "–",
                 f"{one.violations:,} of {one.claims:,}",
                 "–" if ratio is None or one is ours else f"{ratio:.2f}×",
             )
@@ -330,6 +366,7 @@ def _cell_table(cell: Cell, engines: dict[str, Contestant]) -> RenderableType:
         "rounds",
         "p50 ms",
         "p99 ms",
+        "CPU µs",
         "over a limit",
         "ours is",
         rows=rows,
