@@ -269,12 +269,15 @@ def _cpu_ratios(results: Results) -> dict[str, float | None]:
     """How many times ours a claim of the others costs in processor time."""
     headline = results[HEADLINE]
     ours = headline["ours"]
-    ratios: dict[str, float | None] = {}
-    for name in ("procrastinate", "skip_locked"):
-        other = headline[name]
-        comparable = ours.cpu_us > 0 and not ours.problems and not other.problems
-        ratios[name] = other.cpu_us / ours.cpu_us if comparable else None
-    return ratios
+    others = {name: headline[name] for name in ("procrastinate", "skip_locked")}
+    return {
+        name: other.cpu_us / ours.cpu_us if ours.cpu_us and _ratio(ours, other) else None
+        for name, other in others.items()
+    }
+
+
+def _rounded(ratios: dict[str, float | None]) -> dict[str, float | None]:
+    return {name: None if ratio is None else round(ratio, 2) for name, ratio in ratios.items()}
 
 
 def _data(results: Results) -> dict[str, object]:
@@ -285,14 +288,8 @@ def _data(results: Results) -> dict[str, object]:
             "p99_ms": round(ours.p99_ms, 3),
             "cap_violations": sum(engines["ours"].violations for engines in results.values()),
         },
-        "ratio": {
-            name: None if ratio is None else round(ratio, 2)
-            for name, ratio in _ratios(results).items()
-        },
-        "cpu_ratio": {
-            name: None if ratio is None else round(ratio, 2)
-            for name, ratio in _cpu_ratios(results).items()
-        },
+        "ratio": _rounded(_ratios(results)),
+        "cpu_ratio": _rounded(_cpu_ratios(results)),
         "goals": GOALS,
         "mint_budget_claims_per_s": round(MINTS_PER_S, 2),
         "cells": [

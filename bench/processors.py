@@ -23,7 +23,7 @@ class _Process:
 def used(parts: Mapping[int, str]) -> dict[str, float]:
     """Seconds of the processor so far, by part: some processes and all that descend from them, but for
     those that are a part of their own."""
-    processes = {pid: process for pid in _pids() if (process := _read(pid)) is not None}
+    processes = _processes()
     found = dict.fromkeys(parts.values(), 0.0)
     for pid, process in processes.items():
         if (name := _part_of(pid, parts, processes)) is not None:
@@ -39,7 +39,7 @@ class Spending:
     seconds: float
 
     def __enter__(self) -> Self:
-        processes = {pid: process for pid in _pids() if (process := _read(pid)) is not None}
+        processes = _processes()
         us = os.getpid()
         self._others = [
             pid for pid in processes if pid != us and _part_of(pid, {us: ""}, processes) is not None
@@ -68,8 +68,9 @@ def _part_of(pid: int, parts: Mapping[int, str], processes: Mapping[int, _Proces
     return None
 
 
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+def _processes() -> dict[int, _Process]:
+    pids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return {pid: process for pid in pids if (process := _read(pid)) is not None}
 
 
 def _read(pid: int) -> _Process | None:
