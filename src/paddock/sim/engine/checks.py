@@ -27,6 +27,7 @@ from paddock.sim.github.records import Job, JobStatus, Runner
 class Promise(StrEnum):
     LIVE_JOB = "a live job's Pod is never deleted"
     LIMIT = "no limit is exceeded by a new claim"
+    PROMPT = "a job whose key has a warm idle Pod is claimed within seconds"
     ONE_HAND = "a JIT is in one Pod's hands only"
     CUT_OFF = "no Pod is cut off before its JIT has arrived"
     LEGAL = "every transition is legal"
