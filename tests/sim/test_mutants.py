@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from paddock.domain import rules
+from paddock.sim.engine.checks import Promise, Violation
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.laboratory import laboratory
 from paddock.sim.engine.simulation import Key, Plan
 from paddock.sim.mutants import MUTANTS, Mutant
 from paddock.sim.scenarios import SCENARIOS
-from paddock.sim.stage import caught, play
+from paddock.sim.stage import play
 from paddock.store.sql import queries
 
 pytestmark = pytest.mark.slow
@@ -56,7 +57,7 @@ def test_the_incidents_end_well(world: tuple[Session, Key], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_mutant_breaks_a_promise(world: tuple[Session, Key], name: str) -> None:
+def test_a_mutant_breaks_the_promise_it_names(world: tuple[Session, Key], name: str) -> None:
     session, key = world
     mutant = MUTANTS[name]
     with mutant.applied(session):
@@ -66,7 +67,14 @@ def test_a_mutant_breaks_a_promise(world: tuple[Session, Key], name: str) -> Non
             session=session,
             key=key,
         )
-    assert caught(result.violations) is not None
+    assert mutant.killed_by(result.violations) is not None, result.violations
+
+
+def test_another_broken_promise_does_not_kill_a_mutant() -> None:
+    mutant = MUTANTS["unfit-hosts-taken"]
+    other, named = (Violation(promise, "", 0, 0.0) for promise in (Promise.LIMIT, Promise.FIT))
+    assert mutant.killed_by([other]) is None
+    assert mutant.killed_by([other, named]) is named
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda mutant: mutant.name)

@@ -23,7 +23,10 @@ def mutants(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Put old bugs back, one at a time, and tell which promise each of them breaks."""
+    """Remove one guard of the product at a time; the check named by the mutant must notice.
+
+    A mutant that breaks another promise than the one it names counts as not killed.
+    """
     unknown = [name for name in names or () if name not in MUTANTS]
     if unknown:
         raise typer.BadParameter(
@@ -39,26 +42,27 @@ def mutants(
         show_json([_json(hunt) for hunt in hunts])
     else:
         table(
-            ("mutant", "source", "killed", "where", "step", "by"),
+            ("mutant", "source", "breaks", "killed", "where", "step"),
             [
                 (
                     hunt.name,
                     hunt.source,
+                    hunt.breaks.name,
                     "yes" if hunt.killed else "NO",
                     _where(hunt),
                     str(hunt.violation.step) if hunt.violation else "",
-                    str(hunt.violation.promise) if hunt.violation else "",
                 )
                 for hunt in hunts
             ],
             empty="no mutants",
         )
         show(f"{sum(hunt.killed for hunt in hunts)} of {len(hunts)} mutants killed")
-    survivors = [hunt.name for hunt in hunts if not hunt.killed]
+    survivors = [hunt for hunt in hunts if not hunt.killed]
+    for hunt in survivors:
+        complain(f"{hunt.name}: {hunt.breaks.name} was not broken in {hunt.trials} trials.")
+        for other in hunt.otherwise[:3]:
+            complain(f"  {other}")
     if survivors:
-        complain(
-            f"nobody noticed {', '.join(survivors)}: a promise is not checked, or never tried."
-        )
         raise typer.Exit(1)
 
 
@@ -71,7 +75,7 @@ def _where(hunt: Hunt) -> str:
 def _end(hunt: Hunt) -> str:
     if hunt.violation is None:
         return f"survived {hunt.trials} trials"
-    return f"killed in {_where(hunt)} at step {hunt.violation.step}: {hunt.violation.promise}"
+    return f"killed in {_where(hunt)} at step {hunt.violation.step}: {hunt.breaks.name}"
 
 
 def _json(hunt: Hunt) -> dict[str, Any]:
@@ -80,14 +84,14 @@ def _json(hunt: Hunt) -> dict[str, Any]:
         "name": hunt.name,
         "source": hunt.source,
         "does": hunt.does,
+        "breaks": hunt.breaks.name,
         "killed": hunt.killed,
         "scenario": trial and trial.scenario,
         "seed": trial and trial.seed,
         "step": violation and violation.step,
-        "promise": violation and violation.promise,
         "what": violation and violation.what,
         "trials": hunt.trials,
-        "broke": hunt.broke,
+        "otherwise": hunt.otherwise,
     }
 
 

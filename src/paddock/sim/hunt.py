@@ -1,7 +1,8 @@
 """Hunting mutants: each is put in, and the world is run until a promise breaks.
 
-A mutant counts as killed only by a promise that the product keeps in the very same run without it, and
-only by a promise: one that merely breaks down has been noticed by itself.
+A mutant counts as killed only by the promise that it names (`Mutant.breaks`), and only where the
+product keeps its promises in the very same run without the mutant. A run ends at the first broken
+promise. If that is another one, the run does not count, and the next scenario or seed is tried.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from functools import cache
 from typing import Final
 
 from paddock.sim.engine import laboratory
-from paddock.sim.engine.checks import Violation
+from paddock.sim.engine.checks import Promise, Violation
 from paddock.sim.engine.laboratory import Laboratory
 from paddock.sim.engine.simulation import Plan, Result, simulate
 from paddock.sim.mutants import MUTANTS
 from paddock.sim.scenarios import SCENARIOS
-from paddock.sim.stage import caught, play
+from paddock.sim.stage import play
 
 #: After the scenarios, these seeds with all faults, in this order.
 SEEDS: Final = range(30)
@@ -52,11 +53,12 @@ class Hunt:
     name: str
     source: str
     does: str
+    breaks: Promise
     trials: int
     trial: Trial | None = None
     violation: Violation | None = None
-    #: Where it broke down instead of breaking a promise.
-    broke: tuple[str, ...] = ()
+    #: Trials that ended otherwise: by another promise, or by a failure of the run itself.
+    otherwise: tuple[str, ...] = ()
 
     @property
     def killed(self) -> bool:
@@ -73,8 +75,9 @@ def _hunt(name: str) -> Hunt:
     worker = laboratory._worker  # noqa: SLF001
     assert worker is not None
     mutant = MUTANTS[name]
-    broke: list[str] = []
+    otherwise: list[str] = []
     trials = 0
+    trial = found = None
     for trial in _trials(mutant.exposed_by):
         if not _kept(trial):
             continue
@@ -83,23 +86,21 @@ def _hunt(name: str) -> Hunt:
             with mutant.applied(worker.session):
                 result = trial.run()
         except Exception as error:
-            broke.append(f"{trial}: {type(error).__name__}: {error}")
+            otherwise.append(f"{trial}: {type(error).__name__}: {error}")
             continue
-        found = caught(result.violations)
-        if found is None:
-            broke += [f"{trial}: {each}" for each in result.violations[:1]]
-            continue
-        return Hunt(
-            name=name,
-            source=mutant.source,
-            does=mutant.does,
-            trials=trials,
-            trial=trial,
-            violation=found,
-            broke=tuple(broke),
-        )
+        found = mutant.killed_by(result.violations)
+        if found is not None:
+            break
+        otherwise += [f"{trial}: {each}" for each in result.violations[:1]]
     return Hunt(
-        name=name, source=mutant.source, does=mutant.does, trials=trials, broke=tuple(broke)
+        name=name,
+        source=mutant.source,
+        does=mutant.does,
+        breaks=mutant.breaks,
+        trials=trials,
+        trial=trial if found else None,
+        violation=found,
+        otherwise=tuple(otherwise),
     )
 
 

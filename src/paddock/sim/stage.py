@@ -20,7 +20,7 @@ import msgspec
 from paddock.domain.handover import Answer, Handover, Leave
 from paddock.domain.limits import Limits
 from paddock.ports import Store
-from paddock.sim.engine.checks import Promise, Violation
+from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.faults import Fault
 from paddock.sim.engine.fleet import SimPod
@@ -263,9 +263,3 @@ def play(
     """A scenario from beginning to verdict."""
     world = partial(_Scripted, scenario)
     return simulate(plan, session=session, key=key, keep=keep, tell=tell, world=world)
-
-
-def caught(violations: Sequence[Violation]) -> Violation | None:
-    """The broken promise that ended a run; `None` if there is none, or if it merely broke down."""
-    first = violations[0] if violations else None
-    return None if first is None or first.promise in (Promise.SOUND, Promise.REPLAYS) else first

@@ -39,7 +39,7 @@ class Promise(StrEnum):
     FIT = "no new Pod is put on a host that is unfit by its own word"
     ASKED_ONCE = "a webhook that has arrived is not asked for again"
     REPLAYS = "a seed replays exactly"
-    #: Not a promise of the product's, but a mutant that only breaks this was not caught.
+    #: Not a promise of the product's: no mutant may name it.
     SOUND = "no service fails in a way nobody foresaw"
 
 

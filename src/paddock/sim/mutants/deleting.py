@@ -13,6 +13,7 @@ from paddock.domain.runners import Runner
 from paddock.forensics.concluding import Conclusion
 from paddock.pools.reconciler import Reconciler
 from paddock.recovery.retire import Retirement
+from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     mutant,
@@ -40,6 +41,7 @@ class _AnyUid(str):
     "I36",
     "A Pod is deleted by its name alone.",
     "same-name",
+    breaks=Promise.LIVE_JOB,
 )
 def _without_uid(undo: ExitStack, _session: Session) -> None:
     for owner, name in ((Retirement, "_ask_fleet"), (Conclusion, "reap")):
@@ -58,6 +60,7 @@ def _deleting_any(delete: Callable[[Any, Pod], Awaitable[Any]]) -> Any:
     "I35",
     "A fenced runner's Pod is deleted without deleting its record first.",
     "job-at-the-last-moment",
+    breaks=Promise.LIVE_JOB,
 )
 def _before_deregister(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(swapped(Retirement, "_may_have_a_record", lambda *_: False))
@@ -68,6 +71,7 @@ def _before_deregister(undo: ExitStack, _session: Session) -> None:
     "I35",
     "That GitHub refuses to delete a busy runner is taken for a record that is gone.",
     "job-at-the-last-moment",
+    breaks=Promise.LIVE_JOB,
 )
 def _422_ignored(undo: ExitStack, _session: Session) -> None:
     remove, needs_proof = vars(Retirement)["_remove"], vars(Retirement)["_needs_proof"]
@@ -91,6 +95,7 @@ def _422_ignored(undo: ExitStack, _session: Session) -> None:
     "I65",
     "What GitHub has deleted is deleted here too; nobody asks the runner itself.",
     "deleted-while-busy",
+    breaks=Promise.LIVE_JOB,
 )
 def _204_alone(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(swapped(Retirement, "_needs_proof", lambda *_: False))
@@ -101,6 +106,7 @@ def _204_alone(undo: ExitStack, _session: Session) -> None:
     "I42",
     "With a pool all its Pods are deleted.",
     "pool-deleted",
+    breaks=Promise.LIVE_JOB,
 )
 def _pool_deletion_kills(undo: ExitStack, _session: Session) -> None:
     carry_out = Reconciler._carry_out  # noqa: SLF001

@@ -10,6 +10,7 @@ from typing import Any, Final
 from paddock.domain import rules
 from paddock.domain.evidence import Subject
 from paddock.domain.rule import Rule
+from paddock.sim.engine.checks import Promise, Violation
 from paddock.sim.engine.database import Session
 from paddock.store.sql import queries
 
@@ -24,6 +25,8 @@ class Mutant:
     does: str
     #: Scenarios made to expose it. It is tried on them first, then on all others, then on seeds.
     exposed_by: tuple[str, ...]
+    #: The promise that it breaks. A run that breaks only other promises does not kill it.
+    breaks: Promise
     patch: Patch
 
     @contextmanager
@@ -32,13 +35,28 @@ class Mutant:
             self.patch(undo, session)
             yield
 
+    def killed_by(self, violations: Sequence[Violation]) -> Violation | None:
+        """The first violation of the promise it is said to break."""
+        return next((each for each in violations if each.promise is self.breaks), None)
+
 
 MADE: list[Mutant] = []
 
 
-def mutant(name: str, source: str, does: str, *exposed_by: str) -> Callable[[Patch], Patch]:
+def mutant(
+    name: str, source: str, does: str, *exposed_by: str, breaks: Promise
+) -> Callable[[Patch], Patch]:
     def make(patch: Patch) -> Patch:
-        MADE.append(Mutant(name=name, source=source, does=does, exposed_by=exposed_by, patch=patch))
+        MADE.append(
+            Mutant(
+                name=name,
+                source=source,
+                does=does,
+                exposed_by=exposed_by,
+                breaks=breaks,
+                patch=patch,
+            )
+        )
         return patch
 
     return make

@@ -12,6 +12,7 @@ from paddock.domain.github import MintedJit
 from paddock.domain.handover import Heard, NothingYet
 from paddock.domain.names import runner_name
 from paddock.domain.runners import Claim
+from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     ANY_CLAIM,
@@ -30,6 +31,7 @@ from paddock.store import matching
     "I20",
     "A JIT is handed out once; whoever did not get it is told to wait.",
     "lost-reply",
+    breaks=Promise.SERVED,
 )
 def _no_replay(undo: ExitStack, _session: Session) -> None:
     async def waits(self: Any, _heard: Heard) -> NothingYet:
@@ -44,6 +46,7 @@ def _no_replay(undo: ExitStack, _session: Session) -> None:
     "I20",
     "The JIT of a key's last runner is given to its next one.",
     "two-jobs",
+    breaks=Promise.ONE_HAND,
 )
 def _used_jit(undo: ExitStack, session: Session) -> None:
     ask = Minter._ask  # noqa: SLF001
@@ -73,6 +76,7 @@ def _used_jit(undo: ExitStack, session: Session) -> None:
     "I16",
     "A failed mint releases its runner's claim, whichever claim that is by now.",
     "late-release",
+    breaks=Promise.LIMIT,
 )
 def _late_release(undo: ExitStack, session: Session) -> None:
     undo.enter_context(claims_may_be_released(session))
@@ -92,6 +96,7 @@ def _late_release(undo: ExitStack, session: Session) -> None:
     "A runner's name is its Pod's: it is used again after a lost mint, and owed only when the Pod is"
     " gone.",
     "lost-mints",
+    breaks=Promise.NO_LEAK,
 )
 def _name_reused(undo: ExitStack, session: Session) -> None:
     again = (

@@ -19,6 +19,7 @@ from paddock.domain.thresholds import Thresholds
 from paddock.forensics.concluding import Conclusion
 from paddock.pools.hosts import Hosts
 from paddock.recovery.jobs import JobRecovery
+from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     before,
@@ -36,6 +37,7 @@ from paddock.store import matching
     "S2",
     "A runner that ended without a reported job is replaced at once; GitHub is not asked for its job.",
     "short-job",
+    breaks=Promise.ENOUGH,
 )
 def _serve_without_asking(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(swapped(Conclusion, "_echoes_until", lambda *_: None))
@@ -46,6 +48,7 @@ def _serve_without_asking(undo: ExitStack, _session: Session) -> None:
     "I27",
     "A runner that has been running or busy for two minutes is taken for dead.",
     "long-job",
+    breaks=Promise.VERDICT,
 )
 def _age_ends_running(undo: ExitStack, _session: Session) -> None:
     too_old: Rule[Any] = Rule(
@@ -64,6 +67,7 @@ def _age_ends_running(undo: ExitStack, _session: Session) -> None:
     "I31",
     "A runner that ended frees its place, and counts as supply for its job for ever.",
     "leaves",
+    breaks=Promise.SERVED,
 )
 def _job_unserved(undo: ExitStack, _session: Session) -> None:
     def for_ever(self: Any, *_: object) -> datetime:
@@ -81,6 +85,7 @@ def _job_unserved(undo: ExitStack, _session: Session) -> None:
     "I73",
     "Jobs that a runner is on its way to count as demand until they have begun.",
     "one-job",
+    breaks=Promise.ENOUGH,
 )
 def _counted_again(undo: ExitStack, session: Session) -> None:
     undo.enter_context(
@@ -97,6 +102,7 @@ def _counted_again(undo: ExitStack, session: Session) -> None:
     "I16",
     "A match takes every Pod that it chose for its own, though another had claimed it meanwhile.",
     "match-unanswered",
+    breaks=Promise.LIMIT,
 )
 def _left_out_served(undo: ExitStack, _session: Session) -> None:
     claim = matching.Matching._claim  # noqa: SLF001
@@ -113,6 +119,7 @@ def _left_out_served(undo: ExitStack, _session: Session) -> None:
     "I74",
     "Every late runner is replaced, however many are late.",
     "nobody-registers",
+    breaks=Promise.ENOUGH,
 )
 def _suspects_without_bound(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(table(Subject.RUNNER, without("too-many-suspects")))
@@ -123,6 +130,7 @@ def _suspects_without_bound(undo: ExitStack, _session: Session) -> None:
     "I70",
     "A stale claim is released also under a Pod that may hold its JIT.",
     "restored-claim",
+    breaks=Promise.LIMIT,
 )
 def _stale_claim_always_released(undo: ExitStack, _session: Session) -> None:
     def change(table: tuple[Rule[Any], ...]) -> Sequence[Rule[Any]]:
@@ -143,6 +151,7 @@ def _stale_claim_always_released(undo: ExitStack, _session: Session) -> None:
     "I12",
     "A job that waits for its approval is left to webhooks.",
     "cancelled-unapproved",
+    breaks=Promise.KNOWN,
 )
 def _unapproved_never_asked(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(table(Subject.JOB, without("still-waiting")))
@@ -153,6 +162,7 @@ def _unapproved_never_asked(undo: ExitStack, _session: Session) -> None:
     "I37",
     "A job that is on a runner nobody here knows is left there, whatever GitHub says.",
     "given-back",
+    breaks=Promise.SERVED,
 )
 def _stays_with_a_stranger(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(table(Subject.JOB, without("given-back")))
@@ -163,6 +173,7 @@ def _stays_with_a_stranger(undo: ExitStack, _session: Session) -> None:
     "I48",
     "Pods of a pool that was described anew count for what a new one would cost.",
     "described-cheaper",
+    breaks=Promise.LIMIT,
 )
 def _old_pods_at_new_cost(undo: ExitStack, _session: Session) -> None:
     decide = matching._decide  # noqa: SLF001
@@ -178,6 +189,7 @@ def _old_pods_at_new_cost(undo: ExitStack, _session: Session) -> None:
     "I51",
     "New Pods are put on hosts that are unfit by their own word.",
     "host-unfit",
+    breaks=Promise.FIT,
 )
 def _unfit_hosts_taken(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(swapped(Hosts, "shunned", lambda _self: ()))

@@ -17,6 +17,7 @@ from paddock.domain.rule import Action, Rule
 from paddock.domain.runners import Runner
 from paddock.recovery.gather import Look
 from paddock.recovery.loop import Recovery
+from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     ANY_CLAIM,
@@ -52,6 +53,7 @@ def _sweeping(undo: ExitStack) -> None:
     "Stamped Pods without a claim are deleted, whether their runner started or not.",
     "claim-released",
     "restored-backup",
+    breaks=Promise.LIVE_JOB,
 )
 def _sweep_without_guard(undo: ExitStack, _session: Session) -> None:
     _sweeping(undo)
@@ -62,6 +64,7 @@ def _sweep_without_guard(undo: ExitStack, _session: Session) -> None:
     "S1",
     "A started container protects its Pod also where one container polls and runs.",
     "macos-never-registers",
+    breaks=Promise.NO_LEAK,
 )
 def _guard_on_single(undo: ExitStack, _session: Session) -> None:
     guard: Rule[Any] = Rule(
@@ -82,6 +85,7 @@ def _guard_on_single(undo: ExitStack, _session: Session) -> None:
     "S1",
     "46 s after the acknowledgement a late error releases the claim; then a sweep finds its Pod.",
     "long-job",
+    breaks=Promise.LIVE_JOB,
 )
 def _released_mid_job(undo: ExitStack, session: Session) -> None:
     _sweeping(undo)

@@ -11,6 +11,7 @@ from paddock.domain.evidence import Subject
 from paddock.domain.pods import Pod
 from paddock.domain.runners import Runner
 from paddock.forensics.concluding import Conclusion
+from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     changed_schema,
@@ -27,6 +28,7 @@ from paddock.sim.mutants.making import (
     "I2",
     "The last webhook to arrive decides what a job is.",
     "late-queued",
+    breaks=Promise.LEGAL,
 )
 def _not_final(undo: ExitStack, session: Session) -> None:
     undo.enter_context(
@@ -58,6 +60,7 @@ def _not_final(undo: ExitStack, session: Session) -> None:
     "I7",
     "A webhook is asked for again as long as there is an attempt of it that failed.",
     "failed-webhook",
+    breaks=Promise.ASKED_ONCE,
 )
 def _failed_attempts(undo: ExitStack, _session: Session) -> None:
     fate = redelivery._fate  # noqa: SLF001
@@ -76,6 +79,7 @@ def _failed_attempts(undo: ExitStack, _session: Session) -> None:
     "I39",
     "A runner that exits with 0 has completed, whether it had a job or not.",
     "leaves",
+    breaks=Promise.VERDICT,
 )
 def _exit_0(undo: ExitStack, _session: Session) -> None:
     kept = tuple(rule for rule in endings.RULES if rule.name != "exit-without-job")
@@ -88,6 +92,7 @@ def _exit_0(undo: ExitStack, _session: Session) -> None:
     "I30",
     "An ended Pod is deleted first, and its end recorded then.",
     "crash-after-delete",
+    breaks=Promise.VERDICT,
 )
 def _verdict_after_delete(undo: ExitStack, _session: Session) -> None:
     conclude = Conclusion.conclude

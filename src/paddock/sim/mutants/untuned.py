@@ -12,6 +12,7 @@ from paddock.domain.pods import Pod
 from paddock.domain.runners import Runner
 from paddock.recovery.adopt import Adoption
 from paddock.recovery.retire import Retirement
+from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     mutant,
@@ -25,6 +26,7 @@ from paddock.sim.mutants.making import (
     "I46",
     "A runner whose job is over holds no place any more, though its Pod is still there.",
     "finished-lingers",
+    breaks=Promise.LIMIT,
 )
 def _freed_with_the_job(undo: ExitStack, session: Session) -> None:
     held = "WHERE key_id IS NOT NULL AND gone_at IS NULL\n"
@@ -36,6 +38,7 @@ def _freed_with_the_job(undo: ExitStack, session: Session) -> None:
     "I65",
     "A runner that shows no job once is deleted; nobody looks again.",
     "late-log",
+    breaks=Promise.LIVE_JOB,
 )
 def _proof_once(undo: ExitStack, _session: Session) -> None:
     prove = vars(Retirement)["_prove"]
@@ -52,6 +55,7 @@ def _proof_once(undo: ExitStack, _session: Session) -> None:
     "I41",
     "What is left at GitHub of runners that are gone is left there.",
     "lost-mints",
+    breaks=Promise.NO_LEAK,
 )
 def _debts_unpaid(undo: ExitStack, _session: Session) -> None:
     async def nothing(_self: Any) -> int:
@@ -65,6 +69,7 @@ def _debts_unpaid(undo: ExitStack, _session: Session) -> None:
     "I12",
     "A job that waits for somebody's approval is given a runner.",
     "gated-job",
+    breaks=Promise.ENOUGH,
 )
 def _waiting_is_demand(undo: ExitStack, session: Session) -> None:
     undo.enter_context(
@@ -77,6 +82,7 @@ def _waiting_is_demand(undo: ExitStack, session: Session) -> None:
     "I58",
     "A Pod that no row knows and that has ended is deleted; nobody writes down how it ended.",
     "restored-backup",
+    breaks=Promise.VERDICT,
 )
 def _untold(undo: ExitStack, _session: Session) -> None:
     adopt = vars(Adoption)["_adopt"]

@@ -15,6 +15,7 @@ from paddock.recovery.gather import Look
 from paddock.recovery.loop import Recovery
 from paddock.recovery.observe import PodView
 from paddock.recovery.runners import RunnerRecovery
+from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     mutant,
@@ -27,6 +28,7 @@ from paddock.sim.mutants.making import (
     "S5",
     "The owner's label is put on as soon as a Pod is claimed.",
     "slow-mint",
+    breaks=Promise.CUT_OFF,
 )
 def _stamp_before_jit(undo: ExitStack, _session: Session) -> None:
     def at_once(self: Any, runner: Runner, pod: Pod) -> bool:
@@ -43,6 +45,7 @@ def _stamp_before_jit(undo: ExitStack, _session: Session) -> None:
     "S5",
     "A Pod whose label could not be put on is given up.",
     "no-stamps",
+    breaks=Promise.ENOUGH,
 )
 def _stamp_is_fatal(undo: ExitStack, _session: Session) -> None:
     stamp = Recovery._stamp  # noqa: SLF001
@@ -69,6 +72,7 @@ def _stamp_is_fatal(undo: ExitStack, _session: Session) -> None:
     "I29",
     "A list without Pods is believed, and one read is enough to be absent.",
     "empty-list",
+    breaks=Promise.VERDICT,
 )
 def _empty_is_gone(undo: ExitStack, _session: Session) -> None:
     async def believed(self: Any, _found: PodList) -> bool:
@@ -88,6 +92,7 @@ def _empty_is_gone(undo: ExitStack, _session: Session) -> None:
     "I66",
     "A 404 is believed without a control read of its scope.",
     "scope-404",
+    breaks=Promise.SERVED,
 )
 def _404_is_absence(undo: ExitStack, _session: Session) -> None:
     async def believed(self: Any, who: Any, request: Any, _control: Any) -> Any:
