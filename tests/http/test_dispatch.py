@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paddock.dispatch.debts import DebtCollector
-from paddock.dispatch.dispatcher import Dispatcher
+from paddock.dispatch.dispatcher import _LOOK_AGAIN, Dispatcher
 from paddock.dispatch.minting import Minter
 from paddock.dispatch.sealing import Sealer
 from paddock.domain.handover import Handover, Leave, NothingYet, reason_to_leave
@@ -185,13 +185,67 @@ async def test_a_burst_asks_for_as_many_runners_as_jobs_and_no_more(yard: Yard) 
     assert len(yard.scene.fake.world.runners) == 20
 
 
+async def test_a_pod_that_comes_while_its_key_is_short_of_pods_is_matched_at_once(
+    yard: Yard,
+) -> None:
+    """I77: two jobs and one Pod; the second Pod need not wait until the dispatcher looks by itself."""
+    first, second = await yard.pods(2)
+    for pod in (first, second):
+        assert await yard.dispatcher.poll(pod, wait=0) == NothingYet()
+    await yard.queue(2)
+    await asyncio.sleep(0.3)  # all of it was announced
+    assert isinstance(await yard.dispatcher.poll(first, wait=30), Handover)
+    asked = yard.clock.monotonic()
+    assert isinstance(await yard.dispatcher.poll(second, wait=30), Handover)
+    assert yard.clock.monotonic() - asked < _LOOK_AGAIN / 2
+
+
+async def test_a_request_that_another_replica_has_answered_keeps_no_pod_from_its_job(
+    yard: Yard,
+) -> None:
+    """I77: the Pod's connection broke unnoticed; another replica claimed it. Its old request comes
+    before the others of its pool in every match here."""
+    stale, fresh = await yard.pods(2)
+    async with yard.replica() as other:
+        old = asyncio.create_task(yard.dispatcher.poll(stale, wait=30))
+        await asyncio.sleep(0.3)
+        with mute(yard.dispatcher):
+            again = asyncio.create_task(other.poll(stale, wait=30))
+            await asyncio.sleep(0.3)
+            await yard.queue()
+            assert isinstance(await again, Handover)
+        waits = asyncio.create_task(yard.dispatcher.poll(fresh, wait=30))
+        await asyncio.sleep(0.3)
+        await yard.queue()
+        asked = yard.clock.monotonic()
+        assert isinstance(await waits, Handover)
+        assert yard.clock.monotonic() - asked < _LOOK_AGAIN / 2
+        assert isinstance(await old, Handover)
+
+
+@contextmanager
+def mute(dispatcher: Dispatcher) -> Iterator[None]:
+    """It matches nothing for a while."""
+    match = dispatcher.match
+
+    async def nothing() -> bool:
+        return False
+
+    dispatcher.match = nothing  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        dispatcher.match = match  # type: ignore[method-assign]
+        dispatcher._unmet = True
+
+
 async def test_a_hang_up_frees_the_place_at_once(yard: Yard) -> None:
     gone, stays = await yard.pods(2)
     asked = asyncio.create_task(yard.dispatcher.poll(gone, wait=30))
     await asyncio.sleep(0.2)
     asked.cancel()
     await asyncio.gather(asked, return_exceptions=True)
-    assert yard.dispatcher._waiting == {}
+    assert len(yard.dispatcher._waiting) == 0
     await yard.queue()
     assert isinstance(await yard.dispatcher.poll(stays, wait=30), Handover)
 

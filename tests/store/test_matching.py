@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import pytest
 
 from paddock.domain.accounts import MintBudget
 from paddock.domain.allocation import Withheld
-from paddock.domain.ids import JobId
+from paddock.domain.ids import JobId, PoolId
 from paddock.domain.limits import Limits, Resources
+from paddock.domain.runners import WaitingPod, WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.store.database import Database
+from paddock.store.matching import BATCH
 from tests.support.world import World
 
 
@@ -221,6 +225,75 @@ async def test_a_key_that_may_not_be_served_is_passed_over_with_its_reason(
     assert match_.withheld == {key: expected}
 
 
+@pytest.mark.parametrize("what", ["no demand", "paused", "draining", "full"])
+async def test_600_pods_that_wait_in_front_are_in_no_other_pools_way(
+    world: World, what: str
+) -> None:
+    """I77: they cost no place in the batch, whatever keeps their own pool from using them."""
+    account = await world.account()
+    crowd = await world.pool("linux", max_runners=0 if what == "full" else None)
+    pool = await world.pool("macos")
+    pods = [
+        *await world.idle_pods(crowd, 2 * BATCH + 88),
+        *await world.idle_pods(pool, 1, name="macos"),
+    ]
+    crowded, key = await world.key(account, crowd), await world.key(account, pool)
+    await world.queue(account, key, 1)
+    if what != "no demand":
+        await world.queue(account, crowded, 3)
+    if what == "paused":
+        await world.store.pause_pool(crowd, why="test")
+    if what == "draining":
+        await world.rows("UPDATE pools SET state = 'draining' WHERE id = $1 RETURNING 1", crowd)
+
+    match = await world.store.match(pods)
+
+    assert [claim.runner for claim in match.claims] == [pods[-1].id]
+    reason = {"paused": Withheld.PAUSED, "draining": Withheld.PAUSED, "full": Withheld.POOL_MAXIMUM}
+    assert match.withheld == ({} if what == "no demand" else {crowded: reason[what]})
+    assert not match.more
+
+
+async def test_a_match_reads_no_pods_but_those_it_can_use(world: World) -> None:
+    """I77: of 600 that wait, one job looks at two."""
+    account, pool, other = await world.account(), await world.pool(), await world.pool("macos")
+    key = await world.key(account, pool)
+    waiting = Looked(await world.idle_pods(pool, 300) + await world.idle_pods(other, 300))
+    await world.queue(account, key, 1)
+
+    assert len((await world.store.match(waiting)).claims) == 1
+    assert waiting.looked_at == [2]
+
+
+class Looked(WaitingPods):
+    def __init__(self, pods: Sequence[WaitingPod]) -> None:
+        super().__init__(pods)
+        self.looked_at: list[int] = []
+
+    def first(self, pool: PoolId, most: int) -> list[WaitingPod]:
+        found = super().first(pool, most)
+        self.looked_at.append(len(found))
+        return found
+
+    def __iter__(self) -> Iterator[WaitingPod]:
+        raise AssertionError("a match looks at each of them")
+
+
+async def test_a_full_batch_says_that_there_is_more(world: World) -> None:
+    """I77: 300 jobs and 300 Pods are two matches, and the second need not wait for a wake-up."""
+    accounts, pool = [await world.account() for _ in range(2)], await world.pool()
+    for account in accounts:
+        await world.queue(account, await world.key(account, pool), 150)
+    waiting = WaitingPods(await world.idle_pods(pool, 300))
+
+    first = await world.store.match(waiting)
+    claimed = {claim.runner for claim in first.claims}
+    second = await world.store.match([pod for pod in waiting if pod.id not in claimed])
+
+    assert (len(first.claims), first.more, first.short_of_pods) == (BATCH, True, False)
+    assert (len(second.claims), second.more, second.withheld) == (300 - BATCH, False, {})
+
+
 async def test_a_pod_that_is_no_longer_idle_is_left_out_and_nothing_is_spent(world: World) -> None:
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
@@ -234,6 +307,8 @@ async def test_a_pod_that_is_no_longer_idle_is_left_out_and_nothing_is_spent(wor
     match = await world.store.match(pods)
 
     assert [claim.runner for claim in match.claims] == [pods[1].id]
+    assert match.left_out == (pods[0].id,)
+    assert match.more, "its job is still unserved"
     after = await world.rows("SELECT count(*) FROM mints")
     assert after[0][0] - before[0][0] == 1
 

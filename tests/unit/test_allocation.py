@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import inf
 from uuid import UUID
 
 import pytest
@@ -54,6 +55,7 @@ def run(
     repositories: Mapping[RepositoryId, RepositoryTerms] | None = None,
     pools: Mapping[PoolId, PoolTerms] | None = None,
     mints: int = 1000,
+    batch: float = inf,
 ) -> Allocation:
     terms = {AccountId(each.account): AccountTerms(app=APP) for each in demands}
     terms |= {AccountId(number): term for number, term in (accounts or {}).items()}
@@ -62,6 +64,7 @@ def run(
         supplies=Supplies(
             pods={LINUX: pods(waiting)} if isinstance(waiting, int) else waiting,
             mints={APP: mints},
+            batch=batch,
         ),
         accounts=terms,
         repositories=repositories or {},
@@ -164,6 +167,24 @@ def test_pods_left_over_beside_unread_jobs_ask_for_a_deeper_read() -> None:
     assert run([demand(1, jobs(3), truncated=True)], waiting=5).read_deeper
     assert not run([demand(1, jobs(3), truncated=True)], waiting=3).read_deeper
     assert not run([demand(1, jobs(3))], waiting=5).read_deeper
+
+
+def test_a_full_batch_is_not_a_reason_and_more_follows() -> None:
+    """I77: what the batch did not reach is served by the next one."""
+    allocation = run([demand(1, jobs(3)), demand(2, jobs(3, first=9))], waiting=9, batch=1)
+    assert shares(allocation) == {1: 1}
+    assert (allocation.withheld, allocation.more) == ({}, True)
+    assert not run([demand(1, jobs(3))], waiting=9, batch=3).more
+    truncated = run([demand(1, jobs(3), truncated=True)], waiting=9, batch=3)
+    assert truncated.more
+    assert not truncated.read_deeper
+
+
+def test_a_key_that_got_some_pods_and_could_use_more_is_short_of_pods() -> None:
+    assert run([demand(1, jobs(3))], waiting=2).short_of_pods
+    assert not run([demand(1, jobs(3))], waiting=3).short_of_pods
+    full = {1: AccountTerms(app=APP, limits=Limits(runners=2))}
+    assert not run([demand(1, jobs(3))], waiting=2, accounts=full).short_of_pods
 
 
 # By property, over worlds with several pools, limits of every kind, weights and budgets.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -32,7 +33,7 @@ from paddock.domain.handover import (
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import runner_name
 from paddock.domain.pods import PodIdentity
-from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Runner, WaitingPod
+from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Runner, WaitingPod, WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock, Store, Topic, Wakeups
 from paddock.store.errors import StoreError
@@ -59,13 +60,64 @@ WITHHELD = Gauge(
 ANSWERS = Counter("paddock_dispatch_answers_total", "What polls were answered.", ["answer"])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiter:
     pod: WaitingPod
-    #: It is there for one match, and no longer.
-    hurried: bool
     #: Set to the answer, or to `None`: look at the row again.
     told: asyncio.Future[Answer | None]
+
+    def tell(self, answer: Answer | None) -> None:
+        if not self.told.done():
+            self.told.set_result(answer)
+
+
+class _Waiting:
+    """The requests that wait for work. What a match costs does not depend on their number (I77)."""
+
+    def __init__(self) -> None:
+        self.pods = WaitingPods()
+        self._waiters: dict[RunnerId, _Waiter] = {}
+        #: Those that are there for one match, and no longer.
+        self._hurried: dict[RunnerId, _Waiter] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def enter(self, waiter: _Waiter, *, hurried: bool) -> None:
+        # A Pod that asks twice is one Pod: the newer request is the one that is still there.
+        if (older := self._waiters.get(waiter.pod.id)) is not None:
+            older.tell(NothingYet())
+            self.leave(older)
+        self._waiters[waiter.pod.id] = waiter
+        self.pods.add(waiter.pod)
+        if hurried:
+            self._hurried[waiter.pod.id] = waiter
+        WAITING.set(len(self))
+
+    def leave(self, waiter: _Waiter) -> None:
+        if self._waiters.get(waiter.pod.id) is waiter:
+            self.take(waiter.pod.id)
+
+    def take(self, runner: RunnerId) -> _Waiter | None:
+        """It no longer waits; whoever takes it answers its request."""
+        waiter = self._waiters.pop(runner, None)
+        if waiter is not None:
+            self.pods.remove(waiter.pod)
+            self._hurried.pop(runner, None)
+            WAITING.set(len(self))
+        return waiter
+
+    def take_hurried(self) -> list[_Waiter]:
+        return self._take_each(self._hurried)
+
+    def take_all(self) -> list[_Waiter]:
+        return self._take_each(self._waiters)
+
+    def _take_each(self, waiters: Mapping[RunnerId, _Waiter]) -> list[_Waiter]:
+        taken = list(waiters.values())
+        for waiter in taken:
+            self.leave(waiter)
+        return taken
 
 
 class Dispatcher:
@@ -77,7 +129,7 @@ class Dispatcher:
         self._sealer = sealer
         self._clock = clock
         self._demand = wakeups.subscribe(Topic.DEMAND)
-        self._waiting: dict[RunnerId, _Waiter] = {}
+        self._waiting = _Waiting()
         #: Claimed while they waited: their requests are open until the mint has ended.
         self._claimed: dict[RunnerId, _Waiter] = {}
         self._minting: dict[RunnerId, asyncio.Task[Handover | None]] = {}
@@ -181,12 +233,8 @@ class Dispatcher:
             generation=runner.generation,
             cost=runner.cost,
         )
-        waiter = _Waiter(pod, hurried, asyncio.get_running_loop().create_future())
-        # A Pod that asks twice is one Pod: the newer request is the one that is still there.
-        if (older := self._waiting.get(runner.id)) is not None and not older.told.done():
-            older.told.set_result(NothingYet())
-        self._waiting[runner.id] = waiter
-        WAITING.set(len(self._waiting))
+        waiter = _Waiter(pod, asyncio.get_running_loop().create_future())
+        self._waiting.enter(waiter, hurried=hurried)
         if self._unmet:
             self._look.set()
         try:
@@ -195,10 +243,9 @@ class Dispatcher:
         except TimeoutError:
             return NothingYet()
         finally:
-            for places in (self._waiting, self._claimed):
-                if places.get(runner.id) is waiter:
-                    del places[runner.id]
-            WAITING.set(len(self._waiting))
+            self._waiting.leave(waiter)
+            if self._claimed.get(runner.id) is waiter:
+                del self._claimed[runner.id]
 
     # The matcher's side.
 
@@ -208,11 +255,10 @@ class Dispatcher:
             group.create_task(self._match_for_ever())
 
     async def close(self) -> None:
-        """Answer everybody who waits, and let the mints under way end."""
+        """Answer all waiting requests, and let the mints under way end."""
         self._closing = True
-        for waiter in list(self._waiting.values()):
-            if not waiter.told.done():
-                waiter.told.set_result(None)
+        for waiter in self._waiting.take_all():
+            waiter.tell(None)
         if self._minting:
             await asyncio.wait(self._minting.values())
 
@@ -226,42 +272,38 @@ class Dispatcher:
         while True:
             await self._look.wait()
             self._look.clear()
-            while self._waiting and self._unmet and await self.match():
+            while len(self._waiting) and self._unmet and await self.match():
                 pass
 
-    async def match(self) -> int:
-        """One match of those who wait; how many were claimed."""
-        waiting = [waiter for waiter in self._waiting.values() if not waiter.told.done()]
-        if not waiting:
-            return 0
+    async def match(self) -> bool:
+        """One match of the waiting Pods; whether another one should follow at once."""
         # What is announced from here on is news.
         self._unmet = False
-        match = await self._store.match([waiter.pod for waiter in waiting])
+        match = await self._store.match(self._waiting.pods)
         BATCHES.observe(len(match.claims))
         withheld = collections.Counter(match.withheld.values())
         for reason in Withheld:
             WITHHELD.labels(reason).set(withheld[reason])
-        self._unmet |= Withheld.NO_POD in match.withheld.values()
+        self._unmet |= match.more or match.short_of_pods
         for claim in match.claims:
             self._mint(claim)
-        for waiter in waiting:
-            if waiter.hurried and waiter.pod.id in self._waiting and not waiter.told.done():
-                waiter.told.set_result(NothingYet())
-        return len(match.claims)
+        for runner in match.left_out:
+            # Another replica claimed it, or it was fenced: its row says what to answer.
+            if (waiter := self._waiting.take(runner)) is not None:
+                waiter.tell(None)
+        if not match.more:
+            for waiter in self._waiting.take_hurried():
+                waiter.tell(NothingYet())
+        return match.more
 
     def _mint(self, claim: Claim) -> None:
         """In a task of its own: a Pod that hangs up does not end the mint its row waits for."""
-        self._waiting_leaves(claim.runner)
+        # No later match may count on it. Its request stays open for the answer.
+        if (waiter := self._waiting.take(claim.runner)) is not None:
+            self._claimed[claim.runner] = waiter
         task = asyncio.create_task(self._minter.mint(claim), name=f"mint {claim.name}")
         self._minting[claim.runner] = task
         task.add_done_callback(lambda done: self._minted(claim, done))
-
-    def _waiting_leaves(self, runner: RunnerId) -> None:
-        """It is claimed: no later match may count on it. Its request stays open for the answer."""
-        waiter = self._waiting.pop(runner, None)
-        if waiter is not None:
-            WAITING.set(len(self._waiting))
-            self._claimed[runner] = waiter
 
     def _minted(self, claim: Claim, task: asyncio.Task[Handover | None]) -> None:
         if self._minting.get(claim.runner) is task:
@@ -276,6 +318,5 @@ class Dispatcher:
                 _log.error("a mint broke", runner=claim.name, error=repr(error))
             else:
                 handover = task.result()
-        waiter = self._claimed.pop(claim.runner, None)
-        if waiter is not None and not waiter.told.done():
-            waiter.told.set_result(handover)
+        if (waiter := self._claimed.pop(claim.runner, None)) is not None:
+            waiter.tell(handover)

@@ -84,11 +84,12 @@ class PoolTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Supplies(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to give: Pods that ask for work, by pool, and mints each App may still make
-    (`None`: as many as it likes)."""
+    """What there is to give: Pods that ask for work, by pool, of which at most `batch` are given out,
+    and mints each App may still make (`None`: as many as it likes)."""
 
     pods: Mapping[PoolId, Sequence[RunnerId]]
     mints: Mapping[AppId, int | None]
+    batch: float = inf
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
@@ -104,6 +105,10 @@ class Allocation(msgspec.Struct, frozen=True):
     withheld: Mapping[KeyId, Withheld]
     #: Pods are left over while a key has jobs that were not read: read deeper and allocate again.
     read_deeper: bool
+    #: The batch is full, and another one can give out more at once.
+    more: bool
+    #: A key could use another Pod, and none of its pool is left.
+    short_of_pods: bool
 
 
 def allocate(
@@ -118,10 +123,11 @@ def allocate(
     withheld: dict[KeyId, Withheld] = {}
     assignments: list[Assignment] = []
     unread: set[_Pool] = set()
+    more = short_of_pods = False
 
     turns = [account.turn() for account in competitors]
     heapq.heapify(turns)
-    pods_left = sum(map(len, supplies.pods.values()))
+    pods_left = min(supplies.batch, sum(map(len, supplies.pods.values())))
     while turns and pods_left:
         account = turns[0][3]
         queue = account.queues[0]
@@ -138,19 +144,30 @@ def allocate(
         else:
             # Limits, tokens and Pods only shrink during an allocation: refused once is refused.
             heapq.heappop(account.queues)
+            short_of_pods |= refusal is Withheld.NO_POD
             if queue.taken == 0:
                 withheld[queue.demand.key] = refusal
         if account.queues:
             heapq.heapreplace(turns, account.turn())
         else:
             heapq.heappop(turns)
-    # Nothing is left to be given, so nobody's turn matters any more, but everybody is told why.
+    # Nothing is left to be given, so no turn matters any more, but each key gets its reason. A key
+    # without one is served by the next batch.
     for *_, account in turns:
         for queue in account.queues:
-            if queue.taken == 0:
-                withheld[queue.demand.key] = account.refusal(queue) or Withheld.NO_POD
-    read_deeper = any(pool.has_pods for pool in unread)
-    return Allocation(tuple(assignments), withheld, read_deeper)
+            refusal = account.refusal(queue)
+            more |= refusal is None
+            short_of_pods |= refusal is Withheld.NO_POD
+            if queue.taken == 0 and refusal is not None:
+                withheld[queue.demand.key] = refusal
+    left_over = any(pool.has_pods for pool in unread)
+    return Allocation(
+        tuple(assignments),
+        withheld,
+        read_deeper=left_over and pods_left > 0,
+        more=more or (left_over and pods_left == 0),
+        short_of_pods=short_of_pods,
+    )
 
 
 # What is left to give, kept while it is given out. Every match passes through here under the matcher's

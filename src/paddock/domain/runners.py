@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final, Literal
 from uuid import UUID
 
@@ -107,6 +108,42 @@ class WaitingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cost: Resources = NOTHING
 
 
+class WaitingPods(Collection[WaitingPod]):
+    """Waiting Pods by pool, in the order in which they came. A match reads only the pools it needs, so
+    the Pods of all other pools cost it nothing (I77)."""
+
+    def __init__(self, pods: Iterable[WaitingPod] = ()) -> None:
+        self._pools: dict[PoolId, dict[RunnerId, WaitingPod]] = {}
+        self._count = 0
+        for pod in pods:
+            self.add(pod)
+
+    def add(self, pod: WaitingPod) -> None:
+        pods = self._pools.setdefault(pod.pool, {})
+        self._count += pod.id not in pods
+        pods[pod.id] = pod
+
+    def remove(self, pod: WaitingPod) -> None:
+        pods = self._pools[pod.pool]
+        del pods[pod.id]
+        self._count -= 1
+        if not pods:
+            del self._pools[pod.pool]
+
+    def first(self, pool: PoolId, most: int) -> list[WaitingPod]:
+        return list(islice(self._pools.get(pool, {}).values(), most))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[WaitingPod]:
+        for pods in self._pools.values():
+            yield from pods.values()
+
+    def __contains__(self, pod: object) -> bool:
+        return isinstance(pod, WaitingPod) and pod.id in self._pools.get(pod.pool, {})
+
+
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A Pod matched with a key: all that its mint needs, read in the transaction that made it.
 
@@ -138,6 +175,12 @@ class Match(msgspec.Struct, frozen=True):
 
     claims: tuple[Claim, ...]
     withheld: Mapping[KeyId, Withheld]
+    #: Pods that were chosen and not claimed: they were no longer idle in the generation they asked in.
+    left_out: tuple[RunnerId, ...] = ()
+    #: The batch was full, or Pods were left out: another match can give out more at once.
+    more: bool = False
+    #: A key could use another Pod, and none of its pool waits.
+    short_of_pods: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ back that may have been committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, Self
 from uuid import UUID
@@ -359,8 +359,9 @@ class Store(Protocol):
         ...
 
     # Matching.
-    async def match(self, pods: Sequence[WaitingPod]) -> Match:
-        """Claim as many of the waiting Pods as demand, limits and budgets allow, fairly."""
+    async def match(self, pods: Collection[WaitingPod]) -> Match:
+        """Claim as many of the waiting Pods as demand, limits and budgets allow, fairly, and at most a
+        batch. Given as `WaitingPods`, those that no key asks for cost nothing (I77)."""
         ...
 
     async def take_over_claim(

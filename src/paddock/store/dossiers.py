@@ -29,7 +29,7 @@ from paddock.domain.dossiers import (
 from paddock.domain.endings import Ending
 from paddock.domain.ids import HostId, JobId, KeyId, PoolId, RunnerId
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.runners import WaitingPod
+from paddock.domain.runners import WaitingPod, WaitingPods
 from paddock.domain.states import JobState
 from paddock.domain.vitals import Sample
 from paddock.store.database import Connection
@@ -136,7 +136,7 @@ class DossierReading(Matching):
 
     async def _withheld(self, connection: Connection, job: asyncpg.Record) -> Withheld | None:
         """What the matcher would say now: its own reads, its own decision, and nothing written."""
-        pods = [
+        waiting = WaitingPods(
             WaitingPod(
                 id=RunnerId(row["id"]),
                 pool=PoolId(row["pool_id"]),
@@ -144,10 +144,12 @@ class DossierReading(Matching):
                 generation=row["generation"],
             )
             for row in await connection.fetch(_SQL["waiting_pods"])
-        ][:BATCH]
-        read = await self._look(connection, len(pods), len(pods) + 1)
-        allocation, _ = await self._allocate(connection, pods, read)
-        return allocation.withheld.get(KeyId(job["key_id"]))
+        )
+        batch = min(len(waiting), BATCH)
+        decision = await self._decide(
+            connection, waiting, await self._look(connection, batch, batch + 1)
+        )
+        return decision.allocation.withheld.get(KeyId(job["key_id"]))
 
     async def _runner(self, connection: Connection, runner: RunnerId) -> RunnerDossier | None:
         row = await connection.fetchrow(_SQL["runner"], runner)

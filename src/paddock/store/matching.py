@@ -2,9 +2,9 @@
 
 Serial and batched beats concurrent and contended: under one advisory lock no cap race exists (I25),
 and one commit pays for many claims. The cost grows with the number of keys and the batch, never with
-the depth of the queue. It is two messages: the first takes the lock and reads, the last writes,
-commits and lets the lock go. A replica that stalls between them is thrown out by the server's
-idle-session time-out and its lock goes with it (I72).
+the depth of the queue or the number of waiting Pods (I77). It is two messages: the first takes the
+lock and reads, the last writes, commits and lets the lock go. A replica that stalls between them is
+thrown out by the server's idle-session time-out and its lock goes with it (I72).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from paddock.domain.allocation import (
 from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import RunnerName, runner_name
-from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Match, WaitingPod
+from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Match, WaitingPod, WaitingPods
 from paddock.store.database import Connection, Hold, retrying
 from paddock.store.runners import Runners
 from paddock.store.sql import queries
@@ -50,20 +50,28 @@ class Matching(Runners):
         self._terms = Terms()
 
     @retrying
-    async def match(self, pods: Sequence[WaitingPod]) -> Match:
-        pods = pods[:BATCH]
+    async def match(self, pods: Collection[WaitingPod]) -> Match:
+        waiting = pods if isinstance(pods, WaitingPods) else WaitingPods(pods)
+        batch = min(len(waiting), BATCH)
         async with self._database.hold() as hold:
-            read = await self._take_turn(hold, len(pods))
-            allocation, terms = await self._allocate(hold.connection, pods, read)
-            if allocation.read_deeper:
-                read = await self._look(hold.connection, len(pods), len(pods))
-                allocation, terms = await self._allocate(hold.connection, pods, read)
-            chosen = _chosen(pods, terms, allocation)
+            read = await self._take_turn(hold, batch)
+            decision = await self._decide(hold.connection, waiting, read)
+            if decision.allocation.read_deeper:
+                read = await self._look(hold.connection, batch, batch)
+                decision = await self._decide(hold.connection, waiting, read)
+            chosen = decision.chosen()
             now = self._clock.now()
             left_out = await self._claim(hold, chosen, now)
         deadline = now + MINT_DEADLINE
         claims = [each.claim(deadline) for each in chosen if each.runner not in left_out]
-        return Match(tuple(claims), dict(allocation.withheld))
+        allocation = decision.allocation
+        return Match(
+            tuple(claims),
+            dict(allocation.withheld),
+            left_out=tuple(left_out),
+            more=allocation.more or bool(left_out),
+            short_of_pods=allocation.short_of_pods,
+        )
 
     async def _take_turn(self, hold: Hold, pods: int) -> str:
         """Takes the lock, and looks under it."""
@@ -77,14 +85,12 @@ class Matching(Runners):
         read: str = await connection.fetchval(_SQL["demand"], pods, depth, self._clock.now(), None)
         return read
 
-    async def _allocate(
-        self, connection: Connection, pods: Sequence[WaitingPod], read: str
-    ) -> tuple[Allocation, Mapping[KeyId, KeyTerms]]:
+    async def _decide(self, connection: Connection, waiting: WaitingPods, read: str) -> _Decision:
         demand = _DEMAND.decode(read)
         unserved = demand.unserved()
         keys = {*unserved, *demand.held_keys}
         terms = await self._terms.of(connection, demand.terms, keys)
-        return _decide(pods, demand, terms, unserved), terms
+        return _decision(waiting, demand, terms, unserved)
 
     async def _claim(
         self, hold: Hold, chosen: Sequence[_Chosen], now: datetime
@@ -160,27 +166,37 @@ class _Demand(msgspec.Struct, frozen=True, gc=False):
 _DEMAND = msgspec.json.Decoder(_Demand)
 
 
-def _decide(
-    pods: Sequence[WaitingPod],
+class _Decision(msgspec.Struct, frozen=True):
+    allocation: Allocation
+    terms: Mapping[KeyId, KeyTerms]
+    pods: Mapping[RunnerId, WaitingPod]
+
+    def chosen(self) -> list[_Chosen]:
+        chosen = []
+        for given in self.allocation.assignments:
+            pod = self.pods[given.runner]
+            generation = pod.generation + 1
+            name = runner_name(pod.pod_name, generation)
+            terms = self.terms[given.key]
+            chosen.append(_Chosen(pod.id, generation, name, given.key, terms, given.hint))
+        return chosen
+
+
+def _decision(
+    waiting: WaitingPods,
     read: _Demand,
     terms: Mapping[KeyId, KeyTerms],
     unserved: Mapping[KeyId, Sequence[QueuedJob]],
-) -> Allocation:
-    waiting: dict[PoolId, list[RunnerId]] = defaultdict(list)
-    #: Of a pool that was described anew, those made before cost what they cost then (I48).
-    costs: dict[PoolId, Resources] = {}
-    for pod in pods:
-        waiting[pod.pool].append(pod.id)
-        if (known := costs.get(pod.pool, NOTHING)) != pod.cost:
-            costs[pod.pool] = known.at_least(pod.cost)
+) -> _Decision:
     used = _Used.of(read, terms)
     backing_off = {*zip(read.backoff_scopes, read.backoff_subjects, strict=True)}
     demand: list[KeyDemand] = []
     accounts: dict[AccountId, AccountTerms] = {}
     repositories: dict[RepositoryId, RepositoryTerms] = {}
-    pools: dict[PoolId, PoolTerms] = {}
+    pools: dict[PoolId, _PoolDemand] = {}
     for key, jobs in unserved.items():
         bound = terms[key]
+        blocked = _blocked(key, bound, backing_off)
         demand.append(
             KeyDemand(
                 key=key,
@@ -189,7 +205,7 @@ def _decide(
                 repository=bound.repository_id,
                 unserved=jobs,
                 truncated=len(jobs) == read.depth,
-                blocked=_blocked(key, bound, backing_off),
+                blocked=blocked,
             )
         )
         if bound.account not in accounts:
@@ -203,19 +219,53 @@ def _decide(
             repositories[bound.repository_id] = RepositoryTerms(
                 limits=bound.repository_limits, used=used.by_repository[bound.repository_id]
             )
-        if bound.pool not in pools:
-            maximum = bound.pool_maximum
-            pools[bound.pool] = PoolTerms(
-                cost=bound.cost.at_least(costs.get(bound.pool, NOTHING)),
-                places=None if maximum is None else maximum - used.runners_of_pool[bound.pool],
-            )
-    return allocate(
+        pool = pools.get(bound.pool)
+        if pool is None:
+            pool = pools[bound.pool] = _PoolDemand.of(bound, used)
+        if blocked is None:
+            pool.jobs += len(jobs)
+    pods = {id_: pool.pods(waiting) for id_, pool in pools.items()}
+    allocation = allocate(
         demand=demand,
-        supplies=Supplies(pods=waiting, mints=dict(zip(read.apps, read.mints, strict=True))),
+        supplies=Supplies(
+            pods={id_: [pod.id for pod in each] for id_, each in pods.items()},
+            mints=dict(zip(read.apps, read.mints, strict=True)),
+            batch=BATCH,
+        ),
         accounts=accounts,
         repositories=repositories,
-        pools=pools,
+        pools={id_: pool.terms(pods[id_]) for id_, pool in pools.items()},
     )
+    return _Decision(allocation, terms, {pod.id: pod for each in pods.values() for pod in each})
+
+
+class _PoolDemand(msgspec.Struct, gc=False):
+    """What could be given out of one pool: `jobs` of keys that nothing blocks, in `places`."""
+
+    pool: PoolId
+    cost: Resources
+    places: int | None
+    jobs: int = 0
+
+    @classmethod
+    def of(cls, bound: KeyTerms, used: _Used) -> _PoolDemand:
+        maximum = bound.pool_maximum
+        places = None if maximum is None else maximum - used.runners_of_pool[bound.pool]
+        return cls(bound.pool, bound.cost, places)
+
+    def pods(self, waiting: WaitingPods) -> list[WaitingPod]:
+        """As many as could be given out, and one more: a Pod left over is a reason to go on."""
+        wanted = min(BATCH, self.jobs) + 1 if self.jobs else 0
+        places = wanted if self.places is None else max(0, self.places)
+        return waiting.first(self.pool, min(wanted, places))
+
+    def terms(self, pods: Iterable[WaitingPod]) -> PoolTerms:
+        cost = self.cost
+        # Pods made before their pool was described anew cost what they cost then (I48).
+        for pod in pods:
+            if pod.cost != cost:
+                cost = cost.at_least(pod.cost)
+        return PoolTerms(cost=cost, places=self.places)
 
 
 class _Used:
@@ -289,19 +339,6 @@ class _Chosen(msgspec.Struct, frozen=True, gc=False):
             labels=terms.labels,
             hint=self.hint,
         )
-
-
-def _chosen(
-    pods: Sequence[WaitingPod], terms: Mapping[KeyId, KeyTerms], allocation: Allocation
-) -> list[_Chosen]:
-    waiting = {pod.id: pod for pod in pods}
-    chosen = []
-    for given in allocation.assignments:
-        pod = waiting[given.runner]
-        generation = pod.generation + 1
-        name = runner_name(pod.pod_name, generation)
-        chosen.append(_Chosen(pod.id, generation, name, given.key, terms[given.key], given.hint))
-    return chosen
 
 
 def _claim_of(row: asyncpg.Record) -> Claim:

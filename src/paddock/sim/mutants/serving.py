@@ -13,7 +13,7 @@ import msgspec
 from paddock.domain.evidence import Subject
 from paddock.domain.limits import NOTHING
 from paddock.domain.rule import Action, Rule
-from paddock.domain.runners import WaitingPod
+from paddock.domain.runners import WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.domain.thresholds import Thresholds
 from paddock.forensics.concluding import Conclusion
@@ -176,12 +176,13 @@ def _stays_with_a_stranger(undo: ExitStack, _session: Session) -> None:
     breaks=Promise.LIMIT,
 )
 def _old_pods_at_new_cost(undo: ExitStack, _session: Session) -> None:
-    decide = matching._decide  # noqa: SLF001
+    decision = matching._decision  # noqa: SLF001
 
-    def cheaply(pods: Sequence[WaitingPod], *rest: Any) -> Any:
-        return decide([msgspec.structs.replace(pod, cost=NOTHING) for pod in pods], *rest)
+    def cheaply(waiting: WaitingPods, *rest: Any) -> Any:
+        cheap = (msgspec.structs.replace(pod, cost=NOTHING) for pod in waiting)
+        return decision(WaitingPods(cheap), *rest)
 
-    undo.enter_context(swapped(matching, "_decide", cheaply))
+    undo.enter_context(swapped(matching, "_decision", cheaply))
 
 
 @mutant(
