@@ -107,6 +107,31 @@ async def test_a_guid_is_remembered_for_longer_than_github_redelivers(world: Wor
     assert tuple(row) == ("g", None)
 
 
+async def test_a_dead_delivery_is_forgotten_later_than_an_applied_one(world: World) -> None:
+    """An operator can still try it again when those that were applied are gone."""
+    for guid, state in (("dead", "dead"), ("done", "applied")):
+        await world.rows(
+            "INSERT INTO deliveries"
+            " (guid, host_id, app_id, event, received_at, not_before, state, settled_at, payload, note)"
+            " VALUES ($4, $1, $3, 'ping', $2, $2, $5::delivery_state, $2, '{}', 'test') RETURNING 1",
+            world.host,
+            world.clock.now(),
+            world.app,
+            guid,
+            state,
+        )
+    world.clock.advance(15 * DAY)
+    assert (await housekeeping(world).round())[History.DELIVERIES] == 1
+    assert [row["guid"] for row in await world.rows("SELECT guid FROM deliveries")] == ["dead"]
+    assert await world.store.retry_deliveries(None) == 1
+
+    await world.rows("UPDATE deliveries SET state = 'dead', settled_at = $1", world.clock.now())
+    world.clock.advance(29 * DAY)
+    assert (await housekeeping(world).round())[History.DEAD] == 0
+    world.clock.advance(2 * DAY)
+    assert (await housekeeping(world).round())[History.DEAD] == 1
+
+
 async def test_the_decision_in_force_is_remembered_however_old_it_is(world: World) -> None:
     """I53: it is what a new leader begins with."""
     pool = await world.pool()

@@ -41,7 +41,7 @@ def list_(
     """List deliveries, the newest first.
 
     A dead one could not be applied; its note says why. After the cause is gone it can be tried
-    again with `paddock deliveries retry`.
+    again with `paddock deliveries retry`, until it is forgotten: 30 days after it was set aside.
 
     Example:
 

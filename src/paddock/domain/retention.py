@@ -19,6 +19,7 @@ class History(StrEnum):
     JOBS = "jobs"
     RUNNERS = "runners"
     DELIVERIES = "deliveries"
+    DEAD = "dead"
     PAYLOADS = "payloads"
     BACKOFFS = "backoffs"
     DECISIONS = "decisions"
@@ -34,6 +35,8 @@ RETENTION: Final[Retention] = {
     History.RUNNERS: timedelta(days=30),
     # GitHub offers redelivery for three days; a GUID is remembered for longer than that (I6).
     History.DELIVERIES: timedelta(days=14),
+    # Those set aside since then: an operator has this long to put the cause right and try them again.
+    History.DEAD: timedelta(days=30),
     # Applied bodies are only of use to someone debugging an event of the last days.
     History.PAYLOADS: timedelta(days=3),
     History.BACKOFFS: timedelta(days=1),

@@ -29,7 +29,7 @@ CREATE TABLE deliveries (
 -- Not compressed: that would take as long as everything else about a row, and bodies are kept for days only.
 ALTER TABLE deliveries ALTER payload SET STORAGE EXTERNAL;
 CREATE INDEX deliveries_pending ON deliveries (not_before, id) WHERE state = 'pending';
-CREATE INDEX deliveries_dead ON deliveries (id) WHERE state = 'dead';
+CREATE INDEX deliveries_dead ON deliveries (settled_at, id) WHERE state = 'dead';
 CREATE INDEX deliveries_received ON deliveries (received_at);
 CREATE INDEX deliveries_bodies ON deliveries (received_at) WHERE payload IS NOT NULL AND state IN ('applied', 'ignored');
 

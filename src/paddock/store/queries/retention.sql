@@ -9,6 +9,11 @@ DELETE FROM events WHERE id IN (SELECT id FROM events WHERE at < $1 ORDER BY id 
 DELETE FROM deliveries WHERE id IN (
     SELECT id FROM deliveries WHERE received_at < $1 AND state IN ('applied', 'ignored') ORDER BY received_at, id LIMIT $2)
 
+-- name: dead
+-- Deliveries that were set aside before $1.
+DELETE FROM deliveries WHERE id IN (
+    SELECT id FROM deliveries WHERE settled_at < $1 AND state = 'dead' ORDER BY settled_at, id LIMIT $2)
+
 -- name: payloads
 -- Bodies of deliveries applied before $1; the row stays, to recognise a duplicate.
 UPDATE deliveries SET payload = NULL WHERE id IN (
