@@ -85,14 +85,14 @@ class PgReading(Lists, Overviews):
             told = await self._told(connection, EventFilter(job=job), ActionFilter(job=job))
             until = (row["completed_at"] or self._clock.now()) + _AFTERMATH
             ids = await connection.fetch(
-                _SQL["runners_of_job"], job, row["seen_at"] - _AFTERMATH, until
+                _SQL["runners_of_job"], job, row["seen_at"] - _AFTERMATH, until, row["host_id"]
             )
             crew = await self._runners(connection, ids=[each["id"] for each in ids])
         return JobStory(
             job=job_line(row),
             events=[event_line(each) for each in told[0] if each["host"] == row["host"]],
             actions=[action_line(each) for each in told[1] if each["host"] == row["host"]],
-            runners=[runner_line(each) for each in crew if each["host"] == row["host"]],
+            runners=[runner_line(each) for each in crew],
             check=None if row["checked_at"] is None else line(JobCheck, row),
         )
 

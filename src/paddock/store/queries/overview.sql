@@ -39,13 +39,13 @@ SELECT p.name AS pool, a.login AS account, sum(w.jobs)::int AS jobs, min(w.oldes
 -- The $1 jobs that have waited longest, whether a pool takes them or not.
 SELECT h.name AS host, j.id, j.name, rep.full_name AS repository, p.name AS pool, j.queued_at, j.refusal,
        j.refusal_detail, c.waits_because
-  FROM (SELECT * FROM jobs WHERE state = 'queued' ORDER BY queued_at, id LIMIT $1) j
+  FROM (SELECT * FROM jobs WHERE state = 'queued' ORDER BY queued_at, host_id, id LIMIT $1) j
   JOIN hosts h ON h.id = j.host_id
   JOIN repositories rep ON rep.id = j.repository_id
   LEFT JOIN demand_keys k ON k.id = j.key_id
   LEFT JOIN pools p ON p.id = k.pool_id
   LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
- ORDER BY j.queued_at, j.id
+ ORDER BY j.queued_at, j.host_id, j.id
 
 -- name: to_jit
 -- Of the runners armed since $1: seconds from the first word of the job they were claimed for until the JIT was

@@ -57,12 +57,13 @@ SELECT r.id, r.pod_name AS pod, p.name AS pool, r.state, r.since, r.why, r.creat
  LIMIT $7
 
 -- name: runners_of_job[]
--- Runners that executed job $1 or were claimed for it, as far as they ended between $2 and $3 or live.
-SELECT r.id FROM runners r
+-- Runners that executed job $1 of host $4 or were claimed for it, as far as they ended between $2 and $3 or live.
+SELECT r.id FROM runners r JOIN accounts a ON a.id = r.account_id
  WHERE (r.gone_at IS NULL OR (r.gone_at >= $2 AND r.gone_at <= $3)) AND $1::bigint IN (r.hint_job_id, r.job_id)
+   AND a.host_id = $4
  UNION
 SELECT j.runner_id FROM jobs j
- WHERE j.id = $1 AND j.host_id = ANY (ARRAY (SELECT hosts.id FROM hosts)) AND j.runner_id IS NOT NULL
+ WHERE j.id = $1 AND j.host_id = $4 AND j.runner_id IS NOT NULL
  ORDER BY id
  LIMIT 20
 

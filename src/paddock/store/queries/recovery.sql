@@ -231,7 +231,7 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
              WHEN r.gone_at < $1 THEN true
              ELSE j.since < $5 AND (c.checked_at IS NULL OR c.checked_at < $5) END
         AND (c.checked_at IS NULL OR c.checked_at < $2))
- ORDER BY c.checked_at NULLS FIRST, j.queued_at, j.id
+ ORDER BY c.checked_at NULLS FIRST, j.queued_at, j.host_id, j.id
  LIMIT $6
 
 -- name: open_verdicts[]
