@@ -51,6 +51,9 @@ class Accounts(Part):
     async def record_installation(
         self, facts: InstallationFacts, *, limits: Limits = UNLIMITED, weight: int = 1
     ) -> AccountId:
+        known = await self._unchanged(facts)
+        if known is not None:
+            return known
         now = self._clock.now()
         async with self._matching() as connection:
             account = AccountId(
@@ -84,6 +87,22 @@ class Accounts(Part):
                 now,
             )
         return account
+
+    async def _unchanged(self, facts: InstallationFacts) -> AccountId | None:
+        """Read without the matcher's lock: re-reading a thousand accounts stops no match."""
+        async with self._database.transaction() as connection:
+            found = await connection.fetchval(
+                _SQL["unchanged"],
+                facts.host,
+                facts.id,
+                facts.app,
+                facts.state,
+                facts.all_repositories,
+                facts.account_id,
+                facts.login,
+                facts.kind,
+            )
+        return None if found is None else AccountId(found)
 
     async def remove_installation(self, host: HostId, installation: int) -> None:
         async with self._matching() as connection:

@@ -39,23 +39,23 @@ class Pools(Part):
             ) from error
 
     async def _apply_pool(self, connection: Connection, pool: PoolFacts) -> PoolId:
-        found = PoolId(
-            await connection.fetchval(
-                _SQL["apply"],
-                pool.name,
-                sorted(pool.labels),
-                pool.shape,
-                pool.cost.vcpu_milli,
-                pool.cost.memory_mib,
-                pool.max_runners,
-                pool.spec,
-                pool.spec_hash,
-                pool.runner_group,
-                self._clock.now(),
-            )
+        changed = await connection.fetchval(
+            _SQL["apply"],
+            pool.name,
+            sorted(pool.labels),
+            pool.shape,
+            pool.cost.vcpu_milli,
+            pool.cost.memory_mib,
+            pool.max_runners,
+            pool.spec,
+            pool.spec_hash,
+            pool.runner_group,
+            self._clock.now(),
         )
-        await self._note_pool(connection, found, "applied", pool.spec_hash)
-        return found
+        if changed is None:
+            return PoolId(await connection.fetchval(_SQL["named"], pool.name))
+        await self._note_pool(connection, PoolId(changed), "applied", pool.spec_hash)
+        return PoolId(changed)
 
     async def list_pools(self) -> list[PoolSummary]:
         async with self._database.transaction() as connection:
@@ -73,6 +73,10 @@ class Pools(Part):
         return [(PoolId(row["id"]), row["runner_group"]) for row in rows]
 
     async def set_groups(self, account: AccountId, groups: Mapping[PoolId, int]) -> None:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["groups"], account)
+        if {PoolId(row["pool_id"]): row["runner_group_id"] for row in rows} == groups:
+            return
         pools = sorted(groups)
         async with self._matching() as connection:
             await connection.execute(

@@ -47,6 +47,7 @@ CREATE TABLE installations (
     account_id  integer NOT NULL REFERENCES accounts,
     state       installation_state NOT NULL,
     all_repositories  boolean NOT NULL,
+    -- When GitHub first said so: a read that finds nothing new writes nothing (I84).
     read_at     timestamptz NOT NULL,
     PRIMARY KEY (host_id, github_id)
 );

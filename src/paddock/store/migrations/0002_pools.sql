@@ -85,19 +85,27 @@ RETURNS TABLE (at_repository integer, runner_group_id bigint) LANGUAGE sql STABL
        AND (s.narrow OR p.runner_group IS NULL OR g.runner_group_id IS NOT NULL)
 $$;
 
--- Whoever changes what may be claimed wakes those who claim.
+-- Whatever changes what may be claimed wakes the matchers. A statement that changes no row wakes nobody (I84), so
+-- these are triggers of rows: those of statements run also for none.
 CREATE FUNCTION limits_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('paddock', 'pools'), pg_notify('paddock', 'demand');
     RETURN NULL;
 END $$;
-CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OR DELETE ON pools
-    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
-CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OR DELETE ON pool_groups
-    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_made AFTER INSERT OR DELETE ON pools
+    FOR EACH ROW EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_changed AFTER UPDATE ON pools
+    FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_made AFTER INSERT OR DELETE ON pool_groups
+    FOR EACH ROW EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_changed AFTER UPDATE ON pool_groups
+    FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION limits_changed();
 CREATE TRIGGER limits_changed AFTER UPDATE OF weight, max_runners, max_vcpu_milli, max_memory_mib, paused_at ON accounts
-    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
+    FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION limits_changed();
 CREATE TRIGGER limits_changed AFTER UPDATE OF max_runners, max_vcpu_milli, max_memory_mib ON repositories
-    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
-CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OF state ON installations
-    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
+    FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*) EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_made AFTER INSERT OR DELETE ON installations
+    FOR EACH ROW EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER limits_changed AFTER UPDATE ON installations
+    FOR EACH ROW WHEN ((OLD.state, OLD.app_id, OLD.account_id) IS DISTINCT FROM (NEW.state, NEW.app_id, NEW.account_id))
+    EXECUTE FUNCTION limits_changed();

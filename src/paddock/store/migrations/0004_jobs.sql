@@ -71,7 +71,10 @@ BEGIN
       FROM was o JOIN became n USING (host_id, id)
      WHERE n.state <> o.state
      ORDER BY host_id, id;
-    IF EXISTS (SELECT FROM became WHERE state = 'queued' AND key_id IS NOT NULL) THEN
+    -- What was demand before is no news (I84).
+    IF EXISTS (SELECT FROM was o JOIN became n USING (host_id, id)
+                WHERE n.state = 'queued' AND n.key_id IS NOT NULL
+                  AND (o.state, o.key_id) IS DISTINCT FROM (n.state, n.key_id)) THEN
         PERFORM pg_notify('paddock', 'demand');
     END IF;
     RETURN NULL;

@@ -9,7 +9,7 @@ CREATE TABLE dispatch_pauses (
     why        text NOT NULL
 );
 CREATE TRIGGER limits_changed AFTER INSERT OR DELETE ON dispatch_pauses
-    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
+    FOR EACH ROW EXECUTE FUNCTION limits_changed();
 
 -- These events are about everybody. What is there already satisfies the old, narrower check, so nobody has to
 -- wait until it was all read again.

@@ -16,9 +16,6 @@ BEGIN
     PERFORM pg_notify('paddock', 'pools'), pg_notify('paddock', 'demand');
     RETURN NULL;
 END $$;
-DROP TRIGGER limits_changed ON installations;
-CREATE TRIGGER limits_changed AFTER INSERT OR UPDATE OF state, app_id, account_id OR DELETE ON installations
-    FOR EACH STATEMENT EXECUTE FUNCTION limits_changed();
 -- Names are part of the terms too: a JIT is minted at them. They are written with every list that is read, and
 -- seldom change.
 CREATE TRIGGER name_changed AFTER UPDATE OF login ON accounts

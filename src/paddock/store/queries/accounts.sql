@@ -24,6 +24,14 @@ ON CONFLICT (app_id, bucket) DO UPDATE
 -- An App whose host does not limit mints by the hour.
 DELETE FROM budgets WHERE app_id = $1 AND bucket = 'mint'
 
+-- name: unchanged
+-- The account of installation $2 of host $1, if all that GitHub says of both is written already (I84): $3 App, $4
+-- state, $5 whether for all repositories; $6 the account's id at GitHub, $7 login, $8 kind.
+SELECT a.id
+  FROM installations i JOIN accounts a ON a.id = i.account_id
+ WHERE i.host_id = $1 AND i.github_id = $2 AND i.app_id = $3 AND i.state = $4 AND i.all_repositories = $5
+   AND a.host_id = $1 AND a.github_id = $6 AND a.login = $7 AND a.kind = $8
+
 -- name: account
 -- The account behind an installation. Its limits and weight ($6..$9) are defaults: they apply when it is
 -- new and are an operator's afterwards. Names change; ids do not (I4).
@@ -70,6 +78,7 @@ WITH listed AS (
      ORDER BY t.github_id
     ON CONFLICT (host_id, github_id) DO UPDATE
        SET account_id = excluded.account_id, full_name = excluded.full_name, accessible = true
+     WHERE (r.account_id, r.full_name, r.accessible) IS DISTINCT FROM (excluded.account_id, excluded.full_name, true)
 )
 UPDATE repositories SET accessible = false
  WHERE account_id = $2 AND accessible AND github_id <> ALL ($3)

@@ -1,7 +1,7 @@
 -- Pools.
 
 -- name: apply
--- Make a pool, or change the one of that name.
+-- Make a pool, or change the one of that name; no row if it is described as it was (I84).
 INSERT INTO pools AS p (name, labels, shape, vcpu_milli, memory_mib, max_runners, spec, spec_hash,
                         runner_group, created_at, changed_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)
@@ -10,6 +10,9 @@ ON CONFLICT (name) WHERE state <> 'deleted' DO UPDATE
        memory_mib = excluded.memory_mib, max_runners = excluded.max_runners, spec = excluded.spec,
        spec_hash = excluded.spec_hash, runner_group = excluded.runner_group,
        changed_at = excluded.changed_at, state = 'active'
+ WHERE (p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.spec, p.spec_hash, p.runner_group, p.state)
+       IS DISTINCT FROM (excluded.labels, excluded.shape, excluded.vcpu_milli, excluded.memory_mib, excluded.max_runners,
+                         excluded.spec, excluded.spec_hash, excluded.runner_group, 'active')
 RETURNING id
 
 -- name: list[]
@@ -31,6 +34,10 @@ SELECT id FROM pools WHERE name = $1 AND state <> 'deleted'
 -- name: group_names[]
 -- Runner groups that active pools name.
 SELECT id, runner_group FROM pools WHERE state = 'active' AND runner_group IS NOT NULL ORDER BY id
+
+-- name: groups[]
+-- The ids that the pools' groups have in account $1.
+SELECT pool_id, runner_group_id FROM pool_groups WHERE account_id = $1 ORDER BY pool_id
 
 -- name: set_groups
 -- The ids that the pools' ($2) groups have in account $1 ($3), as listed; pools not among them have none.
