@@ -14,6 +14,7 @@ import pytest
 from paddock.dispatch import dispatcher
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pods import Phase
+from paddock.domain.runners import Match
 from paddock.recovery import observe
 from paddock.replica import Dispatching, FleetParts, Replica, dispatching
 from paddock.services import Service
@@ -29,6 +30,7 @@ from paddock.sim.engine.simulation import Key, Plan, Result, simulate
 from paddock.sim.engine.times import summary
 from paddock.sim.github.keys import make_private_key
 from paddock.store.embedded import EmbeddedPostgres
+from paddock.store.store import PgStore
 
 #: Small enough for a test, large enough for every part to have something to do.
 SMALL = 10
@@ -111,6 +113,18 @@ def test_a_service_that_breaks_is_found_out(
 ) -> None:
     monkeypatch.setattr(replicas, "dispatching", _with(_break))
     assert [violation.promise for violation in run(1).violations] == [Promise.SOUND]
+
+
+def test_a_matcher_that_keeps_a_warm_pod_waiting_is_found_out(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I77"""
+
+    async def nothing(_self: Any, _pods: object) -> Match:
+        return Match((), {})
+
+    monkeypatch.setattr(PgStore, "match", nothing)
+    assert {violation.promise for violation in run(OWN_TIME).violations} == {Promise.PROMPT}
 
 
 def _with(

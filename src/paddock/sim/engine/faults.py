@@ -6,6 +6,7 @@ world in which everything fails a little finds less than many worlds in which a 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -208,11 +209,17 @@ class Faults:
         self._rng = rng
         self._trace = trace
         self.on = True
+        #: When a call of the database was last refused, cut off or slow.
+        self.database_troubled_at = -math.inf
         #: GitHub and the cluster's API answer nobody, and GitHub reaches nobody.
         self.dark = False
 
     def in_the_air(self, fault: Fault) -> bool:
         return self.on and fault in self._strength
+
+    @property
+    def loses_wakeups(self) -> bool:
+        return self.in_the_air(Fault.WAKEUP_LOST)
 
     def strike(self, fault: Fault, *, times: float = 1.0) -> bool:
         """Whether it happens this time."""

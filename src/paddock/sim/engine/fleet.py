@@ -29,6 +29,7 @@ from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
 from paddock.sim.engine.faults import Fault, Faults
+from paddock.sim.engine.machine import Machine
 from paddock.sim.engine.time import VirtualClock
 from paddock.sim.engine.trace import Trace
 
@@ -116,6 +117,8 @@ class SimPod:
     #: When a backup was put back its row forgot that it holds a JIT, or its job was over and nobody
     #: knows that job since.
     forgotten: bool = False
+    #: The replica that holds its request for work, and since when.
+    asks: tuple[Machine, float] | None = None
     jit: Jit | None = None
     removed: bool = False
     deleted_by: str | None = None
@@ -224,6 +227,7 @@ class SimFleet:
         #: Every Pod there ever was, in order of creation.
         self.pods: list[SimPod] = []
         self._there: dict[str, SimPod] = {}
+        self._last: dict[str, SimPod] = {}
         self._tokens: dict[str, SimPod] = {}
         self._watches: list[Watch] = []
         self._snapshot: tuple[Pod, ...] = ()
@@ -253,7 +257,7 @@ class SimFleet:
                 shun=order.shun,
             )
             self.pods.append(found)
-            self._there[order.name] = found
+            self._there[order.name] = self._last[order.name] = found
             self._tokens[found.token] = found
             self.tell(found, "created")
             self.on_created(found)
@@ -372,6 +376,13 @@ class SimFleet:
 
     def named(self, name: str) -> SimPod | None:
         return self._there.get(name)
+
+    def last(self, name: str) -> SimPod | None:
+        """The youngest Pod of that name, also if it is gone."""
+        return self._last.get(name)
+
+    def pods_of(self, pool: str) -> list[SimPod]:
+        return [pod for pod in self._there.values() if pod.pool == pool]
 
     def there(self) -> list[SimPod]:
         return list(self._there.values())

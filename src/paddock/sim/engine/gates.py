@@ -20,6 +20,9 @@ from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
 from paddock.store.store import PgStore
 from paddock.store.wakeups import PgSubscription
 
+#: Told of every store method that was committed: its name, its arguments and what it returned.
+Committed = Callable[[str, tuple[Any, ...], object], None]
+
 
 class Airwaves:
     """Wake-ups on their way from the database to the replicas."""
@@ -66,6 +69,7 @@ class StoreGate:
         faults: Faults,
         trace: Trace,
         refused: Callable[[str, Exception], None],
+        committed: Committed,
     ) -> None:
         self._store = store
         self._machine = machine
@@ -73,6 +77,7 @@ class StoreGate:
         self._faults = faults
         self._trace = trace
         self._refused = refused
+        self._committed = committed
 
     @property
     def actor(self) -> str:
@@ -86,6 +91,7 @@ class StoreGate:
             faults=self._faults,
             trace=self._trace,
             refused=self._refused,
+            committed=self._committed,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -103,8 +109,10 @@ class StoreGate:
         faults = self._faults
         if faults.strike(Fault.STORE_SLOW):
             await asyncio.sleep(faults.between(0.05, 3.0))
+            self._troubled()
         await self._machine.turn(f"store.{name}")
         if faults.strike(Fault.STORE_AWAY):
+            self._troubled()
             raise DatabaseUnavailable("The simulated database is away; nothing was written.")
         try:
             result = await method(*args, **kwargs)
@@ -115,11 +123,16 @@ class StoreGate:
             raise
         finally:
             self._airwaves.carry()
+        self._committed(name, args, result)
         if isinstance(result, Conflict):
             self._trace.note(self._machine.name, f"store.{name}: {result}")
         if faults.strike(Fault.STORE_OUTCOME_UNKNOWN):
+            self._troubled()
             raise OutcomeUnknown("The simulated connection broke during COMMIT.")
         return result
+
+    def _troubled(self) -> None:
+        self._faults.database_troubled_at = asyncio.get_running_loop().time()
 
 
 class FleetGate:

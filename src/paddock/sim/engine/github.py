@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -56,10 +56,18 @@ class Pulse:
 class Wire:
     """From a replica to the fake GitHub and back."""
 
-    def __init__(self, github: FakeGitHub, machine: Machine, faults: Faults) -> None:
+    def __init__(
+        self,
+        github: FakeGitHub,
+        machine: Machine,
+        faults: Faults,
+        answered: Callable[[str, int], None],
+    ) -> None:
+        """`answered` is told the path of every request and its status; 0 is no answer."""
         self._github = github
         self._machine = machine
         self._faults = faults
+        self._answered = answered
 
     async def send(
         self,
@@ -76,6 +84,7 @@ class Wire:
         }
         await self._machine.turn(f"github {method} {address.path}")
         if self._faults.dark:
+            self._answered(address.path, 0)
             raise NoAnswer("the simulated network is away", sent=False)
         reply = self._github.request(
             Request(
@@ -86,6 +95,7 @@ class Wire:
                 None if body is None else dict(body),
             )
         )
+        self._answered(address.path, 0 if reply.lost else reply.status)
         if reply.lost:
             await asyncio.sleep(_READ_TIMEOUT)
             raise NoAnswer("the simulated connection broke", sent=True)

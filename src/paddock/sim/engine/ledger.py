@@ -20,6 +20,13 @@ class Ledger:
     #: Per pool: its labels, and how many Pods it keeps idle.
     labels: dict[str, frozenset[str]] = field(default_factory=dict)
     idle: dict[str, int] = field(default_factory=dict)
+    #: Per pool: how many Pods it has at most, if its owner said so; and when it was last described.
+    size: dict[str, int | None] = field(default_factory=dict)
+    described_at: dict[str, float] = field(default_factory=dict)
+    #: Accounts and pools that an operator paused.
+    paused: set[str] = field(default_factory=set)
+    #: When a backup was last put back.
+    restored_at: float = -math.inf
     #: GitHub's records whose names were lost with a backup: if they never come online GitHub removes
     #: them after a day, and nobody here can know of them.
     forgotten_records: set[int] = field(default_factory=set)

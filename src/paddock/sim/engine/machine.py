@@ -55,10 +55,21 @@ class Machine:
     def __init__(self, name: str, processes: Processes) -> None:
         self.name = name
         self.alive = True
-        self.stalled = False
+        self._stalled = False
+        #: Since when it has had its turns.
+        self.responsive_since = processes.loop.time()
         self._processes = processes
         self._context = processes.context_of(self)
         self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    @property
+    def stalled(self) -> bool:
+        return self._stalled
+
+    @stalled.setter
+    def stalled(self, stalled: bool) -> None:
+        self._stalled = stalled
+        self.responsive_since = self._processes.loop.time()
 
     async def turn(self, what: str) -> None:
         """Before every act on the world."""

@@ -100,6 +100,8 @@ class Operators:
         ledger = self._stage.ledger
         ledger.labels[pool.name] = frozenset(pool.labels)
         ledger.idle[pool.name] = pool.idle
+        ledger.size[pool.name] = pool.size
+        ledger.described_at[pool.name] = self._stage.clock.monotonic()
 
     async def set_first_limits(self) -> None:
         for login, limits in _LIMITS.items():
@@ -167,9 +169,12 @@ class Operators:
         await self.limit(login, _LIMITS[login])
 
     async def _pause_account(self) -> None:
+        paused = self._stage.ledger.paused
+        paused.add("acme")
         await self._on_account("acme", lambda s, a: s.pause_account(a.id, why="simulated"))
         await asyncio.sleep(self._rng.uniform(10.0, 90.0))
         await self._on_account("acme", lambda s, a: s.resume_account(a.id, why="simulated"))
+        paused.discard("acme")
 
     async def limit(self, login: str, limits: Limits) -> None:
         async def write(store: Store, account: AccountSummary) -> None:
@@ -210,9 +215,11 @@ class Operators:
         name = self._rng.choice(self._pools).name
         pool = await self.operate(lambda store: store.find_pool(name))
         if pool is not None:
+            self._stage.ledger.paused.add(name)
             await self.operate(lambda store: store.pause_pool(pool, why="simulated"))
             await asyncio.sleep(self._rng.uniform(10.0, 90.0))
             await self.operate(lambda store: store.resume_pool(pool, why="simulated"))
+            self._stage.ledger.paused.discard(name)
 
     async def _delete_pool(self) -> None:
         """And make it again, under its old name or a new one: perhaps while its last Pods are busy."""
@@ -311,6 +318,7 @@ class Operators:
     async def _restore(self) -> None:
         stage = self._stage
         stage.trace.note("operator", "puts the backup back")
+        stage.ledger.restored_at = stage.clock.monotonic()
         for replica in stage.replicas:
             replica.crash("it is started over the restored database")
         await self._backup.restore()

@@ -131,7 +131,7 @@ class Pods:
 
     def _begin(self, pod: SimPod) -> None:
         pod.life = self._processes.spawn(_Life(pod, self).live(), name=f"the life of {pod.name}")
-        pod.life.add_done_callback(_must_not_break)
+        pod.life.add_done_callback(must_not_break)
 
     # Deaths from outside.
 
@@ -191,7 +191,7 @@ class Pods:
             self.github.runners.died(pod.jit.runner_id)
 
 
-def _must_not_break(life: asyncio.Task[None]) -> None:
+def must_not_break(life: asyncio.Task[None]) -> None:
     """A bug in the simulator must not pass for a Pod that hangs."""
     if not life.cancelled() and (error := life.exception()) is not None:
         life.get_loop().call_exception_handler({"message": life.get_name(), "exception": error})

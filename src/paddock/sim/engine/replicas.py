@@ -33,6 +33,7 @@ from paddock.sim.engine.faults import Fault, Faults
 from paddock.sim.engine.fleet import SimFleet, SimPod
 from paddock.sim.engine.gates import (
     Airwaves,
+    Committed,
     FleetGate,
     LeaseDatabase,
     Leases,
@@ -79,6 +80,9 @@ class Surroundings:
     leases: Leases
     #: A store method raised what it never should.
     refused: Callable[[str, Exception], None]
+    #: A store method was committed; GitHub answered.
+    committed: Committed
+    answered: Callable[[str, int], None]
     new_account: Limits = field(default_factory=Limits)
     recovery: RecoveryTerms = field(default_factory=RecoveryTerms)
 
@@ -137,6 +141,7 @@ class SimReplica:
             faults=around.faults,
             trace=around.trace,
             refused=around.refused,
+            committed=around.committed,
         )
         store = cast("Store", gate)
         registered = await register_apps(
@@ -150,7 +155,7 @@ class SimReplica:
             around.apps,
             clock=clock,
             budget=around.budget,
-            connect=lambda _url: Wire(around.github, machine, around.faults),
+            connect=lambda _url: Wire(around.github, machine, around.faults, around.answered),
         )
         replica = Replica(
             store=store,
@@ -177,14 +182,19 @@ class SimReplica:
 
     # What it is asked, in its own process.
 
-    async def poll(self, token: str, wait: float) -> Answer | None:
+    async def poll(self, pod: SimPod, wait: float) -> Answer | None:
         assert self.dispatcher is not None
         assert self.identities is not None
         dispatcher = self.dispatcher
-        pod = await self.identities.identify({"authorization": f"Bearer {token}"})
-        if pod is None:
+        identity = await self.identities.identify({"authorization": f"Bearer {pod.token}"})
+        if identity is None:
             return None
-        return await dispatcher.poll(pod, wait=wait)
+        pod.asks = asks = (self.machine, self._around.clock.monotonic())
+        try:
+            return await dispatcher.poll(identity, wait=wait)
+        finally:
+            if pod.asks is asks:
+                pod.asks = None
 
     async def acknowledge(self, token: str, delivery: UUID) -> bool | Leave:
         assert self.dispatcher is not None
@@ -230,7 +240,7 @@ class Site:
     async def poll(self, pod: SimPod, wait: float) -> Answer | None:
         self._reach(pod, Fault.POLL_UNREACHABLE)
         answer = await self._ask(
-            lambda replica: replica.poll(pod.token, wait), timeout=wait + _ANSWER_SECONDS
+            lambda replica: replica.poll(pod, wait), timeout=wait + _ANSWER_SECONDS
         )
         if self._around.faults.strike(Fault.POLL_REPLY_LOST):
             raise Lost

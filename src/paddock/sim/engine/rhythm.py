@@ -32,8 +32,8 @@ class _Timer:
 
 
 _TIMERS: Final = (
-    _Timer(dispatcher, "_LOOK_AGAIN", 4, 10),
-    _Timer(deliveries, "_LOOK_AGAIN", 3, 10),
+    _Timer(dispatcher, "_LOOK_AGAIN", 1, 2),
+    _Timer(deliveries, "_LOOK_AGAIN", 1, 10),
     _Timer(leadership, "_LOOK_AGAIN", 4, 10),
     _Timer(reconciler, "_LOOK_AGAIN", 3, 6),
     _Timer(reconciler, "_BREATH", 3, 3),

@@ -32,7 +32,8 @@ from paddock.sim.engine.github import API_URL, Pulse, seen_at_github
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.loop import Turn, VirtualLoop
 from paddock.sim.engine.machine import Machine, Processes
-from paddock.sim.engine.pods import DEPRECATED, Pods
+from paddock.sim.engine.pods import DEPRECATED, Pods, must_not_break
+from paddock.sim.engine.prompt import Prompt
 from paddock.sim.engine.replicas import SimReplica, Site, Surroundings
 from paddock.sim.engine.rhythm import Rhythm
 from paddock.sim.engine.story import Stage, Story
@@ -221,6 +222,15 @@ class Simulation:
             violate=self.checks.violate,
             strict=not self.meddled_with,
         )
+        self.prompt = Prompt(
+            fleet=self._fleet,
+            github=self._github,
+            ledger=self._ledger,
+            session=session,
+            faults=self.faults,
+            now=loop.time,
+            violate=self.checks.violate,
+        )
         self._leases = Leases(self.faults)
         self._airwaves = Airwaves(session, self.faults)
         apps = Apps(
@@ -249,6 +259,8 @@ class Simulation:
             airwaves=self._airwaves,
             leases=self._leases,
             refused=self.checks.refused,
+            committed=self.prompt.committed,
+            answered=self.prompt.answered,
             recovery=_SHORT_TERMS if short else RecoveryTerms(),
         )
         self._replicas = [
@@ -281,6 +293,8 @@ class Simulation:
         self._pods.on_handed = self._handed
         self._redeliver = self._github.hooks.redeliver
         setattr(self._github.hooks, "redeliver", self._asked_again)  # noqa: B010
+        self._finished = self._github.hooks.finished
+        setattr(self._github.hooks, "finished", self._delivered)  # noqa: B010
         self._github.hooks.sink = self._site.deliver
         self._loop.on_turn = self._on_turn
         self._loop.set_exception_handler(self._broken)
@@ -295,6 +309,12 @@ class Simulation:
     def _asked_again(self, delivery: Delivery) -> None:
         self._enough.asked_again(delivery)
         self._redeliver(delivery)
+
+    def _delivered(self, delivery_id: int, status: int, **how: Any) -> None:
+        self._finished(delivery_id, status, **how)
+        delivery = self._github.world.deliveries.get(delivery_id)
+        if delivery is not None:
+            self.prompt.delivered(delivery, status)
 
     def _deciding(
         self, evidence: AnyEvidence, thresholds: Thresholds
@@ -340,6 +360,8 @@ class Simulation:
         await story.begin()
         unfolding = asyncio.create_task(story.unfold())
         over = asyncio.create_task(self._over.wait())
+        watching = asyncio.create_task(self.prompt.watch())
+        watching.add_done_callback(must_not_break)
         await asyncio.wait({unfolding, over}, return_when=asyncio.FIRST_COMPLETED)
         if unfolding.done():
             await unfolding
@@ -348,6 +370,7 @@ class Simulation:
             self._rhythm.calm()
             await self._settle(over)
         unfolding.cancel()
+        watching.cancel()
         if self._errors:
             raise self._errors[0]
         await self._count()
@@ -367,6 +390,7 @@ class Simulation:
             faults=calm,
             trace=self.trace,
             refused=self.checks.refused,
+            committed=self.prompt.committed,
         )
         stage = Stage(
             github=self._github,
@@ -409,6 +433,7 @@ class Simulation:
         actions = await self._session.fetch(DONE_ACTIONS)
         if not self._rhythm.slow:
             self.times = Times(self._fleet, self._github).measured([dict(row) for row in actions])
+        trace.exercised["PROMPT judged"] += self.prompt.judged
         for fault, times in seen_at_github(self._github).items():
             if times:
                 trace.exercised[f"fault {fault}"] += times

@@ -1,0 +1,418 @@
+"""The promise of promptness, held against what is true (I77).
+
+Every half second of virtual time the check looks at GitHub's queued jobs whose webhook has arrived. A
+job is served while a runner of its scope and pool is on its way: claimed, and without a job yet. A job
+that is not served although a Pod of its pool has long waited for work must have a reason that is true:
+a limit, a pause, a back-off, an App that is not installed, a database that does not answer. Those are
+all the reasons there are (docs/simulation.md).
+
+What is counted are acts and facts: webhooks that arrived, claims that were committed, requests that are
+open at a replica, jobs that began. Rows are read last, and only to excuse: whether the Pod is idle, and
+whether a back-off is written that GitHub's answers confirm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from paddock.domain.limits import NOTHING, Resources
+from paddock.domain.runners import Claim, Conflict, Match
+from paddock.sim.engine.checks import Promise
+from paddock.sim.engine.database import Session
+from paddock.sim.engine.faults import Faults
+from paddock.sim.engine.fleet import SimFleet, SimPod
+from paddock.sim.engine.ledger import Ledger
+from paddock.sim.engine.time import BEGINNING
+from paddock.sim.github import FakeGitHub
+from paddock.sim.github.records import Delivery, Job, JobStatus
+
+#: A job is claimed within this long of the last moment at which it had a reason to wait.
+WITHIN: Final = 5.0
+#: The same where wake-ups are lost: the loops that apply deliveries and match look again by themselves
+#: after 5 s and 2 s.
+WITHIN_WITHOUT_WAKEUPS: Final = 13.0
+_LOOK_EVERY: Final = 0.5
+
+#: A claim without a JIT is taken over after its mint's deadline, or released when it is stale.
+_CLAIM_LASTS: Final = 330.0
+#: A runner that ended without a reported job counts as supply until GitHub was asked (I68).
+_SUPPLY_AFTER_END: Final = 150.0
+#: What executes somebody else's job is seen to do so within this.
+_STRAYED: Final = 150.0
+#: The place of a Pod that ended is free when its end was seen.
+_END_SEEN: Final = 30.0
+#: Rows that a restored backup brought back are looked at by recovery within this.
+_RESTORED: Final = 600.0
+#: A pool that was described anew: its Pods and its jobs' keys follow.
+_DESCRIBED: Final = 15.0
+#: An App that was just installed: its account and runner groups are read first.
+_INSTALLED: Final = 20.0
+#: Where the webhook of an installation is lost, all of them are read again.
+_INSTALLATIONS_READ: Final = 960.0
+#: The App's mints per minute, less what a burst takes (`Surroundings`).
+_MINTS_PER_MINUTE: Final = 150
+#: The longest back-off, and the mint that it follows.
+_BACKOFF: Final = 3700.0
+
+
+@dataclass(slots=True, eq=False)
+class _Claimed:
+    at: float
+    claim: Claim
+    labels: frozenset[str]
+    pod: str
+
+    released: bool = False
+
+
+@dataclass(slots=True)
+class _Refusal:
+    """A mint that GitHub did not grant."""
+
+    at: float
+    owner: str
+    #: That of one repository says nothing of its account.
+    repository: str | None
+    status: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Prompt:
+    fleet: SimFleet
+    github: FakeGitHub
+    ledger: Ledger
+    session: Session
+    faults: Faults
+    now: Callable[[], float]
+    violate: Callable[[Promise, str], None]
+    #: When the webhook that queued a job first arrived.
+    _known: dict[int, float] = field(default_factory=dict)
+    #: The last moment at which a job was served, or had a reason to wait.
+    _fine: dict[int, float] = field(default_factory=dict)
+    _claims: list[_Claimed] = field(default_factory=list)
+    _refusals: list[_Refusal] = field(default_factory=list)
+    _unusable: dict[str, float] = field(default_factory=dict)
+    #: Jobs that came while a Pod waited for them and no excuse held.
+    judged: int = 0
+
+    # What it is told.
+
+    def delivered(self, delivery: Delivery, status: int) -> None:
+        queued = delivery.event == "workflow_job" and delivery.action == "queued"
+        if queued and 200 <= status < 300:
+            job: int = delivery.payload["workflow_job"]["id"]
+            if not self.github.truth.executions_of(job):
+                self._known.setdefault(job, self.now())
+                self._count(self.github.world.jobs.get(job))
+
+    def _count(self, job: Job | None) -> None:
+        """Whether the check can fail: a job comes while a Pod waits for it, and without an excuse."""
+        pool = None if job is None else self.ledger.fits(job)
+        if job is None or pool is None:
+            return
+        now, owner = self.now(), job.repository.owner.login
+        warm = any(self._waits(pod, now) > 0 for pod in self.fleet.pods_of(pool))
+        if warm and not self._excuse(owner, self.ledger.labels[pool]) and not self._excuse_of(job):
+            self.judged += 1
+
+    def committed(self, method: str, args: tuple[Any, ...], result: object) -> None:
+        """A store method has changed rows, whether or not its caller was told."""
+        if method == "match" and isinstance(result, Match):
+            for claim in result.claims:
+                self._note(claim)
+        elif method == "take_over_claim" and isinstance(result, Claim):
+            self._release(result.runner)
+            self._note(result)
+        elif method == "release_runner" and not isinstance(result, Conflict):
+            self._release(args[0])
+
+    def _note(self, claim: Claim) -> None:
+        pod = claim.name.rpartition("-")[0]
+        self._claims.append(_Claimed(self.now(), claim, frozenset(claim.labels), pod))
+        self._look_anew(pod)
+
+    def _release(self, runner: object) -> None:
+        for each in self._claims:
+            if each.claim.runner == runner and not each.released:
+                each.released = True
+                self._look_anew(each.pod)
+
+    def _look_anew(self, name: str) -> None:
+        """A Pod that was claimed waits from when it is free again."""
+        pod = self.fleet.named(name)
+        if pod is not None and pod.asks is not None:
+            pod.asks = (pod.asks[0], self.now())
+
+    def answered(self, path: str, status: int) -> None:
+        """GitHub answered a replica; 0 is no answer."""
+        if path.endswith("/generate-jitconfig") and not 200 <= status < 300:
+            parts = path.split("/")
+            repository = "/".join(parts[2:4]) if parts[1] == "repos" else None
+            self._refusals.append(_Refusal(self.now(), parts[2], repository, status))
+
+    # What it does.
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            if self._known:
+                await self._look()
+
+    async def _look(self) -> None:
+        now = self.now()
+        self._claims = [each for each in self._claims if self._matters(each)]
+        waiting = self._waiting(now)
+        begun = self._begun()
+        for (owner, labels), jobs in waiting.items():
+            for job in self._served(owner, labels, jobs, begun, now):
+                self._fine[job.id] = now
+            excused = self._excuse(owner, labels)
+            for job in jobs:
+                if excused or self._excuse_of(job):
+                    self._fine[job.id] = now
+            await self._judge(owner, labels, jobs, now)
+
+    def _waiting(self, now: float) -> Mapping[tuple[str, frozenset[str]], list[Job]]:
+        """By owner and pool: queued jobs that have never begun, in the order in which they were heard
+        of. All others are forgotten."""
+        found: dict[tuple[str, frozenset[str]], list[Job]] = defaultdict(list)
+        for number in list(self._known):
+            job = self.github.world.jobs.get(number)
+            if job is None or job.status is not JobStatus.QUEUED:
+                del self._known[number]
+                self._fine.pop(number, None)
+                continue
+            self._fine.setdefault(number, now)
+            pool = self.ledger.fits(job)
+            if pool is None:
+                self._fine[number] = now
+            else:
+                owner = job.repository.owner.login
+                found[owner, self.ledger.labels[pool]].append(job)
+        return found
+
+    def _served(
+        self,
+        owner: str,
+        labels: frozenset[str],
+        jobs: Iterable[Job],
+        begun: Mapping[str, Job | None],
+        now: float,
+    ) -> list[Job]:
+        """Those that runners are on their way to. A runner of a repository serves only that repository,
+        one of an organisation serves all."""
+        supply: dict[str | None, int] = defaultdict(int)
+        for each in self._claims:
+            if each.claim.login == owner and each.labels == labels:
+                supply[each.claim.repository] += self._supplies(each, labels, begun, now)
+        served = []
+        for scope_of in (lambda job: job.repository.full_name, lambda _job: None):
+            for job in jobs:
+                scope = scope_of(job)
+                if job not in served and supply[scope] > 0:
+                    supply[scope] -= 1
+                    served.append(job)
+        return served
+
+    def _supplies(
+        self, each: _Claimed, labels: frozenset[str], begun: Mapping[str, Job | None], now: float
+    ) -> bool:
+        if each.released:
+            return False
+        if each.claim.name in begun:
+            job = begun[each.claim.name]
+            strayed = job is not None and not job.labels <= labels
+            return strayed and now - each.at < _STRAYED
+        pod = self.fleet.named(each.pod)
+        if pod is None or not pod.alive or pod.silent:
+            return now - each.at < _CLAIM_LASTS and self._ended(each.pod, now) < _SUPPLY_AFTER_END
+        handed = pod.jit is not None and pod.jit.runner_name == each.claim.name
+        return handed or now - each.at < _CLAIM_LASTS
+
+    def _ended(self, name: str, now: float) -> float:
+        """How long ago; a Pod that was never there has just ended."""
+        pod = self.fleet.last(name)
+        ended = now if pod is None or pod.ended_at is None else pod.ended_at
+        return now - ended
+
+    def _begun(self) -> Mapping[str, Job | None]:
+        world = self.github.world
+        return {
+            each.runner_name: world.jobs.get(each.job_id) for each in self.github.truth.executions
+        }
+
+    def _matters(self, each: _Claimed) -> bool:
+        return self.now() - each.at < _CLAIM_LASTS or self.fleet.named(each.pod) is not None
+
+    # Reasons to wait.
+
+    def _excuse(self, owner: str, labels: frozenset[str]) -> bool:
+        """A reason that holds for every job of this account in this pool."""
+        now, ledger = self.now(), self.ledger
+        pool = next(name for name, own in ledger.labels.items() if own == labels)
+        recent = (
+            now - ledger.restored_at < _RESTORED
+            or now - ledger.described_at.get(pool, now) < _DESCRIBED
+        )
+        return (
+            recent
+            or owner in ledger.paused
+            or pool in ledger.paused
+            or not self._installed(owner, now)
+            or self._over_limit(owner, pool)
+            or self._full(pool)
+            or sum(now - each.at < 60 for each in self._claims) >= _MINTS_PER_MINUTE
+        )
+
+    def _excuse_of(self, job: Job) -> bool:
+        """A limit of its repository's own."""
+        pool = self.ledger.fits(job)
+        assert pool is not None
+        return self._over_limit(job.repository.full_name, pool)
+
+    def _installed(self, owner: str, now: float) -> bool:
+        """It is long known here that the App may be used."""
+        here = [
+            each
+            for each in self.github.world.installations.values()
+            if each.account.login == owner and not each.removed
+        ]
+        if not here or here[0].suspended_at is not None:
+            self._unusable[owner] = now
+            return False
+        age = (self.github.world.time - here[0].created_at).total_seconds()
+        unusable = self._unusable.get(owner, -_INSTALLATIONS_READ)
+        return age >= _INSTALLED and now - unusable >= _INSTALLATIONS_READ
+
+    def _over_limit(self, whose: str, pool: str) -> bool:
+        history = self.ledger.limits.get(whose)
+        if not history:
+            return False
+        used, cost = NOTHING, NOTHING
+        for pod in self.fleet.pods_of(pool):
+            cost = cost.at_least(pod.cost)
+        for each in self._claims:
+            if whose in (each.claim.login, each.claim.repository) and self._held(each):
+                used += self._cost(each.pod)
+        used = used if "/" not in whose else used.at_least(self._executing_for(whose))
+        return not history[-1][1].admit(used, cost)
+
+    def _executing_for(self, repository: str) -> Resources:
+        """What executes its jobs, wherever it is registered."""
+        used = NOTHING
+        for runner, number in self.github.truth.executors().items():
+            job = self.github.world.jobs.get(number)
+            if job is not None and job.repository.full_name == repository:
+                pod = next(
+                    (p for p in self.fleet.there() if p.jit and p.jit.runner_id == runner), None
+                )
+                used += NOTHING if pod is None else pod.cost
+        return used
+
+    def _cost(self, name: str) -> Resources:
+        pod = self.fleet.last(name)
+        return Resources() if pod is None else pod.cost
+
+    def _held(self, each: _Claimed) -> bool:
+        return not each.released and self._ended(each.pod, self.now()) < _END_SEEN
+
+    def _full(self, pool: str) -> bool:
+        size = self.ledger.size.get(pool)
+        held = {each.pod for each in self._claims if self._held(each)}
+        own = {pod.name for pod in self.fleet.pods_of(pool)}
+        return size is not None and len(held & own) >= size
+
+    # The verdict.
+
+    async def _judge(
+        self, owner: str, labels: frozenset[str], jobs: Iterable[Job], now: float
+    ) -> None:
+        within = WITHIN_WITHOUT_WAKEUPS if self.faults.loses_wakeups else WITHIN
+        late = [
+            job
+            for job in jobs
+            if now - max(self._fine[job.id], self.faults.database_troubled_at) > within
+        ]
+        if not late:
+            return
+        pool = next(name for name, own in self.ledger.labels.items() if own == labels)
+        warm = [pod for pod in self.fleet.pods_of(pool) if self._waits(pod, now) > within]
+        if not warm:
+            return
+        idle = await self._idle(warm)
+        if idle and not await self._backs_off(owner, late[0], labels):
+            pod = next(pod for pod in warm if pod.name in idle)
+            waited = now - max(self._fine[late[0].id], self.faults.database_troubled_at)
+            self.violate(
+                Promise.PROMPT,
+                f"job {late[0].id} of {late[0].repository.full_name} has waited for {waited:.1f} s,"
+                f" and {pod.name} ({pool}) for {self._waits(pod, now):.1f} s",
+            )
+        else:
+            for job in late:
+                self._fine[job.id] = now
+
+    def _waits(self, pod: SimPod, now: float) -> float:
+        """For how long a replica that could answer has held its request."""
+        if pod.asks is None or not pod.alive or pod.silent or pod.told.is_set():
+            return 0.0
+        machine, since = pod.asks
+        if not machine.alive or machine.stalled:
+            return 0.0
+        return now - max(since, machine.responsive_since)
+
+    async def _idle(self, pods: Iterable[SimPod]) -> set[str]:
+        rows = await self.session.fetch(
+            "SELECT pod_name FROM runners WHERE state = 'idle' AND pod_name = ANY($1)"
+            " ORDER BY pod_name",
+            [pod.name for pod in pods],
+        )
+        return {row["pod_name"] for row in rows}
+
+    async def _backs_off(self, owner: str, job: Job, labels: frozenset[str]) -> bool:
+        rows = await self.session.fetch(
+            """SELECT b.scope::text AS scope FROM backoffs b
+                WHERE b.until > $2 AND CASE b.scope
+                      WHEN 'app' THEN true
+                      WHEN 'account' THEN b.subject IN (SELECT id FROM accounts WHERE login = $1)
+                      ELSE b.subject IN (SELECT key_id FROM jobs WHERE id = $3
+                                          UNION SELECT repository_id FROM jobs WHERE id = $3) END
+                ORDER BY 1""",
+            owner,
+            BEGINNING + timedelta(seconds=self.now()),
+            job.id,
+        )
+        return any(self._confirms(row["scope"], owner, job, labels) for row in rows)
+
+    def _confirms(self, scope: str, owner: str, job: Job, labels: frozenset[str]) -> bool:
+        """Whether GitHub's answers, or runners that ended, are a reason for such a back-off."""
+        recent = [each for each in self._refusals if self.now() - each.at < _BACKOFF]
+        match scope:
+            case "app":
+                return bool(recent)
+            case "account":
+                return any(
+                    each.owner == owner and (each.repository is None or each.status != 404)
+                    for each in recent
+                )
+            case _:
+                here = (None, job.repository.full_name)
+                refused = any(each.owner == owner and each.repository in here for each in recent)
+                return refused or self._jobless(owner, labels) >= 3
+
+    def _jobless(self, owner: str, labels: frozenset[str]) -> int:
+        """Runners of this account and pool that ended without a job."""
+        begun = self._begun()
+        return sum(
+            pod.jit is not None
+            and pod.ended_at is not None
+            and pod.jit.runner_name not in begun
+            and self.github.world.by_client_id[pod.jit.client_id].owner.login == owner
+            for pod in self.fleet.pods
+            if self.ledger.labels.get(pod.pool) == labels
+        )
