@@ -25,11 +25,13 @@ from paddock.domain.budgets import WRITE_POINTS
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.client import GitHubClient
 from paddock.github.webhooks import Signatures
+from paddock.ports import Clock
 from paddock.recovery.terms import RecoveryTerms
 from paddock.replica import Dispatching, FleetParts, Replica, dispatching, intake, trust
 from paddock.services import Service, Troubles, running
 from paddock.settings import FleetKind, Settings, SettingsError
 from paddock.store.budgets import PgBudget
+from paddock.store.clock import DatabaseClock, asking
 from paddock.store.database import Database
 from paddock.store.leadership import led
 from paddock.store.store import PgStore
@@ -145,7 +147,18 @@ async def serve(
 
 @asynccontextmanager
 async def _replica(database: Database, settings: Settings, apps: Apps) -> AsyncIterator[Replica]:
-    clock, ids = SystemClock(), SystemIds()
+    async with (
+        DatabaseClock.running(asking(database), SystemClock()) as clock,
+        _with_clock(database, settings, apps, clock) as replica,
+    ):
+        yield replica
+
+
+@asynccontextmanager
+async def _with_clock(
+    database: Database, settings: Settings, apps: Apps, clock: Clock
+) -> AsyncIterator[Replica]:
+    ids = SystemIds()
     store = PgStore(database, clock=clock, ids=ids, actor=replica_name())
     registered = await register_apps(
         store, {app.key: (app.api_url, _mint_budget(app)) for app in apps}

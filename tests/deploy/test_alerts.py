@@ -117,6 +117,13 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {'paddock_webhook_refusals_total{reason="signature"}': "0+5x30"},
         {'paddock_webhook_refusals_total{reason="signature"}': "0x29 1"},
     ),
+    "PaddockClockSkew": (
+        {'paddock_clock_skew_seconds{instance="a"}': "-100x30"},
+        {
+            'paddock_clock_skew_seconds{instance="a"}': "0.2x30",
+            'paddock_github_clock_skew_seconds{host="github.com"}': "-2x30",
+        },
+    ),
     "PaddockStampsFail": (
         {'paddock_stamps_total{outcome="failed"}': "0+1x30"},
         {'paddock_stamps_total{outcome="stamped"}': "0+9x30"},

@@ -137,6 +137,37 @@ async def stall_a_matcher(crowd: Crowd, holder: Runner) -> tuple[Server, Server]
     return stalled, other
 
 
+@pytest.mark.parametrize("ahead", [100.0, -100.0])
+async def test_a_server_whose_clock_is_off_writes_the_databases_time(
+    database_url: str, ahead: float
+) -> None:
+    """I82"""
+    async with site(database_url) as place:
+        server = await place.server("wrong", clock_ahead=ahead)
+        await place.until("SELECT count(*) FROM accounts", 1)
+        place.queue()
+        await place.until("SELECT count(*) FROM jobs WHERE state = 'queued'", 1)
+        [pod] = await place.pods(1)
+        async with httpx2.AsyncClient(
+            timeout=PATIENCE, trust_env=False, verify=plain_http()
+        ) as client:
+            headers = {"authorization": f"Bearer {pod}"}
+            answer = await client.post(f"{server.url}/v1/dispatch?wait=30", headers=headers)
+            metrics = (await client.get(f"{server.url}/metrics")).text
+        assert answer.status_code == 200
+        [ages] = await place.rows(
+            "SELECT extract(epoch FROM clock_timestamp() - heard_at)::float8,"
+            " extract(epoch FROM clock_timestamp() - claimed_at)::float8 FROM runners"
+        )
+        assert all(0 <= age < 90 for age in ages)
+        [skew] = [
+            float(line.split()[1])
+            for line in metrics.splitlines()
+            if line.startswith("paddock_clock_skew_seconds ")
+        ]
+        assert abs(skew - ahead) < 10
+
+
 async def test_one_place_is_never_given_twice_though_a_server_stalls_in_its_match(
     crowd: Crowd,
 ) -> None:

@@ -1,15 +1,17 @@
 """`python -m tests.support.fleetless NAME`: a server as a process of its own, without a fleet.
 
-Settings are paddock's own, from the environment. It knows the Pod `x` by the token `x`, and prints
-its URL when it answers. Its sessions in the database bear its name.
+Settings are paddock's own, from the environment; its machine's clock is `CLOCK_AHEAD` seconds ahead. It
+knows the Pod `x` by the token `x`, and prints its URL when it answers. Its sessions in the database
+bear its name.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from paddock.cli.running import run
 from paddock.domain.names import PodName
@@ -62,6 +64,15 @@ def uid_of(pod_name: str) -> str:
     return f"uid-{pod_name}"
 
 
+def _put_clock_ahead(seconds: float) -> None:
+    now = SystemClock.now
+
+    def ahead(self: SystemClock) -> datetime:
+        return now(self) + timedelta(seconds=seconds)
+
+    SystemClock.now = ahead  # type: ignore[method-assign]
+
+
 async def _server(settings: Settings) -> None:
     async def fleet(_url: str) -> FleetParts:
         return FleetParts(fleet=NoFleet(), reviewer=Believing())
@@ -84,5 +95,6 @@ def _ready(url: str) -> None:
 
 
 if __name__ == "__main__":
+    _put_clock_ahead(float(os.environ.get("CLOCK_AHEAD", "0")))
     settings = load()
     run(_server(settings), settings)

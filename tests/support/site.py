@@ -78,7 +78,7 @@ class Site:
     directory: Path
     _started: list[Server] = field(default_factory=list)
 
-    async def server(self, name: str = "server") -> Server:
+    async def server(self, name: str = "server", *, clock_ahead: float = 0.0) -> Server:
         """Started, and ready. Webhooks go to the one that was started last."""
         kept = {each: value for each, value in os.environ.items() if "PADDOCK" not in each}
         log = self.directory / f"{name}.log"
@@ -87,7 +87,7 @@ class Site:
                 sys.executable,
                 *("-m", "tests.support.fleetless", name),
                 cwd=ROOT,
-                env={**kept, **self._settings()},
+                env={**kept, **self._settings(), "CLOCK_AHEAD": str(clock_ahead)},
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
             )

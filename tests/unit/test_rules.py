@@ -597,9 +597,9 @@ CASES: dict[str, AnyEvidence] = {
     "executing": replace(IDLE, job_marked=True),
     "retiring": FENCED,
     "too-many-suspects": replace(
-        RUNNING, pod=pod(up=60), record=RecordWord.OFFLINE, suspects=3, recent=6
+        RUNNING, acknowledged=60, pod=pod(up=60), record=RecordWord.OFFLINE, suspects=3, recent=6
     ),
-    "suspect": replace(RUNNING, pod=pod(up=60), record=RecordWord.OFFLINE),
+    "suspect": replace(RUNNING, acknowledged=60, pod=pod(up=60), record=RecordWord.OFFLINE),
     "unrecognised": replace(IDLE, pod=pod(Container.UNRECOGNISED)),
     "started-unclaimed": replace(
         IDLE, since=120, pod=pod(), record=RecordWord.ABSENT, log=LogWord.NO_JOB
@@ -684,6 +684,12 @@ OTHER_ENDS: dict[tuple[str, str], AnyEvidence] = {
         STUCK, acknowledged=900, pod=pod(Container.PULLING, unchanged=900)
     ),
 }
+
+
+def test_a_node_whose_clock_is_behind_makes_no_runner_late() -> None:
+    """I82: by its node's clock it has been up since before it got its JIT."""
+    fresh = replace(RUNNING, acknowledged=5, pod=pod(up=900), record=RecordWord.OFFLINE)
+    assert verdict(fresh).action is Action.LEAVE
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

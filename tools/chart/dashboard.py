@@ -95,6 +95,15 @@ PANELS: Final = (
     Panel("Webhooks a minute", _rate("paddock_webhook_deliveries_total", "outcome")),
     Panel("A webhook's answer", _quantiles("paddock_webhook_seconds"), unit="s"),
     Panel(
+        "Clocks, against the database's",
+        (
+            ("max(abs(paddock_clock_skew_seconds))", "replicas"),
+            ("max by (host) (abs(paddock_github_clock_skew_seconds))", "{{host}}"),
+        ),
+        unit="s",
+        meaning="paddock goes by the database's clock.",
+    ),
+    Panel(
         "Since all Pods were seen",
         (("time() - max(paddock_fleet_read_timestamp_seconds)", "seconds"),),
         unit="s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from paddock.checkup.finding import Finding, ill, poor, well
+from paddock.store.clock import DatabaseClock
 from paddock.store.database import Database
 from paddock.store.errors import StoreError
 from paddock.store.migrate import check_schema, migrate
@@ -12,6 +13,25 @@ from paddock.store.migrate import check_schema, migrate
 _DATABASE = "database"
 #: A replica has ten sessions for its work, some for whoever looks, and one for each loop it leads.
 _OF_A_REPLICA = 20
+
+
+#: Less than this is what a machine without NTP gains in a day, and harms nobody.
+_CLOCK_OFF = 10.0
+
+
+def examine_clock(clock: DatabaseClock) -> Finding:
+    """This machine's against the database's."""
+    off = clock.skew.total_seconds()
+    if abs(off) <= _CLOCK_OFF:
+        return well(
+            "clock", f"this machine's is within {max(1.0, abs(off)):.0f} s of the database's"
+        )
+    where = "ahead of" if off > 0 else "behind"
+    return poor(
+        "clock",
+        f"this machine's clock is {abs(off):.0f} s {where} the database's",
+        "synchronise both (NTP): paddock goes by the database's, but its log by this machine's",
+    )
 
 
 async def examine_database(database: Database) -> AsyncIterator[Finding]:

@@ -18,7 +18,7 @@ from paddock.github.caller import Caller, app_request
 from paddock.github.client import GitHubClient
 from paddock.ports import Clock
 
-#: A JWT is dated back by a minute: half of that may go wrong without harm.
+#: No threshold by which recovery judges is shorter.
 _CLOCK_OFF: Final = 30.0
 #: What is asked of GitHub, and the permission that it takes.
 NEEDED: Final = {
@@ -37,15 +37,19 @@ class _App(msgspec.Struct, frozen=True):
 
 
 async def examine_apps(
-    apps: Apps, clock: Clock, *, groups: Sequence[tuple[str, str]]
+    apps: Apps,
+    clock: Clock,
+    *,
+    groups: Sequence[tuple[str, str]],
+    whose: str = "this machine's",
 ) -> AsyncIterator[Finding]:
-    """`groups`: pools and the runner groups they name."""
+    """`groups`: pools and the runner groups they name; `whose` clock it is."""
     budget = MemoryBudget(clock, apps.limits)
     caller = Caller(apps, clock=clock, budget=budget)
     client = GitHubClient(apps, clock=clock, budget=budget)
     try:
         for app in apps:
-            async for finding in _examine(app, caller, client, clock, groups):
+            async for finding in _examine(app, caller, client, (clock, whose), groups):
                 yield finding
     finally:
         await caller.aclose()
@@ -56,7 +60,7 @@ async def _examine(
     app: GitHubApp,
     caller: Caller,
     client: GitHubClient,
-    clock: Clock,
+    clock: tuple[Clock, str],
     groups: Sequence[tuple[str, str]],
 ) -> AsyncIterator[Finding]:
     about = f"App {app.key}"
@@ -69,11 +73,11 @@ async def _examine(
         yield ill(
             about,
             str(error),
-            "check app_id, the private key and api_url; a clock that is minutes off looks the same",
+            "check app_id, the private key and api_url",
         )
         return
     yield well(about, f"GitHub knows it as {described.slug or 'an App without a name'}")
-    yield _clock(received.answer.headers, clock.now())
+    yield _clock(received.answer.headers, clock[0].now(), whose=clock[1])
     for finding in _rights(about, described.permissions, described.events):
         yield finding
     async for finding in _hooks(about, app, client):
@@ -85,7 +89,7 @@ async def _examine(
             yield finding
 
 
-def _clock(headers: Mapping[str, str], now: datetime) -> Finding:
+def _clock(headers: Mapping[str, str], now: datetime, *, whose: str) -> Finding:
     """Against GitHub's own, to the second."""
     try:
         theirs = parsedate_to_datetime(headers.get("date", ""))
@@ -93,12 +97,12 @@ def _clock(headers: Mapping[str, str], now: datetime) -> Finding:
         return poor("clock", "GitHub's answer has no date to compare with", "ask again")
     off = (now - theirs).total_seconds()
     if abs(off) > _CLOCK_OFF:
-        return ill(
+        return poor(
             "clock",
-            f"this machine's clock is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} GitHub's",
-            "synchronise it (NTP): GitHub refuses tokens from its future, and past ones expire early",
+            f"{whose} clock is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} GitHub's",
+            "synchronise it (NTP): the ages of jobs are judged by it, and GitHub dates their beginning",
         )
-    return well("clock", f"within {max(1.0, abs(off)):.0f} s of GitHub's")
+    return well("clock", f"{whose} is within {max(1.0, abs(off)):.0f} s of GitHub's")
 
 
 def _rights(about: str, permissions: Mapping[str, str], events: Sequence[str]) -> list[Finding]:

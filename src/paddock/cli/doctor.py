@@ -9,7 +9,7 @@ from typing import Final
 import typer
 from rich.text import Text
 
-from paddock.checkup.database import examine_database
+from paddock.checkup.database import examine_clock, examine_database
 from paddock.checkup.finding import Finding, Health, absent, ill, poor, well
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import console, show, show_json
@@ -20,6 +20,7 @@ from paddock.fleet.local.settings import NO_CGROUP
 from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
 from paddock.serve import configured_apps
 from paddock.settings import FleetKind, Settings, SettingsError, load
+from paddock.store.clock import DatabaseClock, asking
 from paddock.store.errors import StoreError
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
@@ -64,6 +65,7 @@ def doctor(as_json: Json = False, config: Config = None, data_dir: DataDir = Non
 async def _examine(settings: Settings) -> AsyncIterator[Finding]:
     yield well("settings", "they can be read, and hold no mistake")
     groups: list[tuple[str, str]] = []
+    clock: DatabaseClock | None = None
     async with AsyncExitStack() as stack:
         try:
             database = await stack.enter_async_context(
@@ -71,7 +73,9 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
             )
             async for finding in examine_database(database):
                 yield finding
-            store = PgStore(database, clock=SystemClock(), ids=SystemIds(), actor="doctor")
+            clock = await DatabaseClock.measured(asking(database), SystemClock())
+            yield examine_clock(clock)
+            store = PgStore(database, clock=clock, ids=SystemIds(), actor="doctor")
             pools = await store.list_pools()
             groups = [(each.name, each.runner_group) for each in pools if each.runner_group]
             yield _pools(len(pools))
@@ -79,7 +83,7 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
                 yield _unfit(fault)
         except StoreError as error:
             yield ill("database", error.message, "see docs/database.md")
-    async for finding in _github(settings, groups):
+    async for finding in _github(settings, groups, clock):
         yield finding
     async for finding in _fleet(settings):
         yield finding
@@ -103,7 +107,9 @@ def _unfit(fault: HostFault) -> Finding:
     )
 
 
-async def _github(settings: Settings, groups: list[tuple[str, str]]) -> AsyncIterator[Finding]:
+async def _github(
+    settings: Settings, groups: list[tuple[str, str]], clock: DatabaseClock | None
+) -> AsyncIterator[Finding]:
     if not settings.github.all_apps:
         yield absent("GitHub", "no App is configured; `paddock up` brings a GitHub of its own")
         return
@@ -114,7 +120,8 @@ async def _github(settings: Settings, groups: list[tuple[str, str]]) -> AsyncIte
         return
     from paddock.checkup.github import examine_apps
 
-    async for finding in examine_apps(apps, SystemClock(), groups=groups):
+    whose = "this machine's" if clock is None else "the database's"
+    async for finding in examine_apps(apps, clock or SystemClock(), groups=groups, whose=whose):
         yield finding
 
 

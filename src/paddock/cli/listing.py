@@ -15,6 +15,8 @@ from paddock.cli.operating import with_database
 from paddock.cli.output import say
 from paddock.domain.reading import LONGEST_PAGE, PAGE, BadCursor, Page
 from paddock.ports.reading import Reading
+from paddock.store.clock import DatabaseClock, asking
+from paddock.store.database import Database
 from paddock.store.reading import PgReading
 from paddock.stories.story import length
 from paddock.system import SystemClock
@@ -45,12 +47,14 @@ def with_reading(
     work: Callable[[Reading], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
     """Look at the database, without touching anything."""
-    try:
-        return with_database(
-            lambda database: work(PgReading(database, SystemClock())),
-            config=config,
-            data_dir=data_dir,
+
+    async def read(database: Database) -> R:
+        return await work(
+            PgReading(database, await DatabaseClock.measured(asking(database), SystemClock()))
         )
+
+    try:
+        return with_database(read, config=config, data_dir=data_dir)
     except BadCursor:
         raise typer.BadParameter("--after is not what a page of this list ended with") from None
 

@@ -12,6 +12,7 @@ import typer
 from paddock.cli.running import run
 from paddock.cli.store import open_database
 from paddock.settings import Settings, load
+from paddock.store.clock import DatabaseClock, asking
 from paddock.store.database import Database
 from paddock.store.migrate import check_schema
 from paddock.store.store import PgStore
@@ -31,9 +32,10 @@ def with_store(
 ) -> R:
     """Do it, in the name of whoever runs the command."""
 
-    def named(database: Database) -> Awaitable[R]:
+    async def named(database: Database) -> R:
         actor = f"operator:{getpass.getuser()}"
-        return work(PgStore(database, clock=SystemClock(), ids=SystemIds(), actor=actor))
+        clock = await DatabaseClock.measured(asking(database), SystemClock())
+        return await work(PgStore(database, clock=clock, ids=SystemIds(), actor=actor))
 
     return with_database(named, config=config, data_dir=data_dir)
 

@@ -119,16 +119,17 @@ def silence(e: Evidence) -> float:
 def at_work(e: Evidence) -> float | None:
     """For how long a runner that holds its JIT may have been running; `None` if it is not, or nothing
     is known. A container that is up dates it only where it was gated: the other has been up since it
-    began to poll."""
+    began to poll. Its node's clock may be wrong, but it did not start before it got its JIT (I82)."""
     if e.state not in _MAY_WORK or not alive(e.pod):
         return None
+    held = e.since if e.acknowledged is None else e.acknowledged
     if e.shape == "gated":
         if e.pod.runner.never_ran:
             return None
         if e.pod.up is not None:
-            return e.pod.up
+            return min(e.pod.up, held)
     if e.state is RunnerState.RUNNING:
-        return e.since if e.acknowledged is None else e.acknowledged
+        return held
     return silence(e)
 
 

@@ -109,15 +109,20 @@ def _reason(error: OSError | ValueError) -> str:
 class InstallationTokens:
     """The installations' tokens: each fetched by one request at a time, whoever waits for it."""
 
-    def __init__(self, fetch: Callable[[InstallationKey], Awaitable[Token]], clock: Clock) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[InstallationKey], Awaitable[Token]],
+        clock_of: Callable[[InstallationKey], Clock],
+    ) -> None:
+        """`clock_of`: that of the host, by which the ends of its tokens are dated."""
         self._fetch = fetch
-        self._clock = clock
+        self._clock_of = clock_of
         self._tokens: dict[InstallationKey, Token] = {}
         self._flights: dict[InstallationKey, asyncio.Task[Token]] = {}
 
     async def get(self, who: InstallationKey) -> Token:
         known = self._tokens.get(who)
-        if known and self._rest(known) > REFRESH_EARLY:
+        if known and self._rest(who, known) > REFRESH_EARLY:
             return known
         try:
             # Shielded: whoever stops waiting does not take the token from the others.
@@ -125,7 +130,7 @@ class InstallationTokens:
         except GitHubError as error:
             passing = error.failure.kind in (Kind.SERVER_ERROR, Kind.NO_ANSWER)
             known = self._tokens.get(who)
-            if passing and known and self._rest(known) > USABLE_REST:
+            if passing and known and self._rest(who, known) > USABLE_REST:
                 return known
             raise
 
@@ -139,8 +144,8 @@ class InstallationTokens:
             flight.cancel()
         await asyncio.gather(*self._flights.values(), return_exceptions=True)
 
-    def _rest(self, token: Token) -> timedelta:
-        return token.expires_at - self._clock.now()
+    def _rest(self, who: InstallationKey, token: Token) -> timedelta:
+        return token.expires_at - self._clock_of(who).now()
 
     def _flight(self, who: InstallationKey) -> asyncio.Task[Token]:
         if (flight := self._flights.get(who)) is None:

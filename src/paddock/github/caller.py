@@ -28,6 +28,7 @@ from paddock.github import wire
 from paddock.github.apps import Apps
 from paddock.github.auth import AppSigner, InstallationTokens, Token
 from paddock.github.budget import Budget, Remarks
+from paddock.github.clock import HostClock
 from paddock.github.connection import (
     Answer,
     BadAnswer,
@@ -80,8 +81,11 @@ class Caller:
         self._clock = clock
         self._budget = budget
         self._remarks = Remarks(budget, clock)
-        self._tokens = InstallationTokens(self._fetch_token, clock)
-        self._signers = {app.key: AppSigner(app.key, app.private_key_file, clock) for app in apps}
+        self._times = {host: HostClock(host, clock) for host in apps.hosts}
+        self._tokens = InstallationTokens(self._fetch_token, lambda who: self._times[who.host])
+        self._signers = {
+            app.key: AppSigner(app.key, app.private_key_file, self._times[app.host]) for app in apps
+        }
         connect = connect or over_http()
         self._connections = {host: connect(url) for host, url in apps.hosts.items()}
 
@@ -193,6 +197,7 @@ class Caller:
             return self._trouble(request, status=None, message=str(error), sent=error.sent)
         except BadAnswer as error:
             return self._trouble(request, status=200, message=str(error), malformed=True)
+        self._times[who.host].note(answer.headers)
         self._note(who, request, answer)
         return answer
 
@@ -204,7 +209,7 @@ class Caller:
                 message=message_of(outcome.body),
                 headers=outcome.headers,
             )
-        failure = classify(outcome, self._clock.now())
+        failure = classify(outcome, self._times[who.host].now())
         if failure.kind is Kind.SECONDARY_LIMIT:
             (points, _), _ = costs(request.operation, _app(who), _installation(who))
             await self._budget.observe(points, remaining=0, resets_in_s=failure.backoff_s)
@@ -244,7 +249,7 @@ class Caller:
         self._remarks.note(
             key,
             remaining=int(remaining),
-            resets_in_s=resets_in(answer.headers, self._clock.now()),
+            resets_in_s=resets_in(answer.headers, self._times[who.host].now()),
         )
 
     def _trouble(self, request: Request, **seen: Any) -> Trouble:

@@ -40,6 +40,9 @@ HEARD: Final = timedelta(seconds=60)
 #: And they have been answered for this long without a pause. A poller that was refused tries again
 #: within half a minute, so nobody's silence is older than our own (I29).
 ANSWERING: Final = 120.0
+#: A clock that moves by more than this between two looks has jumped: what was heard before cannot be
+#: compared with what is heard since (I82).
+JUMP: Final = 5.0
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -101,6 +104,8 @@ class Gatherer:
         self._own_words = OwnWords(fleet)
         self._answers: dict[RunnerId, _Answers] = {}
         self._answering_since: float | None = None
+        #: By how much the clock was ahead of the monotonic one at the last look.
+        self._ahead: float | None = None
 
     async def glance(self) -> Look:
         """Rows and Pods alone: enough to see who has ended."""
@@ -139,12 +144,16 @@ class Gatherer:
         )
 
     def _answering(self, last_heard: datetime | None, now: datetime) -> bool:
-        if last_heard is None or now - last_heard > HEARD:
+        if self._jumped(now) or last_heard is None or now - last_heard > HEARD:
             self._answering_since = None
             return False
         if self._answering_since is None:
             self._answering_since = self._clock.monotonic()
         return self._clock.monotonic() - self._answering_since >= ANSWERING
+
+    def _jumped(self, now: datetime) -> bool:
+        before, self._ahead = self._ahead, now.timestamp() - self._clock.monotonic()
+        return before is not None and abs(self._ahead - before) > JUMP
 
     def evidence(self, runner: Runner, look: Look) -> Evidence:
         known = self._answers.get(runner.id) or _Answers()

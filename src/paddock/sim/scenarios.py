@@ -6,7 +6,7 @@ Every one ends well with the product as it is; each exposes at least one way of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -603,6 +603,53 @@ async def _nobody_registers(scene: Scene) -> None:
     await scene.sleep(480.0)
     for job in jobs:
         await scene.executed(job, within=1800.0)
+
+
+# Clocks.
+
+#: As many as the described pools keep idle.
+_WARM_PODS: Final = sum(pool.min_idle for pool in POOLS)
+
+
+async def _none_is_retired(scene: Scene, during: Callable[[], Awaitable[None]]) -> None:
+    """Of the Pods that ask for work."""
+    await scene.sleep(WARM)
+    await scene.until(lambda: len(scene.living) >= _WARM_PODS)
+    await scene.sleep(150.0)
+    warm = [pod for pod in scene.living if pod.jit is None]
+    await during()
+    if retired := [pod.name for pod in warm if not pod.alive]:
+        scene.broken(Promise.SERVED, f"{', '.join(retired)} asked for work and were retired")
+    await scene.executed(scene.queue(20.0))
+
+
+@_told(
+    "replica-clock-ahead",
+    "I82",
+    "The leader's clock is 100 s ahead of the other replica's; Pods ask both for work, and there is"
+    " none.",
+)
+async def _replica_clock_ahead(scene: Scene) -> None:
+    leader, other = scene.story.stage.replicas
+    leader.own_clock.ahead = 100.0
+    await scene.sleep(2.0)
+    other.crash("so that the first leads")
+    await _none_is_retired(scene, lambda: scene.sleep(300.0))
+
+
+@_told(
+    "database-clock-jumps",
+    "I82",
+    "The database fails over, eight times, to a server whose clock is 100 s ahead; Pods ask for work,"
+    " and there is none.",
+)
+async def _database_clock_jumps(scene: Scene) -> None:
+    async def fail_over() -> None:
+        for _ in range(8):
+            scene.story.stage.database_clock.ahead += 100.0
+            await scene.sleep(200.0)
+
+    await _none_is_retired(scene, fail_over)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {each.name: each for each in _TOLD}

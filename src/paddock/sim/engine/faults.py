@@ -107,6 +107,7 @@ class Fault(StrEnum):
     # Last, so that the weather of every seed stays what it was.
     HOST_UNFIT = "host-unfit"
     BLACKOUT = "blackout"
+    CLOCK_SKEW = "clock-skew"
 
 
 ALL = frozenset(Fault)

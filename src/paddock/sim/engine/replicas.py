@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 from uuid import UUID
@@ -24,7 +25,7 @@ from paddock.github.apps import Apps
 from paddock.github.budget import Budget
 from paddock.github.client import GitHubClient
 from paddock.github.webhooks import APPLIED_EVENTS, Signatures, read_webhook
-from paddock.ports import FleetUnavailable, Store
+from paddock.ports import Clock, FleetUnavailable, Store
 from paddock.recovery.terms import RecoveryTerms
 from paddock.replica import FleetParts, Replica, dispatching, intake
 from paddock.services import running
@@ -46,8 +47,9 @@ from paddock.sim.engine.pods import Lost, Unavailable, Unreachable
 from paddock.sim.engine.time import SeededIds, VirtualClock
 from paddock.sim.engine.trace import Trace
 from paddock.sim.github import FakeGitHub, Outgoing
+from paddock.store.clock import DatabaseClock
 from paddock.store.database import Database
-from paddock.store.errors import StoreError
+from paddock.store.errors import DatabaseUnavailable, StoreError
 from paddock.store.leadership import led
 from paddock.store.store import PgStore
 
@@ -73,6 +75,7 @@ class Surroundings:
     budget: Budget
     processes: Processes
     clock: VirtualClock
+    database_clock: VirtualClock
     rng: random.Random
     faults: Faults
     trace: Trace
@@ -90,8 +93,10 @@ class Surroundings:
 class SimReplica:
     """One replica: started again, as a new machine, whenever it has died."""
 
-    def __init__(self, name: str, around: Surroundings) -> None:
+    def __init__(self, name: str, around: Surroundings, own_clock: VirtualClock) -> None:
         self.name = name
+        #: Its machine's, which may be wrong.
+        self.own_clock = own_clock
         self._around = around
         self.machine = Machine(name, around.processes)
         self._ids = SeededIds(random.Random(around.rng.getrandbits(64)), around.clock)  # noqa: S311
@@ -133,7 +138,17 @@ class SimReplica:
         self.start()
 
     async def _main(self) -> None:
-        around, machine, clock = self._around, self.machine, self._around.clock
+        async with DatabaseClock.running(self._database_time, self.own_clock) as clock:
+            await self._serve(clock)
+
+    async def _database_time(self) -> datetime:
+        await self.machine.turn("database time")
+        if self._around.faults.strike(Fault.STORE_AWAY):
+            raise DatabaseUnavailable("The simulated database is away.")
+        return self._around.database_clock.now()
+
+    async def _serve(self, clock: Clock) -> None:
+        around, machine = self._around, self.machine
         gate = StoreGate(
             PgStore(database_over(around.session), clock=clock, ids=self._ids, actor=self.name),
             machine=machine,

@@ -17,7 +17,7 @@ from typing import Final
 from paddock.dispatch import comparison, debts, deliveries, dispatcher, steps
 from paddock.pools import hosts, reconciler
 from paddock.recovery import loop, observe
-from paddock.store import leadership
+from paddock.store import clock, leadership
 
 _OWN_TIME: Final = 0.25
 
@@ -35,6 +35,7 @@ _TIMERS: Final = (
     _Timer(dispatcher, "_LOOK_AGAIN", 1, 2),
     _Timer(deliveries, "_LOOK_AGAIN", 1, 10),
     _Timer(leadership, "_LOOK_AGAIN", 4, 10),
+    _Timer(clock, "EVERY", 2, 4),
     _Timer(reconciler, "_LOOK_AGAIN", 3, 6),
     _Timer(reconciler, "_BREATH", 3, 3),
     _Timer(hosts, "_READ_EVERY", 3, 6),

@@ -59,6 +59,8 @@ _LOOK_EVERY: Final = 20.0
 #: A replica dies so many times as likely with a claim in its hands: of all that it does, this leaves
 #: most to be settled.
 _AT_A_MINT: Final = 20.0
+#: A machine without NTP is off by minutes after some weeks.
+_MOST_SKEW: Final = 300.0
 #: A day of a quarter of an hour: what takes GitHub a day or two to give up, and us as long to notice.
 #: In some of these worlds GitHub gives up too late.
 _SHORT_DAYS: Final = (900.0, 1400.0)
@@ -183,6 +185,7 @@ class Simulation:
         self._rhythm = self._draw_rhythm()
         self.times: dict[str, list[float]] = {}
         clock = self._clock = VirtualClock(loop)
+        self._database_clock = VirtualClock(loop)
         self.trace = Trace(step=lambda: loop.steps, now=loop.time, keep=keep, tell=tell)
         weather = Weather.draw(plan.faults, _stream(plan, "weather"))
         self.faults = Faults(weather, _stream(plan, "faults"), self.trace)
@@ -253,6 +256,7 @@ class Simulation:
             budget=MemoryBudget(clock, apps.limits),
             processes=self._processes,
             clock=clock,
+            database_clock=self._database_clock,
             rng=_stream(plan, "replicas"),
             faults=self.faults,
             trace=self.trace,
@@ -264,7 +268,8 @@ class Simulation:
             recovery=_SHORT_TERMS if short else RecoveryTerms(),
         )
         self._replicas = [
-            SimReplica(f"replica-{number}", around) for number in range(1, plan.replicas + 1)
+            SimReplica(f"replica-{number}", around, VirtualClock(loop, ahead=ahead))
+            for number, ahead in enumerate(self._skews(), 1)
         ]
         self._site = Site(self._replicas, around)
         self._pods = Pods(
@@ -282,6 +287,14 @@ class Simulation:
     @property
     def violations(self) -> list[Violation]:
         return self.checks.violations
+
+    def _skews(self) -> list[float]:
+        """By how much each replica's own clock is ahead of the database's."""
+        if not self.faults.in_the_air(Fault.CLOCK_SKEW):
+            return [0.0] * self._plan.replicas
+        self.faults.happened(Fault.CLOCK_SKEW)
+        rng = _stream(self._plan, "clocks")
+        return [rng.uniform(-_MOST_SKEW, _MOST_SKEW) for _ in range(self._plan.replicas)]
 
     def _draw_rhythm(self) -> Rhythm:
         return Rhythm.draw(_stream(self._plan, "rhythm"))
@@ -402,6 +415,7 @@ class Simulation:
             leases=self._leases,
             ledger=self._ledger,
             clock=self._clock,
+            database_clock=self._database_clock,
             faults=self.faults,
             trace=self.trace,
             app=self._app,

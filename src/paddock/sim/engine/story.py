@@ -48,6 +48,7 @@ class Stage:
     leases: Leases
     ledger: Ledger
     clock: VirtualClock
+    database_clock: VirtualClock
     faults: Faults
     trace: Trace
     app: App

@@ -16,11 +16,15 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class VirtualClock:
-    def __init__(self, loop: VirtualLoop) -> None:
+    """The world's, which is also GitHub's, the nodes' and the database's; or, of a replica, one that is
+    ahead of it."""
+
+    def __init__(self, loop: VirtualLoop, *, ahead: float = 0.0) -> None:
         self._loop = loop
+        self.ahead = ahead
 
     def now(self) -> datetime:
-        return BEGINNING + timedelta(seconds=self._loop.time())
+        return BEGINNING + timedelta(seconds=self._loop.time() + self.ahead)
 
     def monotonic(self) -> float:
         return self._loop.time()

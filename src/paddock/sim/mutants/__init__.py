@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from paddock.sim.mutants import (  # noqa: F401 - each adds its own
+    clocks,
     deleting,
     minting,
     serving,
