@@ -36,7 +36,7 @@ from paddock.domain.endings import Ending
 from paddock.domain.evidence import Subject
 from paddock.domain.failure_modes import FAILURE_MODES, FailureMode, Party
 from paddock.domain.retention import RETENTION
-from paddock.domain.states import HOLDS_CAPACITY, IS_SUPPLY, RUNNER_TRANSITIONS, RunnerState
+from paddock.domain.states import HOLDS_CAPACITY, RUNNER_TRANSITIONS, RunnerState
 from paddock.domain.thresholds import Thresholds, reasons, words
 from paddock.github.settings import GitHubAppSettings
 from paddock.settings import Settings
@@ -146,11 +146,28 @@ def _diagram(_: str) -> str:
 
 
 def _states(_: str) -> str:
+    supply = _supply_functions()["is_supply(r runners"]
     rows = [
-        (f"`{state}`", state.meaning, _yes(state in HOLDS_CAPACITY), _yes(state in IS_SUPPLY))
+        (f"`{state}`", state.meaning, _yes(state in HOLDS_CAPACITY), _yes(f"'{state}'" in supply))
         for state in RunnerState
     ]
-    return _table(["state", "means", "holds capacity", "is supply"], rows)
+    return _table(["state", "means", "holds capacity", "can be supply"], rows)
+
+
+@cache
+def _supply_functions() -> Mapping[str, str]:
+    """The functions of the schema that define supply, by how their signature begins."""
+    migration = Path(paddock.__file__).parent / "store" / "migrations" / "0009_recovery.sql"
+    found = re.finditer(
+        r"^CREATE FUNCTION (?P<name>(is_)?supply\([^,)]+).*?^\$\$;$",
+        migration.read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+    return {each["name"]: each[0] for each in found}
+
+
+def _supply(_: str) -> str:
+    return "```sql\n" + "\n".join(_supply_functions().values()) + "\n```\n"
 
 
 def _transitions(_: str) -> str:
@@ -495,6 +512,7 @@ SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
     "recovery thresholds": _thresholds,
     "github failures": _failures,
     "withheld reasons": _withheld,
+    "supply": _supply,
     "retention": _retention,
     "settings": _settings,
     "metrics": _metrics,

@@ -84,9 +84,6 @@ RUNNER_TRANSITIONS: Final[dict[tuple[RunnerState, RunnerState], str]] = {
 #: States in which a runner that has a demand key holds a place of its account's capacity (I46).
 HOLDS_CAPACITY: Final = frozenset({_S.CLAIMED, _S.ARMED, _S.RUNNING, _S.BUSY, _S.DONE, _S.RETIRING})
 
-#: States in which a runner is still to receive one of its key's queued jobs.
-IS_SUPPLY: Final = frozenset({_S.CLAIMED, _S.ARMED, _S.RUNNING})
-
 
 def legal(before: RunnerState, after: RunnerState) -> bool:
     return (before, after) in RUNNER_TRANSITIONS

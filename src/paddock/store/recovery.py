@@ -118,7 +118,7 @@ class Recovering(Runners):
 
     async def balances(self, *, recent: datetime) -> Mapping[KeyId, Balance]:
         async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["balances"], recent)
+            rows = await connection.fetch(_SQL["balances"], recent, self._clock.now())
         return {
             KeyId(row["key_id"]): Balance(
                 supply=row["supply"],
@@ -305,6 +305,7 @@ class Recovering(Runners):
                 [host for host, _ in also],
                 [job for _, job in also],
                 since.unheard_before,
+                self._clock.now(),
             )
         return [_doubt_of(row) for row in rows]
 

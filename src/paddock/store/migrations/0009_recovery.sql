@@ -35,6 +35,27 @@ BEGIN
 END $$;
 CREATE TRIGGER echoes_over AFTER DELETE ON echoes FOR EACH STATEMENT EXECUTE FUNCTION echoes_over();
 
+-- What is supply of a key: runners that will take one of its queued jobs, or may have taken one that is still listed as
+-- queued. This is the only definition; the planner inlines these functions, so partial indexes still serve.
+CREATE FUNCTION is_supply(r runners, moment timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT r.gone_at IS NULL AND r.key_id IS NOT NULL
+       AND (r.state IN ('claimed', 'armed', 'running') AND r.suspect_at IS NULL
+            -- Busy by its own word: GitHub names its job at any moment (I73).
+            OR r.state = 'busy' AND r.job_id IS NULL AND r.busy_at > moment - interval '2 minutes')
+$$;
+CREATE FUNCTION is_supply(e echoes, moment timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT e.until > moment
+$$;
+-- Per key with supply at `moment`: live runners, runners that have ended, and both.
+CREATE FUNCTION supply(moment timestamptz)
+    RETURNS TABLE (key_id integer, runners integer, ended integer, total integer) LANGUAGE sql STABLE AS $$
+    SELECT s.key_id, sum(s.live)::int, sum(1 - s.live)::int, count(*)::int
+      FROM (SELECT r.key_id, 1 AS live FROM runners r WHERE is_supply(r, moment)
+             UNION ALL
+            SELECT e.key_id, 0 FROM echoes e WHERE is_supply(e, moment)) s
+     GROUP BY s.key_id
+$$;
+
 -- Every action recovery took, or would have taken, with the evidence it was drawn from.
 CREATE TABLE actions (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -1,10 +1,17 @@
--- With very many keys a fair share is one job of each, and that is found together with its key: one probe of the index
--- for a key, and not two.
+-- What a match reads.
 -- oldest program: 0.1.0
 
--- As in 0018_matching, but for `demanded` and `unserved`. The walk over the keys is still a loose index scan; of each key
--- it brings the oldest job. More of a key is read where more is wanted, or where supply is on its way to the oldest.
-CREATE OR REPLACE FUNCTION demand(pods integer, per_key integer, moment timestamptz, stall text)
+-- What changes from match to match: what each key holds; per key with demand its oldest jobs that no supply is on its
+-- way to; back-offs; the mints each App has left; and which terms hold. For so many `pods`, at `moment`; of each key
+-- `per_key` jobs (NULL: as many as a fair share needs). In JSON, by columns, in no order: a row of lists takes a
+-- driver longer to read.
+-- With `stall`, under the matcher's lock, which this session holds from then on, until `claim`. It is taken by a
+-- statement of its own: one that both waited for it and read would see the database as it was before the wait, and
+-- two matchers could fill the same place (I25). A session that says nothing for so long has stalled, and the server
+-- ends it, and its lock (I72).
+-- The walk over the keys is a loose index scan: it costs one probe per key, whatever the queue's depth, and brings the
+-- key's oldest job along. More of a key is read where more is wanted, or where supply is on its way to the oldest.
+CREATE FUNCTION demand(pods integer, per_key integer, moment timestamptz, stall text)
     RETURNS json LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
@@ -23,16 +30,13 @@ BEGIN
                               ORDER BY key_id, queued_at, id LIMIT 1) j
     ), held AS MATERIALIZED (
         SELECT key_id, count(*)::int AS runners, sum(vcpu_milli) AS vcpu_milli, sum(memory_mib) AS memory_mib,
-               count(*) FILTER (
-                   WHERE state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL
-                      -- Busy by its own word: which of the queued jobs it has is told any moment (I73).
-                      OR state = 'busy' AND job_id IS NULL AND busy_at > moment - interval '2 minutes') AS supply
-          FROM runners
+               count(*) FILTER (WHERE is_supply(r, moment)) AS supply
+          FROM runners r
          WHERE key_id IS NOT NULL AND gone_at IS NULL
          GROUP BY key_id
     ), echoing AS (
         -- Runners that ended and whose job may have been done: served again only when that is known (I68).
-        SELECT key_id, count(*) AS supply FROM echoes WHERE until > moment GROUP BY key_id
+        SELECT key_id, count(*) AS supply FROM echoes e WHERE is_supply(e, moment) GROUP BY key_id
     ), fair (jobs) AS (
         SELECT coalesce(per_key, greatest(1, 2 * pods / greatest(1, (SELECT count(*) FROM demanded))))::int
     ), due AS (

@@ -92,12 +92,8 @@ SELECT c.*, coalesce(c.pod_name, r.pod_name)
 -- What binds key $1, and how many of its jobs are served before job $2, at $3.
 SELECT (SELECT count(*) FROM jobs o
          WHERE o.state = 'queued' AND o.key_id = k.id AND (o.queued_at, o.id) < (j.queued_at, j.id)) AS ahead,
-       (SELECT count(*) FROM runners r
-         WHERE r.key_id = k.id AND r.gone_at IS NULL
-           AND (r.state IN ('claimed', 'armed', 'running') AND r.suspect_at IS NULL
-                OR r.state = 'busy' AND r.job_id IS NULL AND r.busy_at > $3::timestamptz - interval '2 minutes')) AS supply,
-       (SELECT count(*) FROM echoes e WHERE e.key_id = k.id AND e.until > $3) AS echoes,
-       (SELECT max(e.until) FROM echoes e WHERE e.key_id = k.id AND e.until > $3) AS echoes_until,
+       coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS echoes,
+       (SELECT max(e.until) FROM echoes e WHERE e.key_id = k.id AND is_supply(e, $3)) AS echoes_until,
        d.paused_at AS all_paused_at, d.paused_by AS all_paused_by,
        a.paused_at AS account_paused_at, a.paused_by AS account_paused_by,
        p.paused_at AS pool_paused_at, p.paused_by AS pool_paused_by, p.state AS pool_state,
@@ -113,6 +109,7 @@ SELECT (SELECT count(*) FROM jobs o
   JOIN accounts a ON a.id = k.account_id
   JOIN pools p ON p.id = k.pool_id
   JOIN jobs j ON j.host_id = a.host_id AND j.id = $2
+  LEFT JOIN supply($3) s ON s.key_id = k.id
   LEFT JOIN dispatch_pauses d ON true
   LEFT JOIN repositories rep ON rep.id = k.repository_id
  CROSS JOIN LATERAL (SELECT count(*) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli,

@@ -69,17 +69,17 @@ UPDATE runners SET suspect_at = NULL WHERE id = $1 AND generation = $2 AND suspe
 RETURNING *
 
 -- name: balances[]
--- Per key with runners that are still to get a job: how many, what is queued for it (counted no further than
--- one more than that), and how many of its recent runners (acknowledged since $1) are suspect.
-SELECT s.key_id, s.supply, s.recent, s.suspects,
-       (SELECT count(*) FROM (SELECT FROM jobs j WHERE j.state = 'queued' AND j.key_id = s.key_id
-                               ORDER BY j.queued_at, j.id LIMIT s.supply + 1) q) AS queued
+-- Per key with runners: its supply at $2, what is queued for it (counted no further than one more than that), and
+-- how many of its recent runners (acknowledged since $1) are suspect.
+SELECT r.key_id, coalesce(s.total, 0) AS supply, r.recent, r.suspects,
+       (SELECT count(*) FROM (SELECT FROM jobs j WHERE j.state = 'queued' AND j.key_id = r.key_id
+                               ORDER BY j.queued_at, j.id LIMIT coalesce(s.total, 0) + 1) q) AS queued
   FROM (SELECT key_id,
-               count(*) FILTER (WHERE state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL) AS supply,
                count(*) FILTER (WHERE acknowledged_at > $1) AS recent,
                count(*) FILTER (WHERE acknowledged_at > $1 AND suspect_at IS NOT NULL AND state IN ('armed', 'running')) AS suspects
-          FROM runners WHERE gone_at IS NULL AND key_id IS NOT NULL GROUP BY key_id) s
- ORDER BY s.key_id
+          FROM runners WHERE gone_at IS NULL AND key_id IS NOT NULL GROUP BY key_id) r
+  LEFT JOIN supply($2) s ON s.key_id = r.key_id
+ ORDER BY r.key_id
 
 -- name: places[]
 -- Where and through which installation the runners of keys $1 are registered; none for a key nobody serves.
@@ -195,9 +195,9 @@ SELECT k.key_id, q.host_id, q.id
 -- ours that has been gone since $1, or since before $5 at all; queued since before $3 beside runners that
 -- should have got them, or since before $4, whatever there is; waiting for an approval, or on a runner that is not
 -- ours, since before $9; not begun here, and GitHub did not know them. Not those asked about after $2 (in progress
--- alone: after $5, waiting or on another's runner: after $9). And those of host and number $7, $8 in any case.
+-- alone: after $5, waiting or on another's runner: after $9). Supply is at $10. And those of host and number $7, $8 in any case.
 SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.gone_at AS runner_gone_at,
-       j.executor_id, coalesce(s.supply, 0) AS supply, c.checked_at, c.answer, c.times, c.waits_because
+       j.executor_id, coalesce(s.total, 0) AS supply, c.checked_at, c.answer, c.times, c.waits_because
   FROM (SELECT host_id, id FROM jobs WHERE state = 'in_progress'
          UNION
         SELECT q.host_id, q.id FROM (SELECT DISTINCT key_id FROM runners
@@ -219,9 +219,7 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
         SELECT t.host_id, t.id FROM unnest($7::smallint[], $8::bigint[]) AS t (host_id, id)) d
   JOIN jobs j USING (host_id, id)
   LEFT JOIN runners r ON r.id = j.runner_id
-  LEFT JOIN (SELECT key_id, count(*) AS supply FROM runners
-              WHERE gone_at IS NULL AND state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL
-              GROUP BY key_id) s ON s.key_id = j.key_id
+  LEFT JOIN supply($10) s ON s.key_id = j.key_id
   LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
  WHERE (j.host_id, j.id) IN (SELECT t.host_id, t.id FROM unnest($7::smallint[], $8::bigint[]) AS t (host_id, id))
     OR (CASE WHEN j.state = 'queued' OR c.answer = 'absent' AND j.state = 'waiting' THEN true

@@ -21,22 +21,12 @@ WITH RECURSIVE demanded (key_id) AS (
     SELECT (SELECT j.key_id FROM jobs j
              WHERE j.state = 'queued' AND j.key_id > d.key_id ORDER BY j.key_id LIMIT 1)
       FROM demanded d WHERE d.key_id IS NOT NULL
-), supplied AS (
-    SELECT key_id, sum(supply) AS supply
-      FROM (SELECT key_id, count(*) AS supply FROM runners
-             WHERE key_id IS NOT NULL AND gone_at IS NULL
-               AND (state IN ('claimed', 'armed', 'running') AND suspect_at IS NULL
-                    OR state = 'busy' AND job_id IS NULL AND busy_at > $1::timestamptz - interval '2 minutes')
-             GROUP BY key_id
-             UNION ALL
-            SELECT key_id, count(*) FROM echoes WHERE until > $1 GROUP BY key_id) s
-     GROUP BY key_id
 ), served AS (
     SELECT DISTINCT ON (account_id) account_id, app_id FROM installations WHERE state = 'active'
      ORDER BY account_id, app_id
 )
 SELECT k.id AS key_id, k.pool_id, k.account_id, k.repository_id, a.login, r.full_name, q.queued, q.oldest,
-       coalesce(s.supply, 0)::int AS supply,
+       coalesce(s.total, 0) AS supply,
        a.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.state <> 'active'
        OR EXISTS (SELECT FROM dispatch_pauses) AS paused,
        i.app_id IS NULL AS uninstalled, b.until AS blocked_until, b.reason AS blocked_because
@@ -46,7 +36,7 @@ SELECT k.id AS key_id, k.pool_id, k.account_id, k.repository_id, a.login, r.full
   JOIN accounts a ON a.id = k.account_id
   LEFT JOIN repositories r ON r.id = k.repository_id
   LEFT JOIN served i ON i.account_id = k.account_id
-  LEFT JOIN supplied s ON s.key_id = k.id
+  LEFT JOIN supply($1) s ON s.key_id = k.id
   LEFT JOIN LATERAL (
     SELECT until, reason FROM backoffs
      WHERE until > $1 AND (scope, subject) IN (('key', k.id), ('repository', k.repository_id),
