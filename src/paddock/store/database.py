@@ -26,13 +26,8 @@ __all__ = ["COMMIT_THEN_FLUSH", "UNFLUSHED", "Connection", "Database", "retrying
 UNFLUSHED = "BEGIN; SET LOCAL synchronous_commit = off"
 
 #: Ends a transaction that was begun so and may not be lost after all: its locks are free, and what it
-#: wrote is seen, while whoever made it waits here for the disk. There is no call that only waits, so a
-#: transaction of its own says something to the log, unless nothing is left to be flushed.
-COMMIT_THEN_FLUSH = """
-COMMIT;
-SELECT pg_logical_emit_message(true, 'paddock', '')
- WHERE pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()
-"""
+#: wrote is seen, while its writer waits here for the disk and for synchronous standbys.
+COMMIT_THEN_FLUSH = "COMMIT; SELECT await_durability()"
 
 # It takes a round trip. Longer, and a query before it that was to be cancelled still runs: the
 # request to cancel came too early for the server, or too late.

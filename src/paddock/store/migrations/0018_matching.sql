@@ -9,10 +9,20 @@ DROP INDEX mints_unsettled;
 CREATE INDEX mints_unsettled ON mints (app_id, chosen_at) WHERE state <> 'settled';
 CREATE INDEX mints_settled ON mints (app_id, settled_at) WHERE state = 'settled';
 
+-- Waits until all that was committed is as durable as the server's settings ask: on the local disk, and on synchronous
+-- standbys where there are any. Nothing waits for only that, so a transaction of its own says something to the log, and
+-- its commit waits. It is left out where the local disk is all that counts and nothing is left to be flushed. That is
+-- not enough with standbys: what another session has flushed here may not have reached them.
+CREATE FUNCTION await_durability() RETURNS void LANGUAGE sql AS $$
+    SELECT pg_logical_emit_message(true, 'paddock', '')
+     WHERE pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()
+        OR current_setting('synchronous_standby_names') <> ''
+$$;
+
 -- Writes all claims of a batch: the rows, the names, the tokens; in the name of `by`, at `moment`, to be minted by
 -- `deadline`. A Pod that is no longer idle in the generation it asked in is `left_out`, and nothing is spent for it.
--- The lock is free, and what was written is seen, before the disk is waited for, which may take longer than all the
--- rest. Nothing that others write meanwhile can outlive it: the log is flushed in its order.
+-- The lock is free, and what was written is seen, before disk and standbys are waited for, which may take longer than
+-- all the rest. Nothing that others write meanwhile can outlive it: the log is flushed, and replicated, in its order.
 CREATE PROCEDURE claim(
     ids uuid[], generations integer[], keys integer[], accounts integer[], apps integer[], names text[], hints bigint[],
     moment timestamptz, by text, deadline timestamptz, INOUT left_out uuid[])
@@ -52,8 +62,7 @@ BEGIN
     END IF;
     PERFORM pg_advisory_unlock(1885430635, 1);
     RESET idle_session_timeout;
-    -- There is no call that only waits for the disk, so a transaction of its own says something to the log.
-    IF cardinality(written) > 0 AND pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn() THEN
-        PERFORM pg_logical_emit_message(true, 'paddock', '');
+    IF cardinality(written) > 0 THEN
+        PERFORM await_durability();
     END IF;
 END $$;
