@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +19,8 @@ from paddock.domain.rules import RULES
 from paddock.domain.states import RUNNER_TRANSITIONS
 from paddock.sim.engine.faults import ALL, Fault, parse_faults
 from paddock.sim.engine.laboratory import differing, laboratory
-from paddock.sim.engine.simulation import Plan, simulate
+from paddock.sim.engine.scale import LARGE, SMALL
+from paddock.sim.engine.simulation import Plan, Result, simulate
 from paddock.sim.engine.times import summary
 from paddock.sim.engine.trace import Line
 
@@ -35,7 +38,15 @@ app = typer.Typer(
 app.command()(mutants)
 app.command()(scenario)
 
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Jobs in each seed.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        min=1,
+        help=f"Jobs in each seed; {SMALL.jobs} in a small world and {LARGE.jobs} in a large one"
+        " if not given.",
+    ),
+]
 FaultNames = Annotated[
     str,
     typer.Option(
@@ -46,11 +57,27 @@ FaultNames = Annotated[
 ]
 
 
+class World(StrEnum):
+    SEED = "seed"
+    SMALL = "small"
+    LARGE = "large"
+
+
+Worlds = Annotated[
+    World,
+    typer.Option(
+        "--worlds",
+        help=f"Every fifth seed is a large world: {LARGE}; or all worlds are of one kind.",
+    ),
+]
+
+
 @app.command("run")
 def run_(
     seeds: Annotated[str, typer.Option("--seeds", metavar="A..B")] = "0..19",
-    jobs: Jobs = 40,
+    jobs: Jobs = None,
     faults: FaultNames = "all",
+    worlds: Worlds = World.SEED,
     once: Annotated[
         bool, typer.Option("--once", help="Run each seed once; do not compare two runs of it.")
     ] = False,
@@ -71,11 +98,12 @@ def run_(
         paddock sim run --seeds 0..199 --faults replica-crash,store-outcome-unknown
     """
     allowed = _faults(faults)
-    plans = [Plan(seed=seed, jobs=jobs, faults=allowed) for seed in _seeds(seeds)]
+    plans = [_plan(seed, jobs, allowed, worlds) for seed in _seeds(seeds)]
     began, steps = time.monotonic(), 0
     violations: list[dict[str, Any]] = []
     exercised: Counter[str] = Counter()
     times: dict[str, list[float]] = {}
+    cost = {scale.name: _Cost() for scale in (SMALL, LARGE)}
     with laboratory() as lab:
         for number, (plan, results) in enumerate(
             lab.run(plans, times=1 if once else 2, workers=workers), 1
@@ -98,21 +126,25 @@ def run_(
             for each in found[:3]:
                 say(f"seed {plan.seed}: {each}")
             spent = time.monotonic() - began
+            for result in results:
+                cost[plan.scale.name].add(result)
             say(
                 f"{number} of {len(plans)} seeds, {steps} steps, {steps / spent:.0f} steps/s,"
-                f" {len(violations)} violations"
+                f" {len(violations)} violations; seed {plan.seed}: {plan.scale.name},"
+                f" {results[0].steps} steps in {results[0].seconds:.0f} s"
             )
     seconds = time.monotonic() - began
     never = _never(exercised, allowed)
     if record is not None:
-        command = f"paddock sim run --seeds {seeds} --jobs {jobs} --faults {faults}"
+        command = f"paddock sim run --seeds {seeds}{_chosen(jobs, faults, worlds)}"
         recorded = {"command": command, "recovery_seconds": summary(times)}
         record.write_text(json.dumps(recorded, indent=2) + "\n")
     if as_json:
         show_json(
             {
                 "seeds": len(plans),
-                "jobs": jobs * len(plans),
+                "jobs": sum(plan.jobs for plan in plans),
+                "worlds": {name: each.told() for name, each in cost.items() if each.runs},
                 "steps": steps,
                 "violations": violations,
                 "exercised": dict(sorted(exercised.items())),
@@ -131,15 +163,20 @@ def run_(
         )
         for name in never:
             show(f"never exercised: {name}")
+        table(
+            ("world", "runs", "steps", "seconds per run", "steps/s"),
+            [(name, *map(str, each.told().values())) for name, each in cost.items() if each.runs],
+            empty="no worlds",
+        )
         show(
-            f"{len(plans)} seeds of {jobs} jobs, {steps} steps in {seconds:.0f} s"
+            f"{len(plans)} seeds, {steps} steps in {seconds:.0f} s"
             f" ({steps / seconds:.0f} steps/s), {len(violations)} violations"
         )
     if violations:
         broken = sorted({each["seed"] for each in violations})
         complain(
             f"promises were broken in {len(broken)} seeds ({_some(broken)}); "
-            f"`paddock sim replay {broken[0]} --jobs {jobs} --faults {faults}` tells the story."
+            f"`paddock sim replay {broken[0]}{_chosen(jobs, faults, worlds)}` tells the story."
         )
         raise typer.Exit(1)
 
@@ -147,8 +184,9 @@ def run_(
 @app.command()
 def replay(
     seed: Annotated[int, typer.Argument(metavar="SEED")],
-    jobs: Jobs = 40,
+    jobs: Jobs = None,
     faults: FaultNames = "all",
+    worlds: Worlds = World.SEED,
     only: Annotated[
         str | None,
         typer.Option(
@@ -163,7 +201,7 @@ def replay(
         if only is None or only in str(line):
             show(str(line))
 
-    plan = Plan(seed=seed, jobs=jobs, faults=_faults(faults))
+    plan = _plan(seed, jobs, _faults(faults), worlds)
     with laboratory() as lab, lab.session() as (session, key):
         result = simulate(
             plan, session=session, key=key, keep=as_json, tell=None if as_json else tell
@@ -180,6 +218,43 @@ def replay(
         complain(str(violation))
     if result.violations:
         raise typer.Exit(1)
+
+
+@dataclass(slots=True)
+class _Cost:
+    """Of the runs of one kind of world."""
+
+    runs: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+    def add(self, result: Result) -> None:
+        self.runs += 1
+        self.steps += result.steps
+        self.seconds += result.seconds
+
+    def told(self) -> dict[str, int | float]:
+        return {
+            "runs": self.runs,
+            "steps": self.steps,
+            "seconds_per_run": round(self.seconds / self.runs, 1),
+            "steps_per_second": round(self.steps / self.seconds),
+        }
+
+
+def _plan(seed: int, jobs: int | None, faults: frozenset[Fault], worlds: World) -> Plan:
+    drawn = Plan.of(seed, faults=faults, jobs=jobs)
+    if worlds is World.SEED:
+        return drawn
+    scale = LARGE if worlds is World.LARGE else SMALL
+    return replace(drawn, large=scale is LARGE, jobs=jobs or scale.jobs)
+
+
+def _chosen(jobs: int | None, faults: str, worlds: World) -> str:
+    """The options that were not left as they are."""
+    given = {"jobs": jobs, "faults": faults, "worlds": worlds}
+    usual = {"jobs": None, "faults": "all", "worlds": World.SEED}
+    return "".join(f" --{name} {value}" for name, value in given.items() if value != usual[name])
 
 
 def _faults(text: str) -> frozenset[Fault]:

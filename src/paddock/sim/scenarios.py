@@ -20,9 +20,8 @@ from paddock.sim.engine.checks import FIT_WITHIN, Promise
 from paddock.sim.engine.faults import Fault
 from paddock.sim.engine.fleet import Jit, SimPod
 from paddock.sim.engine.loop import Turn
-from paddock.sim.engine.operators import POOLS
 from paddock.sim.engine.pods import OURS
-from paddock.sim.engine.story import LINUX, MACOS
+from paddock.sim.engine.scale import LINUX, MACOS, SMALL
 from paddock.sim.github import FaultKind
 from paddock.sim.github.records import Job, JobStatus
 from paddock.sim.stage import WARM, Scenario, Scene, Script
@@ -505,7 +504,7 @@ async def _described_cheaper(scene: Scene) -> None:
     await scene.limit("umbrella", Limits(vcpu_milli=3_000))
     scene.at_github(assign_delay=(20.0, 20.0))
     jobs = [scene.queue(60.0, repository="umbrella/core") for _ in range(3)]
-    await scene.describe(replace(POOLS[0], vcpu=1))
+    await scene.describe(replace(SMALL.pools[0], vcpu=1))
     for job in jobs:
         await scene.executed(job, within=1800.0)
 
@@ -608,7 +607,7 @@ async def _nobody_registers(scene: Scene) -> None:
 # Clocks.
 
 #: As many as the described pools keep idle.
-_WARM_PODS: Final = sum(pool.min_idle for pool in POOLS)
+_WARM_PODS: Final = sum(pool.min_idle for pool in SMALL.pools)
 
 
 async def _none_is_retired(scene: Scene, during: Callable[[], Awaitable[None]]) -> None:

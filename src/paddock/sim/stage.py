@@ -26,12 +26,12 @@ from paddock.sim.engine.faults import Fault
 from paddock.sim.engine.fleet import SimPod
 from paddock.sim.engine.loop import Turn
 from paddock.sim.engine.machine import Machine
-from paddock.sim.engine.operators import Described
 from paddock.sim.engine.pods import Lost, Network
 from paddock.sim.engine.replicas import SimReplica
 from paddock.sim.engine.rhythm import Rhythm
+from paddock.sim.engine.scale import LINUX, Described
 from paddock.sim.engine.simulation import Key, Plan, Result, Simulation, simulate
-from paddock.sim.engine.story import LINUX, Story
+from paddock.sim.engine.story import Story
 from paddock.sim.engine.trace import Line
 from paddock.sim.github import FakeGitHub, JobSpec
 from paddock.sim.github.records import Job, JobStatus

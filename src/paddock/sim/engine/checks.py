@@ -221,6 +221,8 @@ class Checks:
             if job.status is not JobStatus.COMPLETED:
                 if not self._ledger.waits_rightly(job):
                     found.append((Promise.SERVED, f"job {job.id} is {job.status}{_where(job)}"))
+            elif job.repository.owner.login in self._ledger.uninstalled:
+                continue  # nothing tells what became of it
             elif rows.jobs.get(job.id, "completed") != "completed":
                 found.append(
                     (Promise.KNOWN, f"job {job.id} is completed, here it is {rows.jobs[job.id]}")
@@ -275,6 +277,7 @@ class Checks:
             for runner in self._github.world.runners.values()
             if not runner.foreign and runner.id not in held
             if runner.id not in self._ledger.forgotten_records
+            if runner.owner.login not in self._ledger.uninstalled
         ]
 
     def _capacity(self, rows: _Rows) -> list[tuple[Promise, str]]:

@@ -108,9 +108,27 @@ class Fault(StrEnum):
     HOST_UNFIT = "host-unfit"
     BLACKOUT = "blackout"
     CLOCK_SKEW = "clock-skew"
+    NODES_LOST = "nodes-lost"
+    UNINSTALLED = "uninstalled"
+    REPOSITORY_DELETED = "repository-deleted"
+    APPROVED_LATE = "approved-late"
+    FAILOVER = "database-failover"
+    PRIMARY_LIMIT = "primary-limit"
+    SECONDARY_LIMIT = "secondary-limit"
 
 
-ALL = frozenset(Fault)
+#: What the product does not bear yet; to be named to be tried.
+UNFIXED = frozenset(
+    {
+        Fault.UNINSTALLED,
+        Fault.REPOSITORY_DELETED,
+        Fault.APPROVED_LATE,
+        Fault.FAILOVER,
+        Fault.PRIMARY_LIMIT,
+        Fault.SECONDARY_LIMIT,
+    }
+)
+ALL = frozenset(Fault) - UNFIXED
 
 #: How likely a fault is at one opportunity when it is in the air with strength 1.
 CHANCE: dict[Fault, float] = {
@@ -210,6 +228,9 @@ class Faults:
         self._rng = rng
         self._trace = trace
         self.on = True
+        #: The database is away for everybody; calls that were under way when it went.
+        self.database_away = False
+        self._cut_off: set[str] = set()
         #: When a call of the database was last refused, cut off or slow.
         self.database_troubled_at = -math.inf
         #: GitHub and the cluster's API answer nobody, and GitHub reaches nobody.
@@ -221,6 +242,20 @@ class Faults:
     @property
     def loses_wakeups(self) -> bool:
         return self.in_the_air(Fault.WAKEUP_LOST)
+
+    def begin_failover(self) -> None:
+        self.database_away = True
+        self._cut_off.clear()
+
+    def end_failover(self) -> None:
+        self.database_away = False
+
+    def cuts_off(self, machine: str) -> bool:
+        """Whether this is the call of a machine's that a failover breaks; it may have committed."""
+        if machine in self._cut_off:
+            return False
+        self._cut_off.add(machine)
+        return self._rng.random() < 0.5
 
     def strike(self, fault: Fault, *, times: float = 1.0) -> bool:
         """Whether it happens this time."""

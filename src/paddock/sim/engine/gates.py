@@ -47,6 +47,12 @@ class Airwaves:
             if not (machine.stalled or self._faults.strike(Fault.WAKEUP_LOST)):
                 subscription.wake(*heard)
 
+    def listen_again(self) -> None:
+        """The sessions that listen were lost and are back: all are woken, as `PgWakeups` does it."""
+        for machine, subscription in self._listeners:
+            if machine.alive and not machine.stalled:
+                subscription.wake(*Topic)
+
 
 class MachineWakeups:
     def __init__(self, airwaves: Airwaves, machine: Machine) -> None:
@@ -111,7 +117,8 @@ class StoreGate:
             await asyncio.sleep(faults.between(0.05, 3.0))
             self._troubled()
         await self._machine.turn(f"store.{name}")
-        if faults.strike(Fault.STORE_AWAY):
+        away = faults.database_away and not faults.cuts_off(self._machine.name)
+        if away or faults.strike(Fault.STORE_AWAY):
             self._troubled()
             raise DatabaseUnavailable("The simulated database is away; nothing was written.")
         try:
@@ -126,7 +133,7 @@ class StoreGate:
         self._committed(name, args, result)
         if isinstance(result, Conflict):
             self._trace.note(self._machine.name, f"store.{name}: {result}")
-        if faults.strike(Fault.STORE_OUTCOME_UNKNOWN):
+        if faults.database_away or faults.strike(Fault.STORE_OUTCOME_UNKNOWN):
             self._troubled()
             raise OutcomeUnknown("The simulated connection broke during COMMIT.")
         return result
@@ -221,6 +228,14 @@ class Leases:
         self._held[lock] = session
         return True
 
+    def reach(self) -> None:
+        if self._faults.database_away:
+            raise DatabaseUnavailable("The simulated database is away.")
+
+    def drop(self) -> None:
+        """Locks go with their sessions."""
+        self._held.clear()
+
     def holds(self, session: LeaseSession, locks: Sequence[tuple[int, int]]) -> bool:
         return self.doubled or all(self._held.get(lock) is session for lock in locks)
 
@@ -240,6 +255,7 @@ class LeaseSession:
 
     async def fetchval(self, _query: str, space: int, number: int) -> bool:
         await self.machine.turn("lease")
+        self._leases.reach()
         taken = self._leases.take((space, number), self)
         if taken:
             self.locks.append((space, number))

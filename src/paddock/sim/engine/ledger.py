@@ -30,8 +30,10 @@ class Ledger:
     #: GitHub's records whose names were lost with a backup: if they never come online GitHub removes
     #: them after a day, and nobody here can know of them.
     forgotten_records: set[int] = field(default_factory=set)
-    #: Jobs whose run somebody deleted at GitHub.
+    #: Jobs whose run, or repository, was deleted at GitHub.
     deleted_jobs: set[int] = field(default_factory=set)
+    #: Accounts (their logins) that uninstalled the App: nothing of them can be read any more.
+    uninstalled: set[str] = field(default_factory=set)
 
     def set_limits(self, whose: str, limits: Limits, *, at: float) -> None:
         """The first ones, if they came before any job, have always held."""
@@ -52,6 +54,8 @@ class Ledger:
     def waits_rightly(self, job: Job) -> bool:
         """Whether nobody could serve it, whatever paddock did."""
         if job.status is JobStatus.WAITING:
+            return True
+        if job.status is JobStatus.QUEUED and job.repository.owner.login in self.uninstalled:
             return True
         return job.status is JobStatus.QUEUED and len(self._fitting(job.labels)) != 1
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
@@ -19,13 +19,12 @@ from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName
 from paddock.domain.pods import PodOrder
-from paddock.domain.pools import PoolFacts
 from paddock.domain.runners import Conflict
 from paddock.domain.states import RunnerState
-from paddock.pools.spec import PoolSpec, ResourceSpec, facts
 from paddock.ports import Store
 from paddock.sim.engine.backup import Backup
 from paddock.sim.engine.faults import Fault
+from paddock.sim.engine.scale import Described
 from paddock.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -35,59 +34,16 @@ T = TypeVar("T")
 
 Act = Callable[[], Awaitable[None]]
 
-LINUX: Final = ("self-hosted", "linux")
-MACOS: Final = ("self-hosted", "macos")
-
-#: What holds from the first minute on; one of each kind.
-_LIMITS: Final = {
-    "acme": Limits(vcpu_milli=16_000),
-    "umbrella": Limits(runners=3),
-    "ana": Limits(memory_mib=16_384),
-}
-_REPOSITORY, _REPOSITORY_LIMITS = "acme/api", Limits(runners=3)
 #: A runner moves on while one looks.
 _ATTEMPTS: Final = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
-    """A pool as its owner wants it."""
-
-    name: str
-    labels: tuple[str, ...]
-    single: bool = False
-    vcpu: int = 2
-    memory: str = "4Gi"
-    min_idle: int = 4
-    #: Exactly so many, at work or waiting.
-    size: int | None = None
-
-    def facts(self) -> PoolFacts:
-        spec = PoolSpec(
-            labels=list(self.labels),
-            shape="single" if self.single else "gated",
-            min_idle=0 if self.size is not None else self.min_idle,
-            size=self.size,
-            resources=ResourceSpec(vcpu=self.vcpu, memory=self.memory),
-        )
-        return facts(self.name, spec)
-
-    @property
-    def idle(self) -> int:
-        return self.min_idle if self.size is None else self.size
-
-
-POOLS: Final = (
-    Described(name="linux", labels=LINUX),
-    Described(name="macos", labels=MACOS, single=True, vcpu=4, memory="8Gi", min_idle=2),
-)
 
 
 class Operators:
     def __init__(self, stage: Stage, rng: random.Random) -> None:
         self._stage = stage
         self._rng = rng
-        self._pools = list(POOLS)
+        self._scale = stage.scale
+        self._pools = list(stage.scale.pools)
         self._backup = Backup(stage.session)
         self._named = 0
 
@@ -104,9 +60,11 @@ class Operators:
         ledger.described_at[pool.name] = self._stage.clock.monotonic()
 
     async def set_first_limits(self) -> None:
-        for login, limits in _LIMITS.items():
+        for login, limits in self._scale.limits.items():
             await self.limit(login, limits)
-        await self._limit_repository(_REPOSITORY, _REPOSITORY_LIMITS)
+        async with asyncio.TaskGroup() as group:
+            for full_name, limits in self._scale.repository_limits.items():
+                group.create_task(self._limit_repository(full_name, limits))
 
     # Now and then one of these.
 
@@ -159,14 +117,16 @@ class Operators:
             case 1:
                 await self._for_a_while("acme", Limits(vcpu_milli=rng.choice((2_000, 7_000))))
             case _:
-                await self._limit_repository(_REPOSITORY, Limits(runners=rng.choice((0, 1))))
+                own = self._scale.repository_limits
+                name = rng.choice(sorted(own))
+                await self._limit_repository(name, Limits(runners=rng.choice((0, 1))))
                 await asyncio.sleep(rng.uniform(20.0, 120.0))
-                await self._limit_repository(_REPOSITORY, _REPOSITORY_LIMITS)
+                await self._limit_repository(name, own[name])
 
     async def _for_a_while(self, login: str, limits: Limits) -> None:
         await self.limit(login, limits)
         await asyncio.sleep(self._rng.uniform(20.0, 120.0))
-        await self.limit(login, _LIMITS[login])
+        await self.limit(login, self._scale.limits[login])
 
     async def _pause_account(self) -> None:
         paused = self._stage.ledger.paused

@@ -143,7 +143,8 @@ class SimReplica:
 
     async def _database_time(self) -> datetime:
         await self.machine.turn("database time")
-        if self._around.faults.strike(Fault.STORE_AWAY):
+        faults = self._around.faults
+        if faults.database_away or faults.strike(Fault.STORE_AWAY):
             raise DatabaseUnavailable("The simulated database is away.")
         return self._around.database_clock.now()
 

@@ -36,6 +36,7 @@ from paddock.sim.engine.pods import DEPRECATED, Pods, must_not_break
 from paddock.sim.engine.prompt import Prompt
 from paddock.sim.engine.replicas import SimReplica, Site, Surroundings
 from paddock.sim.engine.rhythm import Rhythm
+from paddock.sim.engine.scale import LARGE, SMALL, Scale, scale_of
 from paddock.sim.engine.story import Stage, Story
 from paddock.sim.engine.time import SeededIds, VirtualClock
 from paddock.sim.engine.times import DONE_ACTIONS, Times
@@ -78,9 +79,21 @@ class Plan:
     """What a run is made of; equal plans give equal runs."""
 
     seed: int
-    jobs: int = 40
+    jobs: int = SMALL.jobs
     faults: frozenset[Fault] = ALL
     replicas: int = 2
+    large: bool = False
+
+    @classmethod
+    def of(cls, seed: int, *, faults: frozenset[Fault] = ALL, jobs: int | None = None) -> Plan:
+        """Every fifth seed is a large world."""
+        scale = scale_of(seed)
+        jobs = scale.jobs if jobs is None else jobs
+        return cls(seed=seed, jobs=jobs, faults=faults, large=scale is LARGE)
+
+    @property
+    def scale(self) -> Scale:
+        return LARGE if self.large else SMALL
 
 
 @dataclass(slots=True, kw_only=True)
@@ -204,7 +217,11 @@ class Simulation:
             "paddock", app_id=APP_ID, public_keys=[key.public], webhook_secret=SECRET
         )
         self._fleet = SimFleet(
-            clock=clock, rng=_stream(plan, "fleet"), faults=self.faults, trace=self.trace
+            clock=clock,
+            rng=_stream(plan, "fleet"),
+            faults=self.faults,
+            trace=self.trace,
+            nodes=plan.scale.nodes,
         )
         self._ledger = Ledger()
         self.checks = Checks(
@@ -413,12 +430,15 @@ class Simulation:
             operator=cast("Store", gate),
             session=self._session,
             leases=self._leases,
+            airwaves=self._airwaves,
             ledger=self._ledger,
             clock=self._clock,
             database_clock=self._database_clock,
             faults=self.faults,
             trace=self.trace,
             app=self._app,
+            scale=self._plan.scale,
+            disasters=_stream(self._plan, "disasters"),
         )
         return Story(stage, _stream(self._plan, "story"), self._plan.jobs)
 

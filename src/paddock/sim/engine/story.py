@@ -13,19 +13,19 @@ from typing import Final
 from paddock.domain.endings import Ending
 from paddock.ports import Store
 from paddock.sim.engine.database import Session
+from paddock.sim.engine.disasters import Disasters
 from paddock.sim.engine.faults import CHANCE, Fault, Faults
 from paddock.sim.engine.fleet import Node, SimFleet
-from paddock.sim.engine.gates import Leases
+from paddock.sim.engine.gates import Airwaves, Leases
 from paddock.sim.engine.ledger import Ledger
-from paddock.sim.engine.operators import LINUX, MACOS, Operators
+from paddock.sim.engine.operators import Operators
 from paddock.sim.engine.pods import Pods
 from paddock.sim.engine.replicas import SimReplica
+from paddock.sim.engine.scale import LINUX, MACOS, SMALL, Scale
 from paddock.sim.engine.time import VirtualClock
 from paddock.sim.engine.trace import Trace
 from paddock.sim.github import FakeGitHub, FaultKind, JobSpec
 from paddock.sim.github.records import Account, App, Installation, JobStatus, Repository, Run
-
-__all__ = ["LINUX", "MACOS", "Stage", "Story"]
 
 #: The first jobs come when the first Pods are about to be ready.
 _FIRST_JOB: Final = 20.0
@@ -46,12 +46,16 @@ class Stage:
     operator: Store
     session: Session
     leases: Leases
+    airwaves: Airwaves
     ledger: Ledger
     clock: VirtualClock
     database_clock: VirtualClock
     faults: Faults
     trace: Trace
     app: App
+    scale: Scale
+    #: Draws what strikes many at once.
+    disasters: random.Random
 
 
 @dataclass(slots=True)
@@ -62,21 +66,23 @@ class Story:
     repositories: list[Repository] = field(default_factory=list)
     installations: list[Installation] = field(default_factory=list)
     operators: Operators = field(init=False)
+    disasters: Disasters = field(init=False)
 
     def __post_init__(self) -> None:
         self.operators = Operators(self.stage, self.rng)
+        self.disasters = Disasters(self, self.stage.disasters)
 
     @property
     def lasts(self) -> float:
-        return _FIRST_JOB + max(_SHORTEST, _PER_JOB * self.jobs)
+        return _FIRST_JOB + max(_SHORTEST, _PER_JOB * self.jobs / self.stage.scale.busier)
 
     async def begin(self) -> None:
         """Accounts at GitHub, pools here."""
-        accounts = self.stage.github.accounts
-        for login, names in (("acme", ("site", "api")), ("umbrella", ("core",))):
-            account = accounts.add_organization(login)
-            self._install(account, names)
-        self._install(accounts.add_user("ana"), ("dotfiles",))
+        accounts, scale = self.stage.github.accounts, self.stage.scale
+        for login, names in scale.organizations:
+            self._install(accounts.add_organization(login), names)
+        for login, names in scale.users:
+            self._install(accounts.add_user(login), names)
         await self.operators.begin()
 
     def _install(self, account: Account, names: tuple[str, ...]) -> None:
@@ -90,7 +96,7 @@ class Story:
             acts = [
                 self._queue_jobs(),
                 self.operators.set_first_limits(),
-                self._every(10.0, self._strike_pods),
+                self._every(10.0 / self.stage.scale.busier, self._strike_pods),
                 self._every(45.0, self._strike_nodes),
                 self._every(50.0, self._strike_replicas),
                 self._every(60.0, self._strike_github),
@@ -99,6 +105,10 @@ class Story:
                 self._every(25.0, self.operators.meddle),
                 self._every(60.0, self.operators.mind_backups),
                 self._every(150.0, self._black_out),
+                *(
+                    self._every(seconds, strike, self.stage.disasters)
+                    for seconds, strike in self.disasters.acts
+                ),
             ]
             for act in acts:
                 group.create_task(act)
@@ -115,7 +125,8 @@ class Story:
             node.cordoned = node.bad = False
             node.fault = None
         for installation in self.installations:
-            stage.github.accounts.unsuspend(installation)
+            if not installation.removed:
+                stage.github.accounts.unsuspend(installation)
         for job in list(stage.github.world.jobs.values()):
             if job.status is JobStatus.WAITING and self.rng.random() < 0.5:
                 stage.github.jobs.approve(job)
@@ -162,6 +173,8 @@ class Story:
         labels: tuple[str, ...] = rng.choices(
             (LINUX, MACOS, ("self-hosted", "windows")), (80, 18, 2)
         )[0]
+        if self.stage.scale is not SMALL and labels is LINUX:
+            labels = rng.choice(self.stage.scale.pools).labels
         if self.stage.faults.strike(Fault.FOREIGN_JOB):
             labels = ("self-hosted",)  # fits two pools, so it is refused; GitHub does not mind
         seconds = rng.choices(
@@ -177,10 +190,15 @@ class Story:
 
     # Disasters.
 
-    async def _every(self, seconds: float, strike: Callable[[], Awaitable[None]]) -> None:
-        until = self.lasts + _FAULTS_AFTER
+    async def _every(
+        self,
+        seconds: float,
+        strike: Callable[[], Awaitable[None]],
+        rng: random.Random | None = None,
+    ) -> None:
+        until, rng = self.lasts + _FAULTS_AFTER, rng or self.rng
         while self.stage.clock.monotonic() < until:
-            await asyncio.sleep(self.rng.uniform(0.5, 1.5) * seconds)
+            await asyncio.sleep(rng.uniform(0.5, 1.5) * seconds)
             await strike()
 
     def _chance(self, fault: Fault, probability: float) -> bool:
@@ -215,9 +233,9 @@ class Story:
         stage, rng = self.stage, self.rng
         node = rng.choice(list(stage.fleet.nodes.values()))
         if self._chance(Fault.NODE_LOST, 0.15):
-            self._lose(node, silently=False)
+            self.lose(node, silently=False)
         elif self._chance(Fault.NODE_VANISHED, 0.15):
-            self._lose(node, silently=True)
+            self.lose(node, silently=True)
         elif self._chance(Fault.CORDONED, 0.3):
             stage.trace.note(node.name, "is cordoned")
             node.cordoned = True
@@ -229,7 +247,7 @@ class Story:
             stage.trace.note(node.name, "starts no containers any more")
             node.bad = True
 
-    def _lose(self, node: Node, *, silently: bool) -> None:
+    def lose(self, node: Node, *, silently: bool) -> None:
         stage = self.stage
         stage.trace.note(node.name, "is lost")
         del stage.fleet.nodes[node.name]

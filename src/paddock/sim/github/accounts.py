@@ -14,7 +14,9 @@ from paddock.sim.github.records import (
     AccountType,
     App,
     Installation,
+    Job,
     Repository,
+    RunnerEnd,
     RunnerGroup,
 )
 from paddock.sim.github.runners import DEFAULT_GROUP_ID
@@ -66,6 +68,16 @@ class Accounts:
             if installation.selection == "all":
                 self._hooks.installation_repositories(installation, added=[repository])
         return repository
+
+    def delete_repository(self, repository: Repository) -> list[Job]:
+        """With its runs, jobs and runners, which are returned, told to nobody, and found by nobody."""
+        world = self._world
+        del world.repositories[repository.full_name.lower()]
+        forgotten = self._jobs.forget_repository(repository)
+        for runner in world.runners_of(repository):
+            self._jobs.forget_idle(runner)
+            world.remove_runner(runner, RunnerEnd.DELETED)
+        return forgotten
 
     def add_group(
         self,

@@ -8,6 +8,7 @@ file is careful about.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from typing import Any
 
 from paddock.sim.github.hooks import Hooks
@@ -57,7 +58,9 @@ class Jobs:
         workflow: str = "CI",
         event: str = "push",
         head_repository: Repository | None = None,
+        age: timedelta = timedelta(),
     ) -> Run:
+        """`age`: it was created this long ago, and is heard of only now."""
         specs = list(specs)
         if not specs:
             raise ValueError("A run needs at least one job.")
@@ -72,12 +75,12 @@ class Jobs:
             workflow=workflow,
             event=event,
             head_sha=world.ids.hex(40),
-            created_at=world.time,
+            created_at=world.time - age,
             updated_at=world.time,
         )
         world.runs[run.id] = run
         self._forget_old_runs()
-        self._add(run, specs)
+        self._add(run, specs, created_at=run.created_at)
         return run
 
     def _forget_old_runs(self) -> None:
@@ -89,7 +92,7 @@ class Jobs:
             for job in oldest.jobs:
                 del self._world.jobs[job.id]
 
-    def _add(self, run: Run, specs: Iterable[JobSpec]) -> None:
+    def _add(self, run: Run, specs: Iterable[JobSpec], *, created_at: datetime) -> None:
         world = self._world
         jobs = [
             Job(
@@ -97,7 +100,7 @@ class Jobs:
                 run=run,
                 attempt=run.attempt,
                 spec=spec,
-                created_at=world.time,
+                created_at=created_at,
                 status=JobStatus.WAITING if spec.gated else JobStatus.QUEUED,
             )
             for spec in specs
@@ -348,12 +351,26 @@ class Jobs:
             del self._world.jobs[job.id]
         del self._world.runs[run.id]
 
+    def forget_repository(self, repository: Repository) -> list[Job]:
+        """All its runs. Jobs that execute are given up; their runners find out by themselves."""
+        world, forgotten = self._world, []
+        for run in [each for each in world.runs.values() if each.repository is repository]:
+            forgotten += run.jobs
+            for job in run.jobs:
+                runner = job.runner
+                if job.status is JobStatus.IN_PROGRESS and runner is not None:
+                    world.truth.ended(runner.id, at=world.time, how=Ending.LOST)
+                    runner.job = runner.busy_from = None
+                    world.remove_runner(runner, runner.removed or RunnerEnd.LOST)
+            self.delete_run(run)
+        return forgotten
+
     def rerun(self, run: Run, jobs: Iterable[Job]) -> None:
         """Another attempt; the jobs of an attempt have new ids."""
         specs = [job.spec for job in jobs]
         run.attempt += 1
         run.updated_at = self._world.time
-        self._add(run, specs)
+        self._add(run, specs, created_at=self._world.time)
 
 
 def _step(
