@@ -13,13 +13,13 @@ from paddock.domain.names import runner_name
 from paddock.domain.pods import Phase
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
-from paddock.recovery.names import Names
 from paddock.recovery.retire import Retirement, Step
+from paddock.recovery.search import RunnerSearch
 from tests.support.recovery import HOST, Yard, waiting
 from tests.support.world import executor
 
 
-def retirement(scene: Yard) -> Retirement:
+def retirement(scene: Yard, search: RunnerSearch | None = None) -> Retirement:
     """A new one each time: nothing may be remembered but in the row."""
     world = scene.world
     return Retirement(
@@ -28,15 +28,18 @@ def retirement(scene: Yard) -> Retirement:
         github=scene.github,
         clock=world.clock,
         ids=world.ids,
-        names=Names(
-            store=world.store,
-            github=scene.github,
-            clock=world.clock,
-        ),
+        search=search or searching(scene),
     )
 
 
-async def step(scene: Yard, runner: Runner, *, looked: bool = True) -> Step:
+def searching(scene: Yard) -> RunnerSearch:
+    world = scene.world
+    return RunnerSearch(store=world.store, github=scene.github, clock=world.clock, apps=scene.apps)
+
+
+async def step(
+    scene: Yard, runner: Runner, *, looked: bool = True, search: RunnerSearch | None = None
+) -> Step:
     """One round, with a look at the fleet that is newer than anything before, or not."""
     row = await scene.row(runner)
     assert row.state is RunnerState.RETIRING
@@ -45,17 +48,34 @@ async def step(scene: Yard, runner: Runner, *, looked: bool = True) -> Step:
         scene.world.clock.advance(1)
         seen_at = scene.world.clock.now()
     places = await scene.world.store.key_places([] if row.key is None else [row.key])
-    return await retirement(scene).go_on(
+    return await retirement(scene, search).go_on(
         row, scene.fleet.pods[row.pod_name], seen_at=seen_at, places=places
     )
 
 
-async def steps(scene: Yard, runner: Runner, count: int, *, pause: float = 0) -> list[Step]:
+async def steps(
+    scene: Yard,
+    runner: Runner,
+    count: int,
+    *,
+    pause: float = 0,
+    search: RunnerSearch | None = None,
+) -> list[Step]:
     taken = []
     for _ in range(count):
-        taken.append(await step(scene, runner))
+        taken.append(await step(scene, runner, search=search))
         scene.world.clock.advance(pause)
     return taken
+
+
+async def searched(scene: Yard, runner: Runner) -> RunnerSearch:
+    """The retirement has waited for a search, and its two lists have been read since."""
+    search = searching(scene)
+    assert await step(scene, runner, search=search) is Step.STOPPED
+    for _ in range(2):
+        await search.round()
+        scene.world.clock.advance(60)
+    return search
 
 
 async def test_a_pod_for_which_no_name_was_chosen_is_deleted_at_once(scene: Yard) -> None:
@@ -231,7 +251,9 @@ async def test_a_row_from_a_restored_backup_leaves_no_record_at_github(scene: Ya
     )
     runner = await scene.fenced(runner)
 
-    assert await steps(scene, runner, 3) == [Step.IDENTIFIED, Step.DEREGISTERED, Step.DELETED]
+    search = await searched(scene, runner)
+    taken = await steps(scene, runner, 3, search=search)
+    assert taken == [Step.IDENTIFIED, Step.DEREGISTERED, Step.DELETED]
     assert scene.github.records == {}
 
 
@@ -249,7 +271,8 @@ async def test_a_row_from_a_restored_backup_learns_its_name_from_github(scene: Y
     )
     runner = await scene.fenced(runner)
 
-    assert await steps(scene, runner, 2) == [Step.IDENTIFIED, Step.BUSY]
+    search = await searched(scene, runner)
+    assert await steps(scene, runner, 2, search=search) == [Step.IDENTIFIED, Step.BUSY]
     row = await scene.row(runner)
     assert (row.state, row.github_id, row.account) == (RunnerState.BUSY, 9, scene.account)
     assert scene.deleted == []

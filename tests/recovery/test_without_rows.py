@@ -22,6 +22,8 @@ from paddock.domain.states import RunnerState
 from tests.support.recovery import HOST, Yard
 
 GRACE = 300.0
+#: Two lists of every scope, a minute apart; a protected Pod is looked at twice a minute.
+SEARCHED = 130.0
 
 
 def runner_container(
@@ -95,7 +97,7 @@ async def test_a_pod_kept_by_something_beside_its_ended_runner_is_let_go_in_the_
     recovery = scene.recovery()
     await scene.rounds(recovery, 500)
     assert scene.deleted == []
-    await scene.rounds(recovery, 300)
+    await scene.rounds(recovery, 400)
     assert pod.name not in scene.fleet.pods
 
 
@@ -113,7 +115,7 @@ async def test_a_stamped_pod_whose_runner_never_started_is_retired(
     """S1: the wedge that the sweep was for."""
     pod = await stranger(scene, containers, log=None)
     recovery = scene.recovery()
-    await scene.rounds(recovery, 60)
+    await scene.rounds(recovery, SEARCHED + 60)
     assert (pod.name, pod.uid) in scene.fleet.deletions
     [row] = await scene.world.rows("SELECT * FROM runners WHERE pod_name = $1", pod.name)
     assert row["state"] == "gone"
@@ -131,7 +133,7 @@ async def test_of_a_mixed_batch_only_the_wedged_one_goes(scene: Yard) -> None:
     """S1"""
     for number, containers in enumerate((STARTED, TERMINATED, WAITING, LAST_STATE, UNRECOGNISED)):
         await stranger(scene, containers, name=f"linux-{number}", log=None)
-    await scene.rounds(scene.recovery(), 120)
+    await scene.rounds(scene.recovery(), SEARCHED + 60)
     assert set(scene.deleted) == {"linux-2"}
 
 
@@ -181,7 +183,7 @@ async def test_an_idle_runner_without_a_row_is_adopted_with_its_name(scene: Yard
     pod = await stranger(scene, STARTED, log="Listening for Jobs\n")
     record(scene, pod, busy=False)
     recovery = scene.recovery()
-    await scene.rounds(recovery)
+    await scene.rounds(recovery, SEARCHED)
     rows = await scene.world.store.runners_of_pods([pod.name])
     adopted = rows[pod.name]
     assert adopted.state is RunnerState.RETIRING
@@ -198,7 +200,8 @@ async def test_an_adopted_runner_that_gets_a_job_lives(scene: Yard) -> None:
     pod = await stranger(scene, STARTED, log="Listening for Jobs\n")
     record(scene, pod, busy=False)
     recovery = scene.recovery()
-    await scene.rounds(recovery)
+    await scene.rounds(recovery, SEARCHED)
+    assert pod.name in await scene.world.store.runners_of_pods([pod.name])
     scene.fleet.logs[pod.name] += "Running job: build\n"
     await scene.rounds(recovery, 300)
     rows = await scene.world.store.runners_of_pods([pod.name])

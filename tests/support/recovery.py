@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -11,12 +12,16 @@ from paddock.dispatch.installations import RegisteredApp
 from paddock.domain.github import (
     Absent,
     AppKey,
+    GitHubAccountId,
     GitHubAppId,
     Host,
+    InstallationId,
     InstallationKey,
+    InstallationRecord,
     JobRecord,
     Removal,
     RunId,
+    RunnerPage,
     RunnerRecord,
     Scope,
 )
@@ -43,6 +48,8 @@ class ScriptedGitHub:
     records: dict[GitHubRunnerId, RunnerRecord] = field(default_factory=dict)
     jobs: dict[JobId, JobRecord] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
+    #: The numbers of the App's installations, as its own list has them.
+    installations: list[int] = field(default_factory=list)
     down: bool = False
     lies: bool = False
 
@@ -130,6 +137,30 @@ class ScriptedGitHub:
         self._called("get_runner")
         return self.records.get(runner) or Absent(proof="the scope was read")
 
+    async def list_runners(
+        self, who: InstallationKey, scope: Scope, *, page: str | None = None
+    ) -> RunnerPage | Absent:
+        self._called("list_runners")
+        return RunnerPage(runners=tuple(self.records.values()), next=None)
+
+    async def list_installations(self, app: AppKey) -> Sequence[InstallationRecord]:
+        self._called("list_installations")
+        return [
+            InstallationRecord(
+                host=HOST,
+                id=InstallationId(number),
+                app_id=app.app,
+                account_id=GitHubAccountId(number),
+                account_login=f"account-{number}",
+                account_type="Organization",
+                suspended_at=None,
+                all_repositories=True,
+                permissions=(),
+                events=(),
+            )
+            for number in self.installations
+        ]
+
     async def get_job(
         self, who: InstallationKey, repository: Scope, job: JobId
     ) -> JobRecord | Absent:
@@ -201,6 +232,12 @@ class Yard:
     def says(self, runner: Runner, line: str) -> None:
         self.fleet.logs[runner.pod_name] = self.fleet.logs.get(runner.pod_name, "") + line + "\n"
 
+    @property
+    def apps(self) -> list[RegisteredApp]:
+        world = self.world
+        key = AppKey(host=HOST, app=GitHubAppId(1))
+        return [RegisteredApp(key=key, host=world.host, app=world.app)]
+
     def view(self) -> PodView:
         return PodView(store=self.world.store, fleet=self.fleet, clock=self.world.clock)
 
@@ -216,11 +253,7 @@ class Yard:
             ids=world.ids,
             wakeups=NoWakeups(),
             view=self.viewed,
-            apps=[
-                RegisteredApp(
-                    key=AppKey(host=HOST, app=GitHubAppId(1)), host=world.host, app=world.app
-                )
-            ],
+            apps=self.apps,
             terms=RecoveryTerms(**terms),
         )
 
@@ -231,6 +264,8 @@ class Yard:
             await self.viewed.refresh()
             await recovery.ends()
             await recovery.round()
+            await recovery.adopt()
+            await recovery.search()
             if left <= 0:
                 return
             self.world.clock.advance(min(every, left))

@@ -189,6 +189,14 @@ class RunnerRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerPage:
+    """Some of a scope's runners. `next` is where the page after it begins, `None` at the end."""
+
+    runners: tuple[RunnerRecord, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MintedJit:
     """A runner that may now register itself, once. The configuration is a credential."""
 

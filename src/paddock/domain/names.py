@@ -79,6 +79,15 @@ def runner_name(pod: PodName, generation: int) -> RunnerName:
     return RunnerName(name)
 
 
+def pod_of(runner: str) -> tuple[PodName, int] | None:
+    """The Pod and the generation that a runner's name was made from; `None` if it was not made here.
+    (A Pod whose name is so long that a digest replaces it is never minted for: it was adopted.)"""
+    pod, _, generation = runner.rpartition("-")
+    if not pod or not generation.isascii() or not generation.isdecimal():
+        return None
+    return PodName(pod), int(generation)
+
+
 def _pool_part(pool: PoolName) -> str:
     if len(pool) < _POOL_PART:
         return pool

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from paddock.domain.comparison import ActiveRepository
 from paddock.domain.endings import Ending
@@ -44,6 +46,17 @@ class KeyPlace:
     pool: PoolId
     who: InstallationKey
     scope: Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerScope:
+    """A place where runners of ours may be registered. `state` is of the installation it is asked
+    through; `keys` are the demand keys of the place, by their pool's name."""
+
+    who: InstallationKey
+    scope: Scope
+    state: Literal["active", "suspended", "removed"]
+    keys: Mapping[str, KeyId]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ deregister a fleet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -32,6 +33,7 @@ from paddock.domain.github import (
     RunId,
     RunnerGroup,
     RunnerGroupId,
+    RunnerPage,
     RunnerRecord,
     RunRecord,
     Scope,
@@ -145,6 +147,24 @@ class GitHubClient:
         found = await self._look_up(who, request, wire.Runner, _runners(who, scope))
         return found if isinstance(found, Absent) else found.record(who.host)
 
+    async def list_runners(
+        self, who: InstallationKey, scope: Scope, *, page: str | None = None
+    ) -> RunnerPage | Absent:
+        request = _runners(who, scope, {"per_page": PER_PAGE})
+        if page is not None:
+            request = replace(request, path=page, params={})
+        if scope.repository is None:
+            answer = (await self._caller.ask(who, request)).answer
+        else:
+            received = await self._answered(who, request, _repositories(who, {"per_page": 1}))
+            if isinstance(received, Absent):
+                return received
+            answer = received.answer
+        found = self._caller.decode(request, answer, wire.Runners)
+        return RunnerPage(
+            runners=tuple(runner.record(who.host) for runner in found.runners), next=answer.next
+        )
+
     async def control_read(self, who: InstallationKey, scope: Scope) -> None:
         await self._caller.read(who, _runners(who, scope), wire.Runners)
 
@@ -206,14 +226,7 @@ class GitHubClient:
         return ActiveRuns(runs=tuple(listed), complete=complete)
 
     async def list_repositories(self, who: InstallationKey) -> Sequence[RepositoryRecord]:
-        request = Request(
-            operation=Operation.LIST_REPOSITORIES,
-            method="GET",
-            path="/installation/repositories",
-            what=f"list the repositories of {who}",
-            at=BackOff.ACCOUNT,
-            params={"per_page": PER_PAGE},
-        )
+        request = _repositories(who, {"per_page": PER_PAGE})
         pages = await self._caller.everything(who, request, wire.Repositories)
         return [found.record(who.host) for page in pages for found in page.repositories]
 
@@ -324,6 +337,17 @@ def _runners(
         what=f"list the runners of {_place(who, scope)}",
         at=_back_off(scope),
         params=params or {"per_page": 1},
+    )
+
+
+def _repositories(who: InstallationKey, params: dict[str, str | int]) -> Request:
+    return Request(
+        operation=Operation.LIST_REPOSITORIES,
+        method="GET",
+        path="/installation/repositories",
+        what=f"list the repositories of {who}",
+        at=BackOff.ACCOUNT,
+        params=params,
     )
 
 

@@ -22,6 +22,7 @@ from paddock.domain.github import (
     RunId,
     RunnerGroup,
     RunnerGroupId,
+    RunnerPage,
     RunnerRecord,
     RunRecord,
     Scope,
@@ -73,6 +74,13 @@ class GitHub(Protocol):
     async def get_runner(
         self, who: InstallationKey, scope: Scope, runner: GitHubRunnerId
     ) -> RunnerRecord | Absent: ...
+
+    async def list_runners(
+        self, who: InstallationKey, scope: Scope, *, page: str | None = None
+    ) -> RunnerPage | Absent:
+        """One page of a scope's runners. `Absent` only for a repository: GitHub does not know it, or
+        the installation may not use it, and the installation itself can be read (I66)."""
+        ...
 
     async def control_read(self, who: InstallationKey, scope: Scope) -> None:
         """Return if the scope's runners can be read now; raise if not. One request."""

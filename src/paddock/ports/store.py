@@ -60,6 +60,7 @@ from paddock.domain.recovery import (
     LateNews,
     OpenVerdict,
     PlacedJob,
+    RunnerScope,
 )
 from paddock.domain.retention import History
 from paddock.domain.runners import Claim, Conflict, Match, Runner, RunnerSummary, WaitingPod
@@ -447,7 +448,10 @@ class Store(Protocol):
         """By its Pod's name, or by any name it was ever registered under."""
         ...
 
-    async def keys_of_pool(self, pool: str) -> list[KeyId]: ...
+    async def runner_scopes(self) -> list[RunnerScope]:
+        """Every place where runners of ours may be registered: each organisation, and each repository
+        that has a key."""
+        ...
 
     async def runners_of_pods(self, names: Sequence[PodName]) -> Mapping[PodName, Runner]:
         """What is known of Pods by their names, also of runners that are gone."""

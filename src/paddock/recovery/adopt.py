@@ -1,16 +1,19 @@
 """Pods that no living row knows: a restored backup, a foreign hand, an end that was recorded already.
 
 A stamped Pod without a claim is what a sweep once deleted with a live build in it (I34). Here it is
-looked for at GitHub under every name it may have; until all of that is answered, and for as long as
-anything about it is not understood, it is protected. Then it gets a row, fenced, and retires like any
-other.
+searched for at GitHub (`recovery.search`). Until every scope has answered, and for as long as anything
+about it is not understood, it is protected. Then it gets a row, fenced, and retires like any other.
+
+After a restored backup there may be thousands. They are examined beside recovery's rounds, never in
+one: a round takes as long with them as without them (I81).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
@@ -26,25 +29,31 @@ from paddock.forensics.concluding import Conclusion
 from paddock.ports import Clock, Fleet, Ids, Store
 from paddock.recovery.act import Acting
 from paddock.recovery.gather import Look
-from paddock.recovery.names import Names
 from paddock.recovery.observe import PodView
 from paddock.recovery.retire import Outlived, Retirement, Step
+from paddock.recovery.search import RunnerSearch
 from paddock.recovery.terms import RecoveryTerms
 from paddock.recovery.words import OwnWords
+from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
 #: A fleet may keep an ended Pod to be seen for a while after its deletion was asked for.
 _GOING: Final = 30.0
+#: Pods examined side by side: as many may wait five seconds for a log from a dead node.
+_AT_ONCE: Final = 16
 #: From the worst to the best: whichever record there is, the one that may work counts.
 _WORST: Final = (RecordWord.BUSY, RecordWord.IDLE, RecordWord.OFFLINE, RecordWord.ABSENT)
 
 
 @dataclass(slots=True)
 class _Known:
-    """What was found out about one Pod."""
+    """What was found out about one Pod, since it was first seen without a row."""
 
     uid: str
+    since: datetime
+    #: It is protected, and not examined again before then.
+    rests_until: datetime | None = None
     record: RecordWord = RecordWord.NOT_ASKED
     record_at: datetime | None = None
     log: LogWord = LogWord.NOT_READ
@@ -61,7 +70,7 @@ class Adoption:
         clock: Clock,
         ids: Ids,
         view: PodView,
-        names: Names,
+        search: RunnerSearch,
         acting: Acting,
         conclusion: Conclusion,
         retirement: Retirement,
@@ -71,7 +80,7 @@ class Adoption:
         self._clock = clock
         self._ids = ids
         self._view = view
-        self._names = names
+        self._search = search
         self._acting = acting
         self._conclusion = conclusion
         self._retirement = retirement
@@ -92,23 +101,43 @@ class Adoption:
             return
         # The look's rows were read before its Pods: a row that was planned in between is no stranger.
         rows_now = await self._store.runners_of_pods([pod.name for pod in strangers])
-        shapes = {pool.name: pool.shape for pool in look.pools.values()}
-        for pod in strangers:
-            row = rows_now.get(pod.name)
-            if not _is_known(row, pod) and not _just_concluded(row, pod, look.now):
-                await self._examine(pod, row, look, shapes)
+        shapes = {pool.name: pool.shape for pool in await self._store.list_pools()}
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def examine(pod: Pod, row: Runner | None) -> None:
+            async with places:
+                try:
+                    await self._examine(pod, row, look, shapes)
+                except StoreError as error:
+                    # It is examined again; one that fails holds up no other (I57).
+                    _log.warning("adoption.store_failed", pod=pod.name, error=error.message)
+
+        async with asyncio.TaskGroup() as group:
+            for pod in strangers:
+                row = rows_now.get(pod.name)
+                if _is_known(row, pod) or _just_concluded(row, pod, look.now):
+                    continue
+                if not self._rests(pod, look.now):
+                    group.create_task(examine(pod, row))
 
     def _is_going(self, pod: Pod) -> bool:
         """It ended and is being deleted: there is nothing to see, unless that takes long."""
         deleted = pod.phase.terminal and pod.deletion_requested_at is not None
         return deleted and self._view.unchanged(pod) < _GOING
 
+    def _rests(self, pod: Pod, now: datetime) -> bool:
+        """It was found protected a moment ago, and has not ended since."""
+        known = self._known.get(pod.name)
+        if known is None or known.uid != pod.uid or pod.phase.terminal:
+            return False
+        return known.rests_until is not None and now < known.rests_until
+
     async def _examine(
         self, pod: Pod, row: Runner | None, look: Look, shapes: Mapping[str, str]
     ) -> None:
         known = self._known.get(pod.name)
         if known is None or known.uid != pod.uid:
-            known = self._known[pod.name] = _Known(pod.uid)
+            known = self._known[pod.name] = _Known(pod.uid, look.now)
         single = shapes.get(pod.pool) == "single"
         for _ in range(3):
             evidence = self._evidence(pod, row, known, look.now, single=single)
@@ -119,6 +148,10 @@ class Adoption:
                 return
         if verdict.rule is None or verdict.action in (Action.ASK, Action.LEAVE):
             return
+        if verdict.action is Action.PROTECT:
+            # For as long as an answer is believed: thousands of Pods cost nothing in between.
+            rest = timedelta(seconds=self._terms.thresholds.fresh)
+            known.rests_until = look.now + rest
         await self._acting.act(
             verdict,
             evidence,
@@ -143,14 +176,15 @@ class Adoption:
     async def _ask(self, verdict: Verdict, pod: Pod, known: _Known) -> bool:
         match verdict.question:
             case Question.RECORD:
-                found = await self._names.look_for(pod)
+                found = self._search.registrations(pod, since=known.since)
                 known.record_at = self._clock.now()
                 if found is None:
                     known.record, known.outlived.record = RecordWord.UNREADABLE, None
                     return True
-                said = {record_word(record): one for one, record in found}
+                said = {record_word(each.record): each for each in found}
                 known.record = next((word for word in _WORST if word in said), RecordWord.ABSENT)
-                known.outlived.record = said.get(known.record)
+                worst = said.get(known.record)
+                known.outlived.record = worst.found() if worst is not None else None
                 return True
             case Question.LOG:
                 known.log, known.log_at = await self._words.of(pod), self._clock.now()

@@ -1,8 +1,10 @@
 """Recovery: one loop that looks at everything there is, again and again (I28).
 
-Two rhythms. Ends are concluded, and labels put on, as soon as the fleet tells of them: that asks nobody
-and frees capacity, so it never waits for GitHub. Everything else is examined in rounds, which may ask
-GitHub about suspects. Changes only make either look sooner; both are safe with two leaders at once.
+Three rhythms. Ends are concluded, and labels put on, as soon as the fleet tells of them: that asks no
+other party and frees capacity, so it never waits for GitHub. Runners and jobs are examined in
+rounds, which may ask GitHub about suspects. Pods that no row knows are searched for and adopted beside
+the rounds, within a budget of their own (I81). Changes only make the first two look sooner; all three
+are safe with two leaders at once.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ from paddock.recovery.adopt import Adoption
 from paddock.recovery.asking import Asker
 from paddock.recovery.gather import Gatherer, Look
 from paddock.recovery.jobs import JobRecovery
-from paddock.recovery.names import Names
 from paddock.recovery.observe import PodView
 from paddock.recovery.retire import Retirement
 from paddock.recovery.runners import RunnerRecovery
+from paddock.recovery.search import RunnerSearch
 from paddock.recovery.side_by_side import SideBySide
 from paddock.recovery.terms import RecoveryTerms
 from paddock.store.errors import StoreError
@@ -89,9 +91,9 @@ class Recovery:
             store=store, fleet=fleet, clock=clock, view=view, asker=self._asker
         )
         acting = Acting(store=store, clock=clock, terms=terms)
-        names = Names(store=store, github=github, clock=clock)
+        self._search = RunnerSearch(store=store, github=github, clock=clock, apps=apps)
         retirement = Retirement(
-            store=store, fleet=fleet, github=github, clock=clock, ids=ids, names=names
+            store=store, fleet=fleet, github=github, clock=clock, ids=ids, search=self._search
         )
         self._runners = RunnerRecovery(
             store=store,
@@ -108,7 +110,7 @@ class Recovery:
             clock=clock,
             ids=ids,
             view=view,
-            names=names,
+            search=self._search,
             acting=acting,
             conclusion=self._conclusion,
             retirement=retirement,
@@ -129,9 +131,12 @@ class Recovery:
         self._refreshed_at: float | None = None
 
     async def run(self) -> None:
+        self._search.forget()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._conclude_for_ever())
             group.create_task(self._examine_for_ever())
+            group.create_task(self._adopt_for_ever())
+            group.create_task(self._search_for_ever())
 
     async def _conclude_for_ever(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -148,6 +153,26 @@ class Recovery:
             await _tolerating(self.round)
             await self._clock.sleep(_ROUND_BREATH)
             await self._woken.wait(_LOOK_AGAIN)
+
+    async def _adopt_for_ever(self) -> None:
+        while True:
+            await _tolerating(self.adopt)
+            await self._clock.sleep(_SLOWLY)
+
+    async def _search_for_ever(self) -> None:
+        while True:
+            await _tolerating(self.search)
+            await self._clock.sleep(_SLOWLY)
+
+    async def adopt(self) -> None:
+        """Examine the Pods that no row knows."""
+        look = await self._gatherer.glance()
+        if look.read_at is not None:
+            await self._adoption.round(look)
+
+    async def search(self) -> None:
+        """Read at GitHub what the search for unknown Pods needs, within its own budget."""
+        await self._search.round()
 
     async def ends(self) -> None:
         """Conclude what has ended, stamp what holds its JIT. Asks nobody."""
@@ -210,8 +235,6 @@ class Recovery:
             await self._slow_round(look)
 
     async def _slow_round(self, look: Look) -> None:
-        if look.read_at is not None:
-            await self._adoption.round(look)
         await self._jobs.round(look)
         await self._conclusion.refine()
 

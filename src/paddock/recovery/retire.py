@@ -33,7 +33,7 @@ from paddock.domain.pods import Pod
 from paddock.domain.recovery import FoundRecord, KeyPlace
 from paddock.domain.runners import Conflict, Runner
 from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids, Store
-from paddock.recovery.names import Names
+from paddock.recovery.search import RunnerSearch
 from paddock.recovery.words import OwnWords
 
 _log = structlog.get_logger()
@@ -82,14 +82,21 @@ class Outlived:
 
 class Retirement:
     def __init__(
-        self, *, store: Store, fleet: Fleet, github: GitHub, clock: Clock, ids: Ids, names: Names
+        self,
+        *,
+        store: Store,
+        fleet: Fleet,
+        github: GitHub,
+        clock: Clock,
+        ids: Ids,
+        search: RunnerSearch,
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._github = github
         self._clock = clock
         self._ids = ids
-        self._names = names
+        self._search = search
         self._words = OwnWords(fleet)
 
     async def go_on(
@@ -162,17 +169,23 @@ class Retirement:
         return runner.shape == "gated" or not _polls_since_the_fence(runner)
 
     async def _look_for_it(self, runner: Runner, pod: Pod) -> Step:
-        """Its row knows of no name, and yet its runner started: GitHub is asked for every name it may
-        have. Until all of that is answered it is protected."""
+        """Its row knows of no name, and yet its runner started: it is searched for in every scope, by
+        lists that began after the fence. Until all have answered it is protected."""
+        assert runner.retiring_at is not None
         # The fence has counted one generation that never was a name.
-        found = await self._names.look_for(pod, after=max(0, runner.generation - 1))
+        found = self._search.registrations(
+            pod, since=runner.retiring_at, after=max(0, runner.generation - 1)
+        )
         if found is None:
             return Step.STOPPED
         if found:
+            record = found[-1].found()
+            if record is None:
+                return Step.STOPPED  # nothing tells which key it was minted for
             noted = await self._store.identify_runner(
                 runner.id,
                 generation=runner.generation,
-                record=found[-1][0],
+                record=record,
                 delivery=self._ids.uuid(),
             )
             return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.IDENTIFIED

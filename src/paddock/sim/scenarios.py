@@ -22,7 +22,7 @@ from paddock.sim.engine.fleet import Jit, SimPod
 from paddock.sim.engine.loop import Turn
 from paddock.sim.engine.pods import OURS
 from paddock.sim.engine.scale import LINUX, MACOS, SMALL
-from paddock.sim.github import FaultKind
+from paddock.sim.github import FaultKind, Reply, Request
 from paddock.sim.github.records import Job, JobStatus
 from paddock.sim.stage import WARM, Scenario, Scene, Script
 
@@ -107,6 +107,102 @@ async def _restored_backup(scene: Scene) -> None:
     for replica in scene.story.stage.replicas:
         replica.crash("it is started over the restored database")
     await scene.executed(job)
+
+
+#: How long GitHub does not show the second page of a list: longer than an adoption takes.
+_TORN: Final = 900.0
+#: After the first proof of a retirement: the second is made ten seconds later.
+_BEFORE_THE_SECOND_PROOF: Final = 80.0
+
+
+async def _restored_beside_an_idle_runner(scene: Scene) -> SimPod | None:
+    """A backup from before all rows is restored. One Pod executes a job, another is online without one:
+    GitHub may give it a job at any moment, of which only its log would tell, and late."""
+    backup = Backup(scene.session)
+    await backup.take()
+    await scene.sleep(WARM)
+    scene.mute_sidecars()
+    await _online_without_a_job(scene)
+    idle = next((pod for pod in scene.living if pod.jit), None)
+    await scene.sleep(10.0)
+    long = scene.queue(600.0, repository="umbrella/core")
+    await scene.started(long)
+    scene.note("an old backup is restored")
+    await backup.restore()
+    for replica in scene.story.stage.replicas:
+        replica.crash("it is started over the restored database")
+    if idle is not None:
+        idle.log_lag = 60.0
+        _job_before_the_second_proof(scene)
+    return idle
+
+
+def _job_before_the_second_proof(scene: Scene) -> None:
+    def act() -> None:
+        scene.at_github(hook_delay=(200.0, 200.0))
+        scene.queue(120.0)
+        scene.at_github(hook_delay=(0.05, 0.5))
+
+    def wait(_turn: Turn) -> None:
+        scene.simulation._loop.call_later(_BEFORE_THE_SECOND_PROOF, act)  # noqa: SLF001
+
+    scene.at_turn(lambda turn: turn.what.startswith("store.note_proved"), wait)
+
+
+@_told(
+    "restored-among-many",
+    "I81",
+    "A backup is restored among many accounts, one of them uninstalled; for a while GitHub shows the"
+    " first page of a list alone.",
+)
+async def _restored_among_many(scene: Scene) -> None:
+    story, github = scene.story, scene.github
+    acme = story.installations[0].account
+    for number in range(100):
+        github.runners.add_foreign(
+            acme,
+            name=f"elsewhere-{number}",
+            group=github.world.groups[acme.id][0],
+            labels=("self-hosted", "bench"),
+            ephemeral=False,
+        )
+    for number in range(20):
+        account = github.accounts.add_organization(f"org-{number}")
+        story.installations.append(github.accounts.install(story.stage.app, account))
+    await scene.sleep(WARM)
+    github.accounts.uninstall(story.installations.pop())
+    torn_until = story.stage.clock.monotonic() + WARM + _TORN
+
+    def tear(request: Request, reply: Reply) -> Reply:
+        torn = story.stage.clock.monotonic() < torn_until
+        return Reply(502) if torn and request.query.get("page") == "2" else reply
+
+    scene.answer_runner_lists(tear)
+    idle = await _restored_beside_an_idle_runner(scene)
+    await scene.until(lambda: idle is None or idle.removed, within=_TORN + 900.0)
+
+
+@_told(
+    "list-slips",
+    "I81",
+    "A backup is restored; two lists of runners do not have one that is there.",
+)
+async def _list_slips(scene: Scene) -> None:
+    left = [0, 0]
+
+    def slip(_request: Request, reply: Reply) -> Reply:
+        names = {pod.jit.runner_name for pod in scene.living if pod.jit and not scene.executes(pod)}
+        runners = reply.body["runners"] if isinstance(reply.body, dict) else []
+        kept = [each for each in runners if each["name"] not in names]
+        if len(kept) == len(runners) or not left:
+            return reply
+        left.pop()
+        scene.note(f"a list does not have {sorted(names)}")
+        return Reply(200, {"total_count": len(kept), "runners": kept}, reply.headers)
+
+    scene.answer_runner_lists(slip)
+    idle = await _restored_beside_an_idle_runner(scene)
+    await scene.until(lambda: idle is None or idle.removed, within=1200.0)
 
 
 @_told(

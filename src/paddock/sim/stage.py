@@ -33,7 +33,7 @@ from paddock.sim.engine.scale import LINUX, Described
 from paddock.sim.engine.simulation import Key, Plan, Result, Simulation, simulate
 from paddock.sim.engine.story import Story
 from paddock.sim.engine.trace import Line
-from paddock.sim.github import FakeGitHub, JobSpec
+from paddock.sim.github import FakeGitHub, JobSpec, Reply, Request
 from paddock.sim.github.records import Job, JobStatus
 
 #: Until then the first Pods ask for work.
@@ -208,6 +208,18 @@ class Scene:
     def at_github(self, **faults: Any) -> None:
         world = self.github.world
         self.github.set_faults(msgspec.structs.replace(world.faults, **faults))
+
+    def answer_runner_lists(self, change: Callable[[Request, Reply], Reply]) -> None:
+        """Whenever a scope's runners are listed, a page at a time."""
+        answer = self.github.request
+
+        def changed(request: Request) -> Reply:
+            reply = answer(request)
+            listed = request.path.endswith("/actions/runners") and request.method == "GET"
+            listed = listed and "name" not in request.query and reply.status == 200
+            return change(request, reply) if listed else reply
+
+        self.github.request = changed  # type: ignore[method-assign]
 
     def mute_sidecars(self) -> None:
         """Nobody hears them say that a job began."""

@@ -46,6 +46,7 @@ from paddock.domain.recovery import (
     LateNews,
     OpenVerdict,
     PlacedJob,
+    RunnerScope,
 )
 from paddock.domain.runners import Conflict, Runner, RunnerSummary
 from paddock.domain.states import JobState, RunnerState
@@ -158,10 +159,10 @@ class Recovering(Runners):
             row = await connection.fetchrow(_SQL["named"], name)
         return None if row is None else runner_of(row)
 
-    async def keys_of_pool(self, pool: str) -> list[KeyId]:
+    async def runner_scopes(self) -> list[RunnerScope]:
         async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["keys_of_pool"], pool)
-        return [KeyId(row["id"]) for row in rows]
+            rows = await connection.fetch(_SQL["runner_scopes"])
+        return [_runner_scope_of(row) for row in rows]
 
     async def runners_of_pods(self, names: Sequence[PodName]) -> Mapping[PodName, Runner]:
         async with self._database.transaction() as connection:
@@ -386,21 +387,39 @@ class Recovering(Runners):
             )
 
 
-def _place_of(row: asyncpg.Record) -> KeyPlace:
+def _runner_scope_of(row: asyncpg.Record) -> RunnerScope:
+    keys = zip(row["pools"], row["keys"], strict=True)
+    return RunnerScope(
+        who=_installation_of(row),
+        scope=_scope_of(row),
+        state=row["state"],
+        keys={pool: KeyId(key) for pool, key in keys},
+    )
+
+
+def _installation_of(row: asyncpg.Record) -> InstallationKey:
+    return InstallationKey(
+        host=Host(row["host"]),
+        app=GitHubAppId(row["app"]),
+        installation=InstallationId(row["installation"]),
+    )
+
+
+def _scope_of(row: asyncpg.Record) -> Scope:
     host = Host(row["host"])
+    if row["repository"]:
+        return repository_scope(host, row["repository"])
+    return Scope(host=host, owner=row["login"])
+
+
+def _place_of(row: asyncpg.Record) -> KeyPlace:
     return KeyPlace(
         key=KeyId(row["key_id"]),
         host=HostId(row["host_id"]),
         account=AccountId(row["account_id"]),
         pool=PoolId(row["pool_id"]),
-        who=InstallationKey(
-            host=host,
-            app=GitHubAppId(row["app"]),
-            installation=InstallationId(row["installation"]),
-        ),
-        scope=repository_scope(host, row["repository"])
-        if row["repository"]
-        else Scope(host=host, owner=row["login"]),
+        who=_installation_of(row),
+        scope=_scope_of(row),
     )
 
 

@@ -18,6 +18,7 @@ from paddock.sim.mutants import (  # noqa: F401 - each adds its own
     clocks,
     deleting,
     minting,
+    searching,
     serving,
     sweeping,
     telling,

@@ -95,9 +95,27 @@ SELECT k.id AS key_id, h.id AS host_id, h.name AS host, ap.github_id AS app, i.g
  WHERE k.id = ANY ($1)
  ORDER BY k.id
 
--- name: keys_of_pool[]
--- The keys of all pools that are or were named $1.
-SELECT k.id FROM demand_keys k JOIN pools p ON p.id = k.pool_id WHERE p.name = $1 ORDER BY k.id
+-- name: runner_scopes[]
+-- Every place where runners of ours may be registered: each organisation, and each repository that has a key. With
+-- each the installation through which its account is served, or was, and the keys of the place by pool.
+SELECT h.name AS host, ap.github_id AS app, i.github_id AS installation, i.state, a.login, s.repository, s.pools, s.keys
+  FROM accounts a
+  JOIN hosts h ON h.id = a.host_id
+  JOIN LATERAL (SELECT i.app_id, i.github_id, i.state FROM installations i
+                 WHERE i.account_id = a.id ORDER BY i.state, i.app_id, i.github_id DESC LIMIT 1) i ON true
+  JOIN apps ap ON ap.id = i.app_id
+  JOIN LATERAL (
+        SELECT rep.full_name AS repository, array_agg(p.name ORDER BY k.id) AS pools, array_agg(k.id ORDER BY k.id) AS keys
+          FROM demand_keys k
+          JOIN pools p ON p.id = k.pool_id
+          LEFT JOIN repositories rep ON rep.id = k.repository_id
+         WHERE k.account_id = a.id
+         GROUP BY rep.full_name
+         UNION ALL
+        SELECT NULL, '{}', '{}'
+         WHERE a.kind = 'organization'
+           AND NOT EXISTS (SELECT FROM demand_keys k WHERE k.account_id = a.id AND k.repository_id IS NULL)) s ON true
+ ORDER BY h.name, a.login, a.id, s.repository NULLS FIRST
 
 -- name: of_pods[]
 -- What is known of the Pods named $1, also of those that have ended.
