@@ -45,7 +45,7 @@ INSERT INTO demand_keys (account_id, runner_group_id, pool_id) SELECT id, 1, $5 
 """
 _QUEUE = """
 INSERT INTO jobs (host_id, id, account_id, repository_id, run_id, run_attempt, name, workflow, labels,
-                  state, key_id, queued_at, started_at, seen_at, since, actor, why)
+                  state, key_id, created_at, started_at, seen_at, since, actor, why)
 SELECT r.host_id, $1 + position, r.account_id, r.id, ($1 + position) / 8, 1,
        'build (' || position || ')', 'ci', '{self-hosted,linux}', $3::job_state, k.id,
        $4::timestamptz + ($1 + position) * interval '1 ms',

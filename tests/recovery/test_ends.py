@@ -490,7 +490,7 @@ async def report(
         JobId(runner.hint),
         JobState.COMPLETED,
         executor=ran,
-        queued_at=scene.world.clock.now() - timedelta(hours=1),
+        created_at=scene.world.clock.now() - timedelta(hours=1),
         completed_at=scene.world.clock.now()
         if ended_for > timedelta(seconds=60)
         else (await scene.verdict(runner))["ended_at"],

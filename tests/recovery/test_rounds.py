@@ -17,6 +17,7 @@ from tests.support.recovery import Yard, waiting
 from tests.support.world import executor
 
 S = RunnerState
+HOUR = 3600.0
 
 
 async def never_registered(scene: Yard) -> Runner:
@@ -393,6 +394,42 @@ async def test_a_queued_job_has_a_hard_end(scene: Yard) -> None:
     await scene.rounds(recovery)
     [row] = await scene.world.rows("SELECT state, conclusion FROM jobs WHERE id = $1", job)
     assert (row["state"], row["conclusion"]) == ("completed", "stale")
+
+
+async def test_a_job_approved_after_days_is_not_expired(scene: Yard) -> None:
+    """I76: 60 hours for an approval are no time in the queue; its hard end comes two days later."""
+    world = scene.world
+    created = world.clock.now()
+    await world.report(scene.account, scene.key, world.facts(77, JobState.WAITING, waited=True))
+    world.clock.advance(60 * HOUR)
+    approved = world.facts(77, created_at=created, known_queued_at=world.clock.now())
+    await world.report(scene.account, scene.key, approved)
+    scene.github.job(JobId(77), "queued", created)
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 600)
+    [row] = await world.rows("SELECT state FROM jobs WHERE id = 77")
+    assert row["state"] == "queued"
+
+    world.clock.advance(49 * HOUR)
+    await scene.rounds(recovery, 120)
+    [row] = await world.rows("SELECT state, conclusion FROM jobs WHERE id = 77")
+    assert (row["state"], row["conclusion"]) == ("completed", "stale")
+
+
+async def test_a_job_given_back_after_days_is_not_expired(scene: Yard) -> None:
+    """I76: it is queued again since its runner was lost, and late webhooks make it no older."""
+    world = scene.world
+    begun = world.facts(
+        77, JobState.IN_PROGRESS, executor=Executor(github_id=GitHubRunnerId(999), name="lost")
+    )
+    await world.report(scene.account, scene.key, begun)
+    world.clock.advance(60 * HOUR)
+    assert await world.store.demote_job(world.host, JobId(77), why="test")
+    scene.github.job(JobId(77), "queued", begun.created_at)
+    await world.report(scene.account, scene.key, replace(begun, state=JobState.QUEUED))
+    await scene.rounds(scene.recovery(), 600)
+    [row] = await world.rows("SELECT state FROM jobs WHERE id = 77")
+    assert row["state"] == "queued"
 
 
 async def test_a_job_that_github_does_not_assign_is_explained(scene: Yard) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import reduce
 
 import asyncpg
@@ -96,7 +97,9 @@ def _facts(world: World, job: int, event: dict[str, object]) -> JobFacts:
     return world.facts(
         job,
         state,
-        queued_at=at,
+        created_at=at,
+        waited=state is JobState.WAITING,
+        known_queued_at=None if state is JobState.WAITING else at + timedelta(hours=runner * 20),
         **(
             {"executor": Executor(github_id=GitHubRunnerId(runner), name=f"runner-{runner}")}
             if begun

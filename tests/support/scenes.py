@@ -219,7 +219,7 @@ class Scene:
                 name=name or title,
                 workflow=workflow,
                 labels=("self-hosted", *pool.split("-")[:1]),
-                queued_at=self.clock.at - timedelta(seconds=self.dice.uniform(0.1, 1.2)),
+                created_at=self.clock.at - timedelta(seconds=self.dice.uniform(0.1, 1.2)),
                 state=JobState.QUEUED,
             )
             self.facts[job], self.places[job] = facts, (login, repository, pool)
@@ -608,7 +608,7 @@ class Scene:
             name=HOSTILE,
             workflow="ci",
             labels=("self-hosted", "linux", "gpu"),
-            queued_at=self.clock.at - timedelta(minutes=23),
+            created_at=self.clock.at - timedelta(minutes=23),
             state=JobState.QUEUED,
         )
         self.facts[job] = facts

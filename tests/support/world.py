@@ -132,7 +132,7 @@ class World:
         return running
 
     def facts(self, job: int, state: JobState = JobState.QUEUED, **changes: Any) -> JobFacts:
-        at = changes.pop("queued_at", self.clock.now())
+        at = changes.pop("created_at", self.clock.now())
         if state in (JobState.IN_PROGRESS, JobState.COMPLETED):
             changes.setdefault("started_at", at)
         if state is JobState.COMPLETED:
@@ -146,7 +146,7 @@ class World:
             name=f"job {job}",
             workflow="ci",
             labels=("self-hosted", "linux"),
-            queued_at=at,
+            created_at=at,
             state=state,
             **changes,
         )
@@ -172,7 +172,7 @@ class World:
             account,
             key,
             *(
-                self.facts(job, queued_at=start + timedelta(milliseconds=number))
+                self.facts(job, created_at=start + timedelta(milliseconds=number))
                 for number, job in enumerate(jobs)
             ),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,9 @@ def facts(draw: st.DrawFn) -> JobFacts:
         name="build",
         workflow=None,
         labels=("linux",),
-        queued_at=draw(times),
+        created_at=draw(times),
+        waited=draw(st.booleans()),
+        known_queued_at=draw(st.none() | times),
         state=state,
         started_at=draw(times) if begun else None,
         completed_at=draw(times) if completed else None,
@@ -76,8 +79,51 @@ def test_two_jobs_are_never_merged() -> None:
         name="build",
         workflow=None,
         labels=(),
-        queued_at=START,
+        created_at=START,
         state=JobState.QUEUED,
     )
     with pytest.raises(ValueError, match="not the same job"):
         merge(one, replace(one, host=HostId(2)))
+
+
+HOUR = timedelta(hours=1)
+
+
+def told(
+    state: JobState, *, waited: bool = False, known: datetime | None = None, **changes: Any
+) -> JobFacts:
+    return JobFacts(
+        host=HostId(1),
+        id=JobId(7),
+        run_id=1,
+        run_attempt=1,
+        name="deploy",
+        workflow=None,
+        labels=("linux",),
+        created_at=START,
+        state=state,
+        waited=waited,
+        known_queued_at=known,
+        **changes,
+    )
+
+
+def test_an_approved_job_counts_from_its_first_report_as_queued() -> None:
+    """I76"""
+    waiting = told(JobState.WAITING, waited=True)
+    queued = told(JobState.QUEUED, known=START + 60 * HOUR)
+    repeated = told(JobState.QUEUED, known=START + 70 * HOUR)
+    assert reduce(merge, (queued, repeated, waiting)).queued_at == START + 60 * HOUR
+
+
+def test_a_job_that_never_waited_counts_from_its_creation_however_late_its_webhook() -> None:
+    assert told(JobState.QUEUED, known=START + 3 * HOUR).queued_at == START
+
+
+def test_a_job_first_seen_queued_after_more_than_a_day_had_waited() -> None:
+    """I76: the report that it waited was lost."""
+    assert told(JobState.QUEUED, known=START + 60 * HOUR).queued_at == START + 60 * HOUR
+
+
+def test_a_clock_that_is_behind_makes_no_job_older_than_its_creation() -> None:
+    assert told(JobState.QUEUED, waited=True, known=START - HOUR).queued_at == START

@@ -98,6 +98,7 @@ def job(state: JobState = JobState.QUEUED, **changes: Any) -> JobOnFile:
         "pool": "linux",
         "refusal": None,
         "refusal_detail": None,
+        "created_at": EARLIER,
         "queued_at": EARLIER,
         "started_at": None,
         "completed_at": None,

@@ -83,7 +83,7 @@ class Comparison:
         self._clock = clock
         self._apps = {app.app: app for app in apps}
         self._pauses = Pauses(clock)
-        self._learner = Learner(store)
+        self._learner = Learner(store, clock)
         #: Where the last look-ups in a repository stopped, so that each job has its turn.
         self._looked_up: dict[RepositoryId, JobId] = {}
 

@@ -11,15 +11,16 @@ from paddock.domain.github import JobRecord
 from paddock.domain.intake import judge
 from paddock.domain.jobs import JobReport, RepositoryFacts
 from paddock.github.facts import Incomprehensible, facts_of_record
-from paddock.ports import Store
+from paddock.ports import Clock, Store
 from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
 
 class Learner:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
 
     async def learn(
         self,
@@ -53,7 +54,7 @@ class Learner:
         foreign: list[JobReport] = []
         for job in jobs:
             try:
-                facts = facts_of_record(repository.host, job)
+                facts = facts_of_record(repository.host, job, read_at=self._clock.now())
             except Incomprehensible as error:
                 _log.warning("a job at GitHub cannot be understood", error=str(error))
                 continue

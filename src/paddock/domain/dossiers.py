@@ -82,6 +82,7 @@ class JobOnFile:
     pool: str | None
     refusal: str | None
     refusal_detail: str | None
+    created_at: datetime
     queued_at: datetime
     started_at: datetime | None
     completed_at: datetime | None

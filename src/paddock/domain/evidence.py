@@ -262,7 +262,7 @@ class JobEvidence:
     #: `None`: nobody here knows it.
     state: JobState | None
     since: float = 0.0
-    #: How long ago GitHub created it.
+    #: How long ago it became queued, or queued again (I76).
     queued: float = 0.0
     executor: Executor = Executor.NONE
     #: There are runners that could still get it.

@@ -9,7 +9,8 @@ on when or how often. The database merges with the same rules in one statement
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from paddock.domain.ids import (
     AccountId,
@@ -20,6 +21,9 @@ from paddock.domain.ids import (
     RunnerId,
 )
 from paddock.domain.states import JobState, RunnerState
+
+#: GitHub cancels a job that has been queued for this long.
+LONGEST_QUEUED: Final = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +38,8 @@ class Executor:
 class JobFacts:
     """A job as one event, or one look-up, tells of it.
 
-    The first group never changes in a job's life. `queued_at` is when GitHub created the job: the
-    moment from which its owner waits.
+    The first group never changes in a job's life. GitHub tells when it created the job, and not when
+    the job became queued: that is concluded (`queued_at`).
     """
 
     host: HostId
@@ -45,9 +49,13 @@ class JobFacts:
     name: str
     workflow: str | None
     labels: tuple[str, ...]
-    queued_at: datetime
+    created_at: datetime
 
     state: JobState
+    #: GitHub has reported it as waiting for an approval.
+    waited: bool = False
+    #: The earliest time at which it is known to have been queued or further along.
+    known_queued_at: datetime | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
     conclusion: str | None = None
@@ -58,6 +66,18 @@ class JobFacts:
             raise ValueError(f"job {self.id} is in_progress without a start time")
         if self.state is JobState.COMPLETED and None in (self.completed_at, self.conclusion):
             raise ValueError(f"job {self.id} is completed without a time and a conclusion")
+
+    @property
+    def queued_at(self) -> datetime:
+        """From when its age counts (I76). A job is queued when it is created, unless it waited for an
+        approval: then it was queued no later than when it was first known to be. A job that was first
+        seen queued a day after its creation waited as well, and that report was lost: GitHub lets no
+        job be queued for longer."""
+        if self.known_queued_at is None:
+            return self.created_at
+        if self.waited or self.known_queued_at - self.created_at > LONGEST_QUEUED:
+            return max(self.created_at, self.known_queued_at)
+        return self.created_at
 
 
 def merge(one: JobFacts, other: JobFacts) -> JobFacts:
@@ -77,7 +97,11 @@ def merge(one: JobFacts, other: JobFacts) -> JobFacts:
     )
     return replace(
         one,
-        queued_at=min(one.queued_at, other.queued_at),
+        created_at=min(one.created_at, other.created_at),
+        waited=one.waited or other.waited,
+        known_queued_at=min(
+            (t for t in (one.known_queued_at, other.known_queued_at) if t), default=None
+        ),
         state=max(one.state, other.state, key=lambda state: state.rank),
         started_at=min((t for t in (one.started_at, other.started_at) if t), default=None),
         completed_at=completed_at,

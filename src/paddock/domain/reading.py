@@ -70,7 +70,9 @@ class JobLine(Line, frozen=True, kw_only=True):
     refusal_detail: str | None
     run_id: int
     run_attempt: int
-    #: By GitHub's clock; `seen_at` is when its first word arrived here.
+    #: When GitHub created it, and when it became queued: later if it waited for an approval or was
+    #: queued again. `seen_at` is when its first word arrived here.
+    created_at: datetime
     queued_at: datetime
     seen_at: datetime
     started_at: datetime | None

@@ -36,7 +36,8 @@ def facts_of_event(host: HostId, event: WorkflowJobEvent, *, received_at: dateti
         name=job.name,
         workflow=job.workflow_name,
         labels=job.labels,
-        queued_at=job.created_at or job.started_at or received_at,
+        created_at=job.created_at or job.started_at or received_at,
+        told_at=received_at,
         started_at=job.started_at,
         completed_at=job.completed_at,
         conclusion=job.conclusion,
@@ -45,7 +46,7 @@ def facts_of_event(host: HostId, event: WorkflowJobEvent, *, received_at: dateti
     )
 
 
-def facts_of_record(host: HostId, record: JobRecord) -> JobFacts:
+def facts_of_record(host: HostId, record: JobRecord, *, read_at: datetime) -> JobFacts:
     if record.state is None:
         raise Incomprehensible(f"job status {record.status!r} is not known")
     return _facts(
@@ -57,7 +58,8 @@ def facts_of_record(host: HostId, record: JobRecord) -> JobFacts:
         name=record.name,
         workflow=record.workflow_name,
         labels=record.labels,
-        queued_at=record.created_at,
+        created_at=record.created_at,
+        told_at=read_at,
         started_at=record.started_at,
         completed_at=record.completed_at,
         conclusion=record.conclusion,
@@ -80,7 +82,8 @@ def _facts(
     name: str,
     workflow: str | None,
     labels: tuple[str, ...],
-    queued_at: datetime,
+    created_at: datetime,
+    told_at: datetime,
     started_at: datetime | None,
     completed_at: datetime | None,
     conclusion: str | None,
@@ -105,10 +108,26 @@ def _facts(
         name=name[:_NAME_MAX],
         workflow=workflow and workflow[:_NAME_MAX],
         labels=tuple(" ".join(label.split())[:MAX_LABEL_LENGTH] for label in labels[:MAX_LABELS]),
-        queued_at=queued_at,
+        created_at=created_at,
         state=state,
-        started_at=(started_at or queued_at) if begun else None,
+        waited=state is JobState.WAITING,
+        known_queued_at=_known_queued_at(state, started_at, told_at),
+        started_at=(started_at or created_at) if begun else None,
         completed_at=completed_at if ended else None,
         conclusion=conclusion if ended else None,
         executor=executor,
     )
+
+
+def _known_queued_at(
+    state: JobState, started_at: datetime | None, told_at: datetime
+) -> datetime | None:
+    """A job that has begun was queued before it began. One that is told of as queued became so before
+    that was told, which may be late: the earliest report counts (`merge`)."""
+    match state:
+        case JobState.WAITING:
+            return None
+        case JobState.QUEUED:
+            return told_at
+        case _:
+            return min(started_at or told_at, told_at)

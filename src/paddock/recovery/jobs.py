@@ -64,7 +64,7 @@ class JobRecovery:
         self._asker = asker
         self._acting = acting
         self._terms = terms
-        self._learner = Learner(store)
+        self._learner = Learner(store, clock)
 
     async def round(self, look: Look) -> None:
         await self._store.end_old_echoes()

@@ -97,6 +97,7 @@ class Recovery:
         )
         self._runners = RunnerRecovery(
             store=store,
+            clock=clock,
             gatherer=self._gatherer,
             acting=acting,
             conclusion=self._conclusion,

@@ -19,7 +19,7 @@ from paddock.domain.rules import Action, Verdict, diagnose
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.thresholds import Thresholds
 from paddock.forensics.concluding import Conclusion
-from paddock.ports import Store
+from paddock.ports import Clock, Store
 from paddock.recovery.act import Acting
 from paddock.recovery.asking import Asker
 from paddock.recovery.gather import Gatherer, Look
@@ -38,6 +38,7 @@ class RunnerRecovery:
         self,
         *,
         store: Store,
+        clock: Clock,
         gatherer: Gatherer,
         acting: Acting,
         conclusion: Conclusion,
@@ -52,7 +53,7 @@ class RunnerRecovery:
         self._retirement = retirement
         self._asker = asker
         self._terms = terms
-        self._learner = Learner(store)
+        self._learner = Learner(store, clock)
 
     async def at_a_glance(self, runner: Runner, look: Look) -> bool:
         """Deal with it if that takes no question and no GitHub: whether its end was concluded."""

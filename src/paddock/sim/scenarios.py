@@ -558,6 +558,24 @@ async def _gated_job(scene: Scene) -> None:
     await scene.executed(job)
 
 
+@_told(
+    "approved-after-days",
+    "I76",
+    "A job is approved 60 hours after its creation, and its account has no place for it yet.",
+)
+async def _approved_after_days(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.limit("umbrella", 1)
+    first = scene.queue(240.0, repository="umbrella/core")
+    await scene.started(first)
+    job = scene.queue(20.0, repository="umbrella/core", gated=True)
+    job.created_at -= timedelta(hours=60)
+    await scene.sleep(10.0)
+    scene.github.jobs.approve(job)
+    await scene.executed(first)
+    await scene.executed(job)
+
+
 @_told("cancelled-unapproved", "I12", "A job is cancelled before its approval, and nobody hears.")
 async def _cancelled_unapproved(scene: Scene) -> None:
     await scene.sleep(WARM)

@@ -116,7 +116,7 @@ class DossierReading(Matching):
         if row["key_id"] is not None:
             until = row["completed_at"] or self._clock.now()
             events += await connection.fetch(
-                _SQL["failed_mints"], row["key_id"], row["queued_at"], until, _FAILED_MINTS
+                _SQL["failed_mints"], row["key_id"], row["created_at"], until, _FAILED_MINTS
             )
             if row["state"] == JobState.QUEUED:
                 wait = await self._wait(connection, row)
@@ -230,6 +230,7 @@ def _job_of(row: asyncpg.Record) -> JobOnFile:
         pool=row["pool"],
         refusal=row["refusal"],
         refusal_detail=row["refusal_detail"],
+        created_at=row["created_at"],
         queued_at=row["queued_at"],
         started_at=row["started_at"],
         completed_at=row["completed_at"],

@@ -110,7 +110,10 @@ def _executor(dossier: JobDossier) -> RelatedRunner | None:
 
 
 def _by_github(job: JobOnFile) -> Iterable[Fact]:
-    yield Fact(at=job.queued_at, who="GitHub", what="GitHub created the job")
+    yield Fact(at=job.created_at, who="GitHub", what="GitHub created the job")
+    if job.queued_at > job.created_at and job.state is not JobState.WAITING:
+        again = "queued again" if job.demotions else "queued, after it had waited for an approval"
+        yield Fact(at=job.queued_at, who="GitHub", what=f"the job was {again}")
     if job.started_at is not None:
         on = f" on {job.executor}" if job.executor else ""
         yield Fact(at=job.started_at, who="GitHub", what=f"the job began{on}")
@@ -146,7 +149,7 @@ def _remarks(dossier: JobDossier) -> Iterable[str]:
         yield f"A mint for its kind failed {_times(len(failed))}, last: {clause(failed[-1].why)}."
     if dossier.job.demotions:
         yield f"It was queued again {_times(dossier.job.demotions)} after its runner was lost."
-    late = dossier.job.seen_at - dossier.job.queued_at
+    late = dossier.job.seen_at - dossier.job.created_at
     if late > _LATE:
         yield (
             f"paddock heard of it {length(late)} after GitHub had created it: its webhook was late or "

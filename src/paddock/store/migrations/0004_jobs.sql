@@ -19,7 +19,17 @@ CREATE TABLE jobs (
     key_id         integer REFERENCES demand_keys,
     refusal        text,
     refusal_detail text,
-    queued_at      timestamptz NOT NULL,
+    created_at     timestamptz NOT NULL,
+    -- GitHub has reported it as waiting for an approval.
+    waited         boolean NOT NULL DEFAULT false,
+    -- The earliest time at which it is known to have been queued or further along.
+    known_queued_at timestamptz,
+    -- When it last fell from in_progress back to queued.
+    requeued_at    timestamptz,
+    -- From when its age counts (I76), by the rule of paddock.domain.jobs.JobFacts.queued_at.
+    queued_at      timestamptz NOT NULL GENERATED ALWAYS AS (coalesce(requeued_at,
+        CASE WHEN waited OR known_queued_at - created_at > interval '24 hours'
+             THEN greatest(created_at, known_queued_at) ELSE created_at END)) STORED,
     started_at     timestamptz,
     completed_at   timestamptz,
     conclusion     text,

@@ -35,7 +35,7 @@ WITH story AS (
     SELECT r.id FROM story j JOIN runners r ON r.hint_job_id = j.id AND r.account_id = j.account_id AND r.gone_at IS NULL
      UNION
     SELECT r.id FROM story j JOIN runners r ON r.hint_job_id = j.id AND r.account_id = j.account_id
-                                           AND r.gone_at >= j.queued_at
+                                           AND r.gone_at >= j.created_at
                                            AND r.gone_at <= coalesce(j.completed_at + interval '1 hour', 'infinity')
      UNION
     SELECT r.id FROM story j JOIN runners r ON r.key_id = j.key_id AND r.gone_at IS NULL AND j.state = 'queued'

@@ -26,7 +26,7 @@ SELECT r.account_id, r.name
 -- name: refused[]
 -- Jobs that wait and are refused: another pool may take them.
 SELECT j.host_id, j.id, j.account_id, j.labels, r.github_id, r.full_name, j.run_id, j.run_attempt, j.name,
-       j.workflow, j.queued_at, j.state, j.trusted
+       j.workflow, j.created_at, j.waited, j.known_queued_at, j.state, j.trusted
   FROM jobs j JOIN repositories r ON r.id = j.repository_id
  WHERE j.refusal IS NOT NULL AND j.state IN ('waiting', 'queued')
  ORDER BY j.queued_at, j.host_id, j.id

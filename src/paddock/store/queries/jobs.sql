@@ -45,22 +45,26 @@ SELECT r.id AS repository_id, k.id AS key_id,
 -- Join what is reported with what is known. The rules are those of paddock.domain.jobs.merge. Rows are
 -- taken in one order by everybody, so that two batches wait for each other instead of deadlocking.
 INSERT INTO jobs AS j (host_id, id, account_id, repository_id, run_id, run_attempt, name, workflow, labels,
-                       state, key_id, refusal, refusal_detail, queued_at, started_at, completed_at,
-                       conclusion, executor_id, executor_name, seen_at, since, actor, why)
+                       state, key_id, refusal, refusal_detail, created_at, waited, known_queued_at,
+                       started_at, completed_at, conclusion, executor_id, executor_name, seen_at, since,
+                       actor, why)
 SELECT n.host_id, n.id, n.account_id, n.repository_id, n.run_id, n.run_attempt, n.name, n.workflow,
-       string_to_array(n.labels, E'\n'), n.state, n.key_id, n.refusal, n.refusal_detail, n.queued_at,
-       n.started_at, n.completed_at, n.conclusion, n.executor_id, n.executor_name, $20, $20, $21, $22
+       string_to_array(n.labels, E'\n'), n.state, n.key_id, n.refusal, n.refusal_detail, n.created_at,
+       n.waited, n.known_queued_at, n.started_at, n.completed_at, n.conclusion, n.executor_id,
+       n.executor_name, $22, $22, $23, $24
   FROM unnest($1::smallint[], $2::bigint[], $3::int[], $4::int[], $5::bigint[], $6::int[], $7::text[],
               $8::text[], $9::text[], $10::job_state[], $11::int[], $12::text[], $13::text[],
-              $14::timestamptz[], $15::timestamptz[], $16::timestamptz[], $17::text[], $18::bigint[],
-              $19::text[])
+              $14::timestamptz[], $15::boolean[], $16::timestamptz[], $17::timestamptz[],
+              $18::timestamptz[], $19::text[], $20::bigint[], $21::text[])
        AS n (host_id, id, account_id, repository_id, run_id, run_attempt, name, workflow, labels, state,
-             key_id, refusal, refusal_detail, queued_at, started_at, completed_at, conclusion,
-             executor_id, executor_name)
+             key_id, refusal, refusal_detail, created_at, waited, known_queued_at, started_at,
+             completed_at, conclusion, executor_id, executor_name)
  ORDER BY n.host_id, n.id
 ON CONFLICT (host_id, id) DO UPDATE
    SET state = greatest(j.state, excluded.state),
-       queued_at = least(j.queued_at, excluded.queued_at),
+       created_at = least(j.created_at, excluded.created_at),
+       waited = j.waited OR excluded.waited,
+       known_queued_at = least(j.known_queued_at, excluded.known_queued_at),
        started_at = least(j.started_at, excluded.started_at),
        completed_at = least(j.completed_at, excluded.completed_at),
        conclusion = CASE WHEN (excluded.completed_at, excluded.conclusion) < (j.completed_at, j.conclusion)
@@ -97,7 +101,7 @@ DELETE FROM echoes WHERE runner_id = ANY ($1)
 -- in_progress → queued, because GitHub says so and the runner it was on is gone, or nobody's here. The only fall.
 -- It may have begun on one of ours since GitHub was asked: then nothing.
 UPDATE jobs
-   SET state = 'queued', demotions = demotions + 1, runner_id = NULL, executor_id = NULL,
+   SET state = 'queued', demotions = demotions + 1, requeued_at = $3, runner_id = NULL, executor_id = NULL,
        executor_name = NULL, started_at = NULL, since = $3, actor = $4, why = $5
  WHERE host_id = $1 AND id = $2 AND state = 'in_progress'
    AND (runner_id IS NULL OR EXISTS (SELECT FROM runners r WHERE r.id = jobs.runner_id AND r.state = 'gone'))

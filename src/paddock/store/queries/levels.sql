@@ -51,7 +51,7 @@ SELECT (SELECT count(*) FROM mints m JOIN runners r ON r.id = m.runner_id
 -- How long those took that got their job after $1 and until $2. A job's own time is GitHub's, in whole
 -- seconds; ours is when its first word arrived.
 SELECT p.name AS pool,
-       extract(epoch FROM r.claimed_at - j.seen_at)::float8 AS claimed,
+       extract(epoch FROM r.claimed_at - greatest(j.seen_at, j.queued_at))::float8 AS claimed,
        extract(epoch FROM r.armed_at - r.claimed_at)::float8 AS armed,
        extract(epoch FROM r.acknowledged_at - r.armed_at)::float8 AS acknowledged,
        extract(epoch FROM r.busy_at - r.acknowledged_at)::float8 AS in_progress

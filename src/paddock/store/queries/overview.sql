@@ -52,7 +52,7 @@ SELECT h.name AS host, j.id, j.name, rep.full_name AS repository, p.name AS pool
 -- there.
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY s.seconds) AS p50,
        percentile_cont(0.99) WITHIN GROUP (ORDER BY s.seconds) AS p99, count(*)::int AS count
-  FROM (SELECT greatest(0, extract(epoch FROM r.armed_at - j.seen_at))::float8 AS seconds
+  FROM (SELECT greatest(0, extract(epoch FROM r.armed_at - greatest(j.seen_at, j.queued_at)))::float8 AS seconds
           FROM runners r
           JOIN accounts a ON a.id = r.account_id
           JOIN jobs j ON j.host_id = a.host_id AND j.id = r.hint_job_id
@@ -135,7 +135,7 @@ SELECT count(*)::int FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL
 SELECT date_bin($2::interval, s.armed_at, $1::timestamptz) AS at,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY s.seconds) AS p50,
        percentile_cont(0.99) WITHIN GROUP (ORDER BY s.seconds) AS p99, count(*)::int AS count
-  FROM (SELECT r.armed_at, greatest(0, extract(epoch FROM r.armed_at - j.seen_at))::float8 AS seconds
+  FROM (SELECT r.armed_at, greatest(0, extract(epoch FROM r.armed_at - greatest(j.seen_at, j.queued_at)))::float8 AS seconds
           FROM runners r
           JOIN accounts a ON a.id = r.account_id
           JOIN jobs j ON j.host_id = a.host_id AND j.id = r.hint_job_id

@@ -6,7 +6,7 @@
 -- $6, only refused ones ($7), after the cursor ($8, $9); job $11 alone; those that runner $12 executed. $10 at most.
 SELECT h.name AS host, j.host_id, j.id, j.name, j.workflow, rep.full_name AS repository, a.login AS account, j.labels,
        j.state AS status, j.conclusion, p.name AS pool, j.refusal, j.refusal_detail, j.run_id, j.run_attempt,
-       j.queued_at, j.seen_at, j.started_at, j.completed_at, j.since, j.why, j.executor_name AS executor,
+       j.created_at, j.queued_at, j.seen_at, j.started_at, j.completed_at, j.since, j.why, j.executor_name AS executor,
        r.pod_name AS pod, c.waits_because, c.checked_at, c.answer, c.times, j.trusted, j.trust_why
   FROM jobs j
   JOIN hosts h ON h.id = j.host_id

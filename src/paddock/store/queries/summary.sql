@@ -15,7 +15,7 @@ SELECT min(queued_at) FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL
 -- name: to_jit
 -- Of the runners armed since $1: from the first word of the job they were claimed for until the JIT was
 -- there. Not from GitHub's own time for it, which is in whole seconds.
-SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM r.armed_at - j.seen_at)) AS median
+SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM r.armed_at - greatest(j.seen_at, j.queued_at))) AS median
   FROM runners r
   JOIN accounts a ON a.id = r.account_id
   JOIN jobs j ON j.host_id = a.host_id AND j.id = r.hint_job_id
