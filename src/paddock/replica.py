@@ -17,11 +17,13 @@ from paddock.dispatch.dispatcher import Dispatcher
 from paddock.dispatch.groups import RunnerGroups
 from paddock.dispatch.housekeeping import Housekeeping
 from paddock.dispatch.identity import Identities
+from paddock.dispatch.installation_reads import InstallationReads
 from paddock.dispatch.installations import Installations, NewAccount, RegisteredApp
 from paddock.dispatch.minting import Minter
 from paddock.dispatch.redelivery import Redelivery
 from paddock.dispatch.refusals import RefusalReview
 from paddock.dispatch.sealing import Sealer
+from paddock.dispatch.settling import Settler
 from paddock.dispatch.steps import Stopwatch
 from paddock.dispatch.trust import TrustReview
 from paddock.github.budget import Budget
@@ -90,9 +92,11 @@ def intake(replica: Replica) -> Sequence[Service]:
         apps=list(replica.apps),
         new_account=replica.new_account,
     )
-    applier = DeliveryApplier(
-        store=store, installations=installations, clock=clock, wakeups=replica.wakeups
+    settler = Settler(store)
+    reads = InstallationReads(
+        store=store, installations=installations, clock=clock, settler=settler
     )
+    applier = DeliveryApplier(store=store, reads=reads, settler=settler, wakeups=replica.wakeups)
     groups = RunnerGroups(store=store, github=github, apps=replica.apps, wakeups=replica.wakeups)
     redelivery = Redelivery(
         store=store, github=github, budget=replica.budget, clock=clock, apps=replica.apps
@@ -111,7 +115,11 @@ def intake(replica: Replica) -> Sequence[Service]:
         Service("housekeeping", Housekeeping(store=store, clock=clock).run),
         Service("stopwatch", Stopwatch(store=store, clock=clock).run),
     )
-    return (Service("deliveries", applier.run), single)
+    return (
+        Service("deliveries", applier.run),
+        Service("installation reads", reads.run),
+        single,
+    )
 
 
 def trust(replica: Replica) -> Service:

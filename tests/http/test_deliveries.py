@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from paddock.domain.deliveries import DeliveryState
+from paddock.domain.ids import AppId
 from paddock.sim.github import FaultKind, JobSpec
 from paddock.store.database import Database
 from tests.support.github import LINUX, GitHubScene, github_scene
@@ -33,8 +37,7 @@ async def states(scene: GitHubScene) -> dict[str, int]:
 
 
 async def settle(scene: GitHubScene) -> None:
-    while await scene.applier.round():
-        pass
+    await scene.apply()
 
 
 async def test_a_queued_job_becomes_demand_though_its_installation_was_unknown(
@@ -233,8 +236,70 @@ async def test_an_installation_that_cannot_be_read_puts_its_deliveries_off_and_n
     scene.fake.jobs.queue_run(scene.site, [JobSpec(labels=("self-hosted", "linux"))])
     await scene.deliver()
     scene.fake.inject(FaultKind.SERVER_ERROR, times=10)
-    await scene.applier.round()
+    await scene.apply()
     assert await states(scene) == {"pending": 1}
     [(attempts, note)] = await rows(scene, "SELECT attempts, note FROM deliveries")
     assert attempts == 1
     assert note
+
+
+async def test_no_queued_job_waits_while_github_is_slow_to_show_an_installation(
+    scene: GitHubScene,
+) -> None:
+    """I83: with GitHub taking four seconds a known account's job is demand at once, and the job of an
+    account that is not known yet follows when its installation was read."""
+    await scene.installations.read_all()
+    user = scene.fake.accounts.add_user("ana")
+    notes = scene.fake.accounts.add_repository(user, "notes")
+    new = scene.fake.accounts.install(scene.app, user)
+    scene.take()
+    scene.fake.set_faults(msgspec.structs.replace(scene.fake.world.faults, latency=(4.0, 4.0)))
+    reading = asyncio.create_task(scene.reads.run())
+    try:
+        job = JobSpec(labels=("self-hosted", "linux"))
+        scene.fake.jobs.queue_run(notes, [job])
+        await scene.store.store_deliveries(
+            [replace(scene.stored(each), installation=new.id) for each in scene.take()]
+        )
+        began = time.monotonic()
+        await scene.applier.round()
+        scene.fake.jobs.queue_run(scene.site, [job])
+        await scene.deliver()
+        await scene.applier.round()
+        assert await rows(scene, "SELECT state FROM jobs") == [("queued",)]
+        assert time.monotonic() - began < 3.0
+        while len(await rows(scene, "SELECT FROM jobs")) < 2:
+            await asyncio.sleep(0.1)
+            await scene.applier.round()
+        assert time.monotonic() - began > 3.0
+    finally:
+        reading.cancel()
+
+
+async def test_an_installation_is_read_once_for_all_that_wait_for_it(scene: GitHubScene) -> None:
+    """Also for a delivery that comes back while its installation is being read."""
+    scene.take()
+    scene.fake.jobs.queue_run(scene.site, [JobSpec(labels=("self-hosted", "linux"))] * 3)
+    await scene.deliver()
+    scene.fake.set_faults(msgspec.structs.replace(scene.fake.world.faults, latency=(0.5, 0.5)))
+    reads = 0
+    read = scene.installations.read
+
+    async def counted(app: AppId, installation: int) -> bool:
+        nonlocal reads
+        reads += 1
+        return await read(app, installation)
+
+    scene.installations.read = counted  # type: ignore[method-assign]
+    reading = asyncio.create_task(scene.reads.run())
+    try:
+        await scene.applier.round()
+        await asyncio.sleep(0.1)
+        await rows(scene, "UPDATE deliveries SET not_before = received_at RETURNING 1")
+        await scene.applier.round()
+        while await states(scene) != {"applied": 3}:
+            await asyncio.sleep(0.05)
+            await scene.applier.round()
+    finally:
+        reading.cancel()
+    assert reads == 1

@@ -67,8 +67,7 @@ class Yard:
         spec = JobSpec(labels=("self-hosted", "linux"))
         self.scene.fake.jobs.queue_run(self.scene.site, [spec] * count)
         await self.scene.deliver()
-        while await self.scene.applier.round():
-            pass
+        await self.scene.apply()
 
     async def rows(self, query: str, *args: object) -> list[tuple[Any, ...]]:
         async with self.scene.store._database.transaction() as connection:
@@ -282,7 +281,7 @@ async def test_a_failed_mint_backs_off_and_leaves_the_pod_for_others(
     await yard.scene.store.store_deliveries(
         [replace(yard.scene.stored(each), installation=installed.id) for each in yard.scene.take()]
     )
-    await yard.scene.applier.round()
+    await yard.scene.apply()
 
     answer = await asked
 

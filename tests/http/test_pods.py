@@ -80,7 +80,7 @@ class Gate:
         spec = JobSpec(labels=("self-hosted", "linux"))
         self.scene.fake.jobs.queue_run(self.scene.site, [spec])
         await self.scene.deliver()
-        await self.scene.applier.round()
+        await self.scene.apply()
 
 
 @pytest.fixture

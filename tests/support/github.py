@@ -12,7 +12,9 @@ from random import Random
 from pydantic import SecretStr
 
 from paddock.dispatch.deliveries import DeliveryApplier
+from paddock.dispatch.installation_reads import InstallationReads
 from paddock.dispatch.installations import Installations, NewAccount, RegisteredApp, register_apps
+from paddock.dispatch.settling import Settler
 from paddock.domain.accounts import MintBudget
 from paddock.domain.budgets import BudgetLimits
 from paddock.domain.deliveries import NewDelivery
@@ -70,12 +72,18 @@ class GitHubScene:
     registered: RegisteredApp
     installations: Installations
     applier: DeliveryApplier
+    reads: InstallationReads
     sent: list[Outgoing] = field(default_factory=list)
 
     async def deliver(self, *outgoing: Outgoing) -> None:
         """Store webhooks as the receiver would: by default all that were sent since the last."""
         chosen = list(outgoing) or self.take()
         await self.store.store_deliveries([self.stored(each) for each in chosen])
+
+    async def apply(self) -> None:
+        """All that was stored, and whatever has to be read for that."""
+        while await self.applier.round() or await self.reads.read_next():
+            pass
 
     def take(self) -> list[Outgoing]:
         taken, self.sent[:] = list(self.sent), []
@@ -137,8 +145,12 @@ async def github_scene(database: Database) -> AsyncIterator[GitHubScene]:
                 apps=[registered],
                 new_account=NewAccount(),
             )
+            settler = Settler(store)
+            reads = InstallationReads(
+                store=store, installations=installations, clock=clock, settler=settler
+            )
             applier = DeliveryApplier(
-                store=store, installations=installations, clock=clock, wakeups=NoWakeups()
+                store=store, reads=reads, settler=settler, wakeups=NoWakeups()
             )
             try:
                 yield GitHubScene(
@@ -152,6 +164,7 @@ async def github_scene(database: Database) -> AsyncIterator[GitHubScene]:
                     registered=registered,
                     installations=installations,
                     applier=applier,
+                    reads=reads,
                     sent=sent,
                 )
             finally:

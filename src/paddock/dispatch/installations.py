@@ -104,8 +104,8 @@ class Installations:
         return complete
 
     async def read(self, app: AppId, installation: int) -> bool:
-        """Read one installation and write what it is. False if GitHub does not know it (any more);
-        raises `GitHubError` when nothing could be learnt."""
+        """Read one installation and write what it is. False if GitHub does not know it (any more), or
+        if it has no runners; raises `GitHubError` when nothing could be learnt."""
         registered = self._apps[app]
         found = await self._github.get_installation(registered.key, InstallationId(installation))
         if isinstance(found, Absent):
@@ -116,8 +116,7 @@ class Installations:
         if isinstance(found, Absent):
             await self._store.remove_installation(registered.host, installation)
             return False
-        await self._write(registered, found)
-        return True
+        return await self._write(registered, found)
 
     async def _read_app(self, app: RegisteredApp) -> None:
         found = await self._github.list_installations(app.key)
@@ -129,11 +128,11 @@ class Installations:
             if known not in listed:
                 await self.read(app.app, known)
 
-    async def _write(self, app: RegisteredApp, record: InstallationRecord) -> None:
+    async def _write(self, app: RegisteredApp, record: InstallationRecord) -> bool:
         kind = _kind(record)
         if kind is None:
             _log.info("an enterprise's installation has no runners", installation=record.id)
-            return
+            return False
         account = await self._store.record_installation(
             InstallationFacts(
                 host=app.host,
@@ -150,6 +149,7 @@ class Installations:
         )
         if record.suspended_at is None and not record.all_repositories:
             await self._read_repositories(app, record, account)
+        return True
 
     async def _read_repositories(
         self, app: RegisteredApp, record: InstallationRecord, account: AccountId

@@ -1,4 +1,4 @@
-"""What GitHub says of jobs and accounts: taken for what it does not say, or waited for in the wrong place."""
+"""What GitHub says of jobs and accounts: taken for something else, or waited for in the wrong place."""
 
 from __future__ import annotations
 

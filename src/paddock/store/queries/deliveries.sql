@@ -45,8 +45,12 @@ UPDATE deliveries d
 
 -- name: hurry
 -- What was put off for installation $2 of host $1 may be looked at now: it has been read.
-UPDATE deliveries SET not_before = $3
- WHERE host_id = $1 AND installation_id = $2 AND state = 'pending' AND not_before > $3
+WITH hurried AS (
+    UPDATE deliveries SET not_before = $3
+     WHERE host_id = $1 AND installation_id = $2 AND state = 'pending' AND not_before > $3
+    RETURNING id
+)
+SELECT pg_notify('paddock', 'deliveries') FROM hurried LIMIT 1
 
 -- name: retry
 -- Dead deliveries go through once more: all of them, or those of number $1.

@@ -1,0 +1,73 @@
+"""What becomes of deliveries, and writing it down together with what they change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import structlog
+from prometheus_client import Counter
+
+from paddock.domain.deliveries import Delivery, DeliveryState, Postponement, Settlement
+from paddock.domain.intake import Passed
+from paddock.domain.jobs import JobReport
+from paddock.ports import Store
+
+_log = structlog.get_logger()
+
+APPLIED = Counter(
+    "paddock_deliveries_applied_total", "Deliveries settled, by outcome.", ["outcome"]
+)
+PASSED = Counter(
+    "paddock_jobs_passed_over_total",
+    "Jobs that were not taken in, each reason by itself.",
+    ["reason"],
+)
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one look at some deliveries found out."""
+
+    reports: list[tuple[Delivery, JobReport]] = field(default_factory=list)
+    settled: list[Settlement] = field(default_factory=list)
+    postponed: list[Postponement] = field(default_factory=list)
+
+    def settle(self, delivery: Delivery, state: DeliveryState, note: str | None = None) -> None:
+        self.settled.append(Settlement(number=delivery.number, state=state, note=note))
+
+    def pass_over(self, delivery: Delivery, reason: Passed) -> None:
+        PASSED.labels(reason).inc()
+        self.settle(delivery, DeliveryState.IGNORED, reason)
+
+    def bury(self, delivery: Delivery, error: object) -> None:
+        self.settle(delivery, DeliveryState.DEAD, str(error))
+
+
+class Settler:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def write(self, batch: Batch) -> None:
+        """The jobs, the runners they move and the deliveries, in one transaction."""
+        applied = [
+            Settlement(number=delivery.number, state=DeliveryState.APPLIED)
+            for delivery, _ in batch.reports
+        ]
+        settled = [*applied, *batch.settled]
+        if not (settled or batch.postponed):
+            return
+        unplaced = await self._store.apply_deliveries(
+            reports=[report for _, report in batch.reports],
+            settled=settled,
+            postponed=batch.postponed,
+        )
+        for settlement in settled:
+            APPLIED.labels(settlement.state).inc()
+        for each in unplaced:
+            _log.warning(
+                "an event names a runner that cannot follow it",
+                runner=str(each.runner),
+                state=each.state,
+                job=each.job,
+                job_state=each.job_state,
+            )
