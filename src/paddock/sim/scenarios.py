@@ -517,6 +517,24 @@ async def _failed_webhook(scene: Scene) -> None:
     await scene.sleep(1200.0)
 
 
+@_told(
+    "slow-installations",
+    "I83",
+    "GitHub takes seconds to show two new installations, and a known account's job comes meanwhile.",
+)
+async def _slow_installations(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    accounts = scene.github.accounts
+    scene.at_github(latency=(12.0, 12.0))
+    for login in ("bob", "carol"):
+        account = accounts.add_user(login)
+        accounts.add_repository(account, "notes")
+        accounts.install(scene.story.stage.app, account)
+        await scene.sleep(1.0)  # one for each replica
+    await scene.executed(scene.queue(20.0))
+    scene.at_github(latency=(0.02, 0.3))
+
+
 @_told("scope-404", "I66", "A suspended account answers 404 to everything while its job waits.")
 async def _scope_404(scene: Scene) -> None:
     await scene.sleep(WARM)

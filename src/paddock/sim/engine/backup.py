@@ -33,11 +33,22 @@ class Backup:
         try:
             await self._session.execute(f"TRUNCATE {names}")
             for table in _REWOUND:
+                columns = await self._columns(table)
                 await self._session.execute(
-                    f"INSERT INTO public.{table} TABLE pg_temp.kept_{table}"
+                    f"INSERT INTO public.{table} ({columns})"  # noqa: S608 - names of the schema
+                    f" SELECT {columns} FROM pg_temp.kept_{table}"
                 )
         finally:
             await self._session.execute("SET session_replication_role = origin")
+
+    async def _columns(self, table: str) -> str:
+        """All but those that are concluded from the others."""
+        rows = await self._session.fetch(
+            "SELECT attname FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0"
+            " AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
+            f"public.{table}",
+        )
+        return ", ".join(f'"{row["attname"]}"' for row in rows)
 
     async def unsettled_names(self) -> set[str]:
         rows = await self._session.fetch(

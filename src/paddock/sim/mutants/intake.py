@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from paddock.dispatch.deliveries import DeliveryApplier
 from paddock.github import facts
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
@@ -19,3 +20,22 @@ from paddock.sim.mutants.making import mutant, swapped
 )
 def _age_from_creation(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(swapped(facts, "_known_queued_at", lambda *_: None))
+
+
+@mutant(
+    "installations-read-while-applying",
+    "I83",
+    "The loop that applies deliveries waits until the installations they name were read.",
+    "slow-installations",
+    breaks=Promise.PROMPT,
+)
+def _read_while_applying(undo: ExitStack, _session: Session) -> None:
+    apply = DeliveryApplier.round
+
+    async def wait(self: DeliveryApplier) -> int:
+        applied = await apply(self)
+        while await self._reads.read_next():
+            pass
+        return applied
+
+    undo.enter_context(swapped(DeliveryApplier, "round", wait))
