@@ -64,6 +64,7 @@ class Missed:
     store: PgStore
     registered: RegisteredApp
     applier: DeliveryApplier
+    reads: InstallationReads
     redelivery: Redelivery
     comparison: Comparison
     #: The status webhooks are answered while paddock does not get them; None: it does.
@@ -82,7 +83,7 @@ class Missed:
         """What arrived is stored, as the receiver would, and applied."""
         arrived, self.arrived = self.arrived, []
         await self.store.store_deliveries([self._stored(each) for each in arrived])
-        while await self.applier.round():
+        while await self.applier.round() or await self.reads.read_next():
             pass
 
     def queue(self, count: int = 1, *, repository: Repository | None = None) -> list[Job]:
@@ -202,6 +203,7 @@ async def _begin(
         store=store,
         registered=registered,
         applier=DeliveryApplier(store=store, reads=reads, settler=settler, wakeups=NoWakeups()),
+        reads=reads,
         redelivery=Redelivery(**parts, budget=budget),
         comparison=Comparison(**parts, budget=budget),
     )

@@ -106,7 +106,8 @@ class InstallationReads:
                 batch.pass_over(delivery, Passed.INSTALLATION_REMOVED)
         await self._settler.write(batch)
         if known:
-            await self._store.hurry_deliveries(installation.host, installation.id)
+            numbers = [delivery.number for delivery in waiting]
+            await self._store.hurry_deliveries(installation.host, installation.id, numbers)
 
     async def _put_off(self, waiting: Sequence[Delivery], why: str) -> None:
         now = self._clock.now()

@@ -85,9 +85,13 @@ class Deliveries(Jobs):
                 self._clock.now(),
             )
 
-    async def hurry_deliveries(self, host: HostId, installation: int) -> None:
+    async def hurry_deliveries(
+        self, host: HostId, installation: int, also: Sequence[DeliveryNumber]
+    ) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["hurry"], host, installation, self._clock.now())
+            await connection.execute(
+                _SQL["hurry"], host, installation, self._clock.now(), list(also)
+            )
 
     async def retry_deliveries(self, numbers: Sequence[DeliveryNumber] | None) -> int:
         async with self._database.transaction() as connection:

@@ -44,10 +44,10 @@ UPDATE deliveries d
  WHERE d.id = p.id AND d.state = 'pending'
 
 -- name: hurry
--- What was put off for installation $2 of host $1 may be looked at now: it has been read.
+-- What waits for installation $2 of host $1, and deliveries $4, may be looked at now: it has been read.
 WITH hurried AS (
     UPDATE deliveries SET not_before = $3
-     WHERE host_id = $1 AND installation_id = $2 AND state = 'pending' AND not_before > $3
+     WHERE (host_id = $1 AND installation_id = $2 OR id = ANY ($4)) AND state = 'pending' AND not_before > $3
     RETURNING id
 )
 SELECT pg_notify('paddock', 'deliveries') FROM hurried LIMIT 1
