@@ -383,6 +383,64 @@ async def test_a_job_whose_runner_is_gone_is_queued_again_when_github_says_so(
     assert (job["state"], job["demotions"]) == ("queued", 1)
 
 
+async def lost(scene: Yard) -> JobId:
+    """A job in progress on a runner that has ended."""
+    runner = await scene.running()
+    assert runner.hint is not None
+    begun = scene.world.facts(runner.hint, JobState.IN_PROGRESS, executor=executor(runner))
+    await scene.world.report(scene.account, scene.key, begun)
+    scene.github.job(runner.hint, "in_progress", scene.world.clock.now())
+    scene.fleet.end_runner(runner.pod_name, exit_code=137)
+    await scene.rounds(scene.recovery(), 30)
+    scene.github.not_found.add("org-1/repo")
+    return runner.hint
+
+
+async def test_a_job_of_a_deleted_repository_is_ended_when_its_runner_is_gone(scene: Yard) -> None:
+    """I29, I37, I66: three answers, each with the installation's own list beside it."""
+    job = await lost(scene)
+    scene.github.listed = [99]
+    await scene.rounds(scene.recovery(), 100)
+    assert await job_states(scene) == ["in_progress"]
+    await scene.rounds(scene.recovery(), 200)
+    [row] = await scene.world.rows("SELECT state, conclusion, why FROM jobs WHERE id = $1", job)
+    assert (row["state"], row["conclusion"]) == ("completed", "stale")
+    assert row["why"].startswith("repository-deleted")
+    assert ("repository-deleted", "done") in await scene.actions()
+    asked = scene.github.calls["get_job"]
+    await scene.rounds(scene.recovery(), 600)
+    assert scene.github.calls["get_job"] == asked
+
+
+@pytest.mark.parametrize("listed", [[3001], []], ids=["listed", "suspended"])
+async def test_a_repository_that_is_not_proven_to_be_deleted_ends_nothing(
+    scene: Yard, listed: list[int]
+) -> None:
+    """I66: GitHub answers 404 for it, but lists it still, or lists nothing at all."""
+    await lost(scene)
+    scene.github.listed, scene.github.suspended = listed, not listed
+    await scene.rounds(scene.recovery(), 3 * HOUR, every=30)
+    assert await job_states(scene) == ["in_progress"]
+
+
+async def test_the_only_repository_of_an_account_can_be_deleted(scene: Yard) -> None:
+    """The list is empty, and the App is told that the installation is active."""
+    await lost(scene)
+    await scene.rounds(scene.recovery(), 300)
+    assert await job_states(scene) == ["completed"]
+
+
+async def test_a_404_of_one_repository_keeps_no_other_from_being_asked_for(scene: Yard) -> None:
+    """I17: the scope that the failure names backs off, and nothing beside it."""
+    await lost(scene)
+    scene.github.listed = [3001]
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 90)
+    runner = await never_registered(scene)
+    await scene.rounds(recovery, 90)
+    assert (await scene.row(runner)).suspect_at is not None
+
+
 async def test_a_queued_job_has_a_hard_end(scene: Yard) -> None:
     """I37"""
     [job] = await scene.world.queue(scene.account, scene.key, 1)

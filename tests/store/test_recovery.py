@@ -357,7 +357,9 @@ async def test_only_a_waiting_job_expires(scene: Yard) -> None:
         scene.key,
         scene.world.facts(runner.hint, JobState.IN_PROGRESS, executor=executor(runner)),
     )
-    expired = await scene.world.store.expire_job(scene.world.host, runner.hint, why="test")
+    expired = await scene.world.store.expire_job(
+        scene.world.host, runner.hint, state=JobState.QUEUED, why="test"
+    )
     assert not expired
 
 

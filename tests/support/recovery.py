@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from paddock.dispatch.installations import RegisteredApp
 from paddock.domain.github import (
     Absent,
+    AccountType,
     AppKey,
     GitHubAccountId,
     GitHubAppId,
+    GitHubRepositoryId,
     Host,
     InstallationId,
     InstallationKey,
     InstallationRecord,
     JobRecord,
     Removal,
+    RepositoryRecord,
     RunId,
     RunnerPage,
     RunnerRecord,
@@ -52,6 +55,11 @@ class ScriptedGitHub:
     installations: list[int] = field(default_factory=list)
     down: bool = False
     lies: bool = False
+    #: Full names that answer 404 to everything.
+    not_found: set[str] = field(default_factory=set)
+    #: Ids of the repositories that the installation can read.
+    listed: list[int] = field(default_factory=list)
+    suspended: bool = False
 
     def register(
         self, runner: Runner, *, status: str = "online", busy: bool = False
@@ -165,7 +173,48 @@ class ScriptedGitHub:
         self, who: InstallationKey, repository: Scope, job: JobId
     ) -> JobRecord | Absent:
         self._called("get_job")
+        if f"{repository.owner}/{repository.repository}" in self.not_found:
+            raise GitHubError(
+                Failure(
+                    kind=Kind.NOT_FOUND,
+                    backs_off=BackOff.REPOSITORY,
+                    backoff_s=60,
+                    ceiling_s=600,
+                    retryable=False,
+                    sentence="GitHub answered 404",
+                )
+            )
         return self.jobs.get(job) or Absent(proof="the repository was read")
+
+    async def list_repositories(self, who: InstallationKey) -> list[RepositoryRecord]:
+        self._called("list_repositories")
+        return [
+            RepositoryRecord(
+                host=HOST,
+                id=GitHubRepositoryId(number),
+                full_name=f"org-1/repo-{number}",
+                owner_id=GitHubAccountId(1),
+                owner_type=AccountType.ORGANISATION,
+                private=True,
+                archived=False,
+            )
+            for number in self.listed
+        ]
+
+    async def get_installation(self, app: AppKey, installation: int) -> InstallationRecord | Absent:
+        self._called("get_installation")
+        return InstallationRecord(
+            host=HOST,
+            id=InstallationId(installation),
+            app_id=app.app,
+            account_id=GitHubAccountId(1),
+            account_login="org-1",
+            account_type=AccountType.ORGANISATION,
+            suspended_at=datetime.now(UTC) if self.suspended else None,
+            all_repositories=True,
+            permissions=(),
+            events=(),
+        )
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"recovery never calls GitHub's {name}")

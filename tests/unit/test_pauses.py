@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from paddock.dispatch.pauses import Pauses, Place
+from paddock.domain.github import AppKey, GitHubAppId, Host
 from paddock.domain.github_errors import BackOff, Failure, Kind
-from paddock.domain.ids import AppId
+from paddock.domain.ids import JobId
 from tests.support.time import ManualClock
 
-ACCOUNT = Place(app=AppId(1), installation=7)
+APP = AppKey(host=Host("github.com"), app=GitHubAppId(1))
+ACCOUNT = Place(app=APP, installation=7)
 
 
-def failure(seconds: float) -> Failure:
+def failure(seconds: float, *, of: BackOff = BackOff.ACCOUNT) -> Failure:
     return Failure(
         kind=Kind.SERVER_ERROR,
-        backs_off=BackOff.ACCOUNT,
+        backs_off=of,
         backoff_s=seconds,
         ceiling_s=3600.0,
         retryable=False,
@@ -58,3 +60,19 @@ def test_what_worked_is_forgiven() -> None:
         assert not pauses.active(ACCOUNT)
     assert pauses.begin(ACCOUNT, failure(30.0), at_least=5.0)
     assert until_asked_again(pauses, clock) == 30
+
+
+def test_a_failure_pauses_the_scope_it_names_and_nothing_beside_it() -> None:
+    """I17"""
+    job = Place(app=APP, installation=7, repository="acme/site", job=JobId(1))
+    beside = {
+        BackOff.JOB: Place(app=APP, installation=7, repository="acme/site", job=JobId(2)),
+        BackOff.REPOSITORY: Place(app=APP, installation=7, repository="acme/api", job=JobId(1)),
+        BackOff.ACCOUNT: Place(app=APP, installation=8, repository="other/site"),
+        BackOff.APP: Place(app=AppKey(host=APP.host, app=GitHubAppId(2)), installation=7),
+    }
+    for scope, other in beside.items():
+        pauses = Pauses(ManualClock())
+        pauses.begin(job, failure(60.0, of=scope), at_least=5.0)
+        assert pauses.active(job), scope
+        assert not pauses.active(other), scope

@@ -528,8 +528,30 @@ def test_in_progress_is_never_ended_by_us(word: JobWord, executor: Executor) -> 
     old = JobEvidence(
         state=JobState.IN_PROGRESS, since=LONG, queued=LONG, executor=executor, word=word, times=99
     )
-    demoted = executor is not Executor.ALIVE and word is JobWord.QUEUED
-    assert action(old) in ({Action.DEMOTE} if demoted else {Action.LEAVE, Action.ASK})
+    expected = {Action.LEAVE, Action.ASK}
+    if executor is not Executor.ALIVE:
+        expected = {
+            JobWord.QUEUED: {Action.DEMOTE},
+            # The exception: no one can be asked about it any more.
+            JobWord.REPOSITORY_GONE: {Action.STALE},
+        }.get(word, expected)
+    assert action(old) in expected
+
+
+def test_a_job_in_progress_in_a_deleted_repository_is_ended_after_the_third_answer() -> None:
+    """I29, I37, I66"""
+    gone = JobEvidence(
+        state=JobState.IN_PROGRESS, executor=Executor.GONE, word=JobWord.REPOSITORY_GONE, times=2
+    )
+    assert action(gone) is Action.LEAVE
+    assert verdict(replace(gone, times=3)).rule == "repository-deleted"
+    assert action(replace(gone, times=9, executor=Executor.ALIVE)) is Action.LEAVE
+
+
+def test_a_queued_job_in_a_deleted_repository_is_ended_after_the_third_answer() -> None:
+    gone = replace(QUEUED, word=JobWord.REPOSITORY_GONE, times=2)
+    assert action(gone) is Action.LEAVE
+    assert verdict(replace(gone, times=3)).rule == "job-deleted"
 
 
 def test_queued_has_a_hard_end() -> None:
@@ -661,6 +683,9 @@ CASES: dict[str, AnyEvidence] = {
         executor=Executor.FOREIGN,
         word=JobWord.QUEUED,
         times=2,
+    ),
+    "repository-deleted": JobEvidence(
+        state=JobState.IN_PROGRESS, executor=Executor.GONE, word=JobWord.REPOSITORY_GONE, times=3
     ),
     "missed-completion-perhaps": JobEvidence(
         state=JobState.IN_PROGRESS, since=3600, executor=Executor.ALIVE
@@ -987,6 +1012,9 @@ def test_no_job_that_is_in_progress_by_anyones_word_is_completed_as_stale() -> N
     """The whole product. I37"""
     for values, end in _all(job):
         if end is Action.STALE:
+            gone = values["word"] is JobWord.REPOSITORY_GONE
+            if gone and values.get("executor") is not Executor.ALIVE:
+                continue
             unapproved = values["state"] is JobState.WAITING and values["word"] is JobWord.ABSENT
             assert unapproved or values["state"] is JobState.QUEUED, values
             assert values["word"] is not JobWord.IN_PROGRESS, values

@@ -102,11 +102,13 @@ class Comparison:
         ready = [
             each
             for each in due(active, left=left, now=now)
-            if not self._pauses.active(_place(each))
+            if not self._pauses.active(self._place(each))
         ]
         asked = 0
         for repository in ready[:REPOSITORIES]:
-            if not self._pauses.active(_place(repository)) and await self._affordable(repository):
+            if not self._pauses.active(self._place(repository)) and await self._affordable(
+                repository
+            ):
                 await self._try(repository)
                 asked += 1
         return asked
@@ -131,7 +133,7 @@ class Comparison:
             complete = await self._compare(repository, scope)
         except GitHubError as error:
             COMPARED.labels("failed").inc()
-            if self._pauses.begin(_place(repository), error.failure, at_least=EVERY):
+            if self._pauses.begin(self._place(repository), error.failure, at_least=EVERY):
                 _log.warning(
                     "a repository could not be compared with GitHub",
                     repository=repository.full_name,
@@ -139,7 +141,7 @@ class Comparison:
                 )
             return
         COMPARED.labels("in whole" if complete else "in part").inc()
-        self._pauses.end(_place(repository))
+        self._pauses.end(self._place(repository))
 
     async def _compare(self, repository: ActiveRepository, scope: Scope) -> bool:
         # Ours are read first. A job that comes in between is then only in GitHub's list, and not one
@@ -213,12 +215,15 @@ class Comparison:
                 )
             )
 
+    def _place(self, repository: ActiveRepository) -> Place:
+        return Place(
+            app=self._apps[repository.app].key,
+            installation=repository.installation,
+            repository=repository.full_name,
+        )
+
     def _who(self, repository: ActiveRepository) -> InstallationKey:
         app = self._apps[repository.app].key
         return InstallationKey(
             host=app.host, app=app.app, installation=InstallationId(repository.installation)
         )
-
-
-def _place(repository: ActiveRepository) -> Place:
-    return Place(app=repository.app, installation=repository.installation, repository=repository.id)

@@ -7,7 +7,7 @@ hour for renames and whatever an event failed to tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -88,12 +88,12 @@ class Installations:
             await self._clock.sleep(_EVERY if complete else _AGAIN)
 
     async def read_all(self) -> bool:
-        """Every installation of every App. Whether all could be read; one App's trouble is not
-        another's."""
+        """Every installation of every App. Whether all could be read; neither an App's trouble nor an
+        account's is another's."""
         complete = True
         for app in self._apps.values():
             try:
-                await self._read_app(app)
+                complete &= await self._read_app(app)
             except GitHubError as error:
                 complete = False
                 _log.warning(
@@ -118,15 +118,30 @@ class Installations:
             return False
         return await self._write(registered, found)
 
-    async def _read_app(self, app: RegisteredApp) -> None:
+    async def _read_app(self, app: RegisteredApp) -> bool:
         found = await self._github.list_installations(app.key)
+        complete = True
         for record in found:
-            await self._write(app, record)
+            complete &= await self._try(record.id, self._write(app, record))
         listed = {record.id for record in found}
         for known in await self._store.active_installations(app.app):
             # Not being listed proves nothing by itself (I29); being asked for by id does.
             if known not in listed:
-                await self.read(app.app, known)
+                complete &= await self._try(known, self.read(app.app, known))
+        return complete
+
+    async def _try(self, installation: int, reading: Awaitable[bool]) -> bool:
+        """What fails for one installation says nothing of the others (I17)."""
+        try:
+            await reading
+        except GitHubError as error:
+            _log.warning(
+                "installation.unreadable",
+                installation=installation,
+                error=error.failure.sentence,
+            )
+            return False
+        return True
 
     async def _write(self, app: RegisteredApp, record: InstallationRecord) -> bool:
         kind = _kind(record)

@@ -6,23 +6,26 @@ stop for the others (I17). Kept in memory; a restarted process finds out again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from paddock.domain.github import AppKey
 from paddock.domain.github_errors import BackOff, Failure
-from paddock.domain.ids import AppId, RepositoryId
+from paddock.domain.ids import JobId
 from paddock.ports import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What was asked about, and as whom. `repository` and `installation` are `None` in a wider
-    scope."""
+    """What was asked about, and as whom. What a wider scope does not name is `None`."""
 
-    app: AppId
+    app: AppKey
     installation: int | None = None
-    repository: RepositoryId | None = None
+    #: Its full name.
+    repository: str | None = None
+    job: JobId | None = None
 
     def within(self, scope: BackOff) -> Place:
         match scope:
@@ -30,13 +33,15 @@ class Place:
                 return Place(app=self.app)
             case BackOff.ACCOUNT:
                 return Place(app=self.app, installation=self.installation)
-            case BackOff.REPOSITORY | BackOff.JOB | BackOff.NONE:
+            case BackOff.REPOSITORY:
+                return replace(self, job=None)
+            case BackOff.JOB | BackOff.NONE:
                 return self
             case _:
                 assert_never(scope)
 
 
-_SCOPES = (BackOff.REPOSITORY, BackOff.ACCOUNT, BackOff.APP)
+_SCOPES = (BackOff.JOB, BackOff.REPOSITORY, BackOff.ACCOUNT, BackOff.APP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +61,16 @@ class Pauses:
         found = (self._pauses.get(place.within(scope)) for scope in _SCOPES)
         return any(pause.until > now for pause in found if pause is not None)
 
-    def begin(self, place: Place, failure: Failure, *, at_least: float) -> bool:
+    def begin(
+        self, place: Place, failure: Failure, *, at_least: float, at_most: float = math.inf
+    ) -> bool:
         """Whether it is the first failure of its scope in a row: worth a line in the log."""
         scope = place.within(failure.backs_off)
         before, now = self._pauses.get(scope), self._clock.now()
         failures = before.failures + 1 if before else 1
         since = before.since if before else now
         seconds = failure.after(failures, lasted=(now - since).total_seconds())
-        wait = timedelta(seconds=max(seconds, at_least))
+        wait = timedelta(seconds=min(max(seconds, at_least), at_most))
         self._pauses[scope] = _Pause(failures, since, now + wait)
         return before is None
 

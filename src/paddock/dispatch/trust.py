@@ -58,7 +58,9 @@ class TrustReview:
 
     async def _look_up(self, jobs: Sequence[TrustQuestion]) -> None:
         one = jobs[0]
-        place = Place(app=one.app, installation=one.installation, repository=one.repository)
+        place = Place(
+            app=self._apps[one.app].key, installation=one.installation, repository=one.full_name
+        )
         if self._pauses.active(place):
             return
         try:

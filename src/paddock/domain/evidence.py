@@ -94,6 +94,7 @@ class JobWord(StrEnum):
     NOT_ASKED = "not asked"
     UNREADABLE = "unreadable"
     ABSENT = "absent"  # proven by a control read (I66)
+    REPOSITORY_GONE = "repository gone"  # proven by the installation's own list (I66)
     WAITING = "waiting"
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"

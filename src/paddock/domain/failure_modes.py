@@ -190,6 +190,13 @@ _GITHUB: Final = (
     ),
     FailureMode(
         party=Party.GITHUB,
+        what="A repository is deleted while one of its jobs is in progress",
+        rules=("repository-deleted",),
+        job="Completed here as stale, once no runner of ours is on it and GitHub did not know the "
+        "repository three times in a row.",
+    ),
+    FailureMode(
+        party=Party.GITHUB,
         what="Mints fail: rights, limits, an outage",
         besides="The narrowest scope backs off, with the reason; others are served.",
         rules=("stale-claim",),

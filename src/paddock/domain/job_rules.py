@@ -1,6 +1,8 @@
 """The rules for jobs: what GitHub knows better, and what nobody will ever end.
 
-`queued` has a hard end; `in_progress` is never ended by us, however old it is (I37).
+`queued` has a hard end; `in_progress` is never ended by us, however old it is (I37). The one exception:
+its repository is proven to be deleted and no runner of ours executes it. Then no one can be asked about
+it any more, and GitHub has ended it with the repository.
 """
 
 from __future__ import annotations
@@ -84,6 +86,21 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
         invariants=("I37",),
     ),
     Rule(
+        name="repository-deleted",
+        subject=Subject.JOB,
+        seen="It is in_progress here and on no runner of ours that lives, and {absent_reads} times in "
+        "a row GitHub did not know its repository, while it listed what the installation can read",
+        done="Complete it as stale: no one can be asked about it any more",
+        action=Action.STALE,
+        holds=lambda e, _: (
+            e.state is JobState.IN_PROGRESS
+            and e.executor is not Executor.ALIVE
+            and e.word is JobWord.REPOSITORY_GONE
+        ),
+        needs=(job_is(JobWord.REPOSITORY_GONE, times=lambda t: t.absent_reads),),
+        invariants=("I29", "I37", "I66"),
+    ),
+    Rule(
         name="missed-completion-perhaps",
         subject=Subject.JOB,
         seen="It has been in_progress for {in_progress}, and GitHub was not asked for as long",
@@ -110,7 +127,7 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
         done="Complete it as stale",
         action=Action.STALE,
         holds=lambda e, t: _queued(e) and e.queued >= t.job_expired,
-        needs=(job_is(JobWord.ABSENT),),
+        needs=(job_is(JobWord.ABSENT, JobWord.REPOSITORY_GONE),),
         invariants=("I37", "I66"),
     ),
     Rule(
@@ -127,13 +144,15 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
     Rule(
         name="job-deleted",
         subject=Subject.JOB,
-        seen="It has not begun here, and GitHub did not know it {absent_reads} times in a row",
+        seen="It has not begun here, and {absent_reads} times in a row GitHub did not know it, or its "
+        "repository",
         done="Complete it as stale",
         action=Action.STALE,
         holds=lambda e, _: (
-            e.state in (JobState.WAITING, JobState.QUEUED) and e.word is JobWord.ABSENT
+            e.state in (JobState.WAITING, JobState.QUEUED)
+            and e.word in (JobWord.ABSENT, JobWord.REPOSITORY_GONE)
         ),
-        needs=(job_is(JobWord.ABSENT, times=lambda t: t.absent_reads),),
+        needs=(job_is(JobWord.ABSENT, JobWord.REPOSITORY_GONE, times=lambda t: t.absent_reads),),
         invariants=("I29", "I66"),
     ),
     Rule(

@@ -225,8 +225,10 @@ class Store(Protocol):
         transaction. Applying a delivery twice is harmless (the merge is a join), losing one is not."""
         ...
 
-    async def hurry_deliveries(self, host: HostId, installation: int) -> None:
-        """What waited for this installation to be read waits no longer."""
+    async def hurry_deliveries(
+        self, host: HostId, installation: int, also: Sequence[DeliveryNumber]
+    ) -> None:
+        """What waited for this installation to be read, and these, wait no longer."""
         ...
 
     async def retry_deliveries(self, numbers: Sequence[DeliveryNumber] | None) -> int:
@@ -517,8 +519,9 @@ class Store(Protocol):
 
     async def explain_job(self, host: HostId, job: JobId, *, waits_because: str) -> None: ...
 
-    async def expire_job(self, host: HostId, job: JobId, *, why: str) -> bool:
-        """A job that waited longer than GitHub lets one wait is over; false if it does not wait."""
+    async def expire_job(self, host: HostId, job: JobId, *, state: JobState, why: str) -> bool:
+        """A job that GitHub does not know any more, or lets wait no longer, is over as `stale`. False
+        if it is not in this state any more, or if it is on a runner of ours that lives."""
         ...
 
     async def record_action(self, taken: ActionTaken) -> None: ...

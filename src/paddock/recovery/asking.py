@@ -1,30 +1,32 @@
 """Asking GitHub about suspects, within a budget.
 
-Every question costs a request that a mint may need more. A round asks so many and no more; and an
-installation that did not answer is left alone for a while: what is not known is `unreadable`, which
-no rule takes for an answer (I29).
+Every question costs a request that a mint may need more. A round asks so many and no more. What GitHub
+did not answer for is left alone for a while: the job, repository, account or App that the failure
+names, and nothing beside it (I17). What is not known is `unreadable`, which no rule takes for an
+answer (I29).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
 from prometheus_client import Counter
 
 from paddock.dispatch.installations import RegisteredApp
+from paddock.dispatch.pauses import Pauses, Place
 from paddock.domain.evidence import RecordWord, record_word
 from paddock.domain.github import (
     Absent,
     InstallationId,
     InstallationKey,
     JobRecord,
+    Scope,
     repository_scope,
 )
-from paddock.domain.github_errors import GitHubError
-from paddock.domain.ids import AppId, GitHubRunnerId
+from paddock.domain.github_errors import GitHubError, Kind
+from paddock.domain.ids import AppId, GitHubRunnerId, JobId
 from paddock.domain.recovery import KeyPlace, PlacedJob
 from paddock.ports import Clock, GitHub
 
@@ -44,6 +46,11 @@ class Unreadable:
     """GitHub was asked, and did not say."""
 
 
+class RepositoryGone(Unreadable):
+    """GitHub answers 404 for everything in the repository, and the complete list of what the same
+    installation can read does not contain it (I66): its jobs cannot be asked about any more."""
+
+
 class Asker:
     def __init__(
         self, *, github: GitHub, clock: Clock, apps: Sequence[RegisteredApp], most: int
@@ -53,7 +60,9 @@ class Asker:
         self._apps = {app.app: app for app in apps}
         self._most = most
         self._left = most
-        self._pauses: dict[InstallationKey, datetime] = {}
+        self._pauses = Pauses(clock)
+        #: Ids of repositories that each installation can read, as listed in this round.
+        self._listed: dict[InstallationKey, frozenset[int] | None] = {}
 
     @property
     def apps(self) -> list[AppId]:
@@ -61,26 +70,28 @@ class Asker:
 
     def begin_round(self) -> None:
         self._left = self._most
-        now = self._clock.now()
-        self._pauses = {who: until for who, until in self._pauses.items() if until > now}
+        self._listed.clear()
 
-    def may_ask(self, who: InstallationKey) -> bool:
+    def may_ask(self, who: InstallationKey, scope: Scope, job: JobId | None = None) -> bool:
         """Whether it may be asked now; if so, the question is paid for."""
-        if self._left <= 0 or self._pauses.get(who, self._clock.now()) > self._clock.now():
+        if self._left <= 0 or self._pauses.active(_place(who, scope, job)):
             return False
         self._left -= 1
         return True
 
-    def failed(self, who: InstallationKey, error: GitHubError) -> None:
-        pause = min(max(error.failure.backoff_s, _LEAST_PAUSE), _LONGEST_PAUSE)
-        self._pauses[who] = self._clock.now() + timedelta(seconds=pause)
+    def _failed(
+        self, who: InstallationKey, scope: Scope, job: JobId | None, error: GitHubError
+    ) -> None:
+        self._pauses.begin(
+            _place(who, scope, job), error.failure, at_least=_LEAST_PAUSE, at_most=_LONGEST_PAUSE
+        )
         _log.info("GitHub did not answer recovery", who=str(who), error=error.failure.sentence)
 
     async def record(
         self, place: KeyPlace, github_id: GitHubRunnerId | None, name: str
     ) -> RecordWord | None:
         """GitHub's word on a runner; `None` if it was not asked."""
-        if not self.may_ask(place.who):
+        if not self.may_ask(place.who, place.scope):
             return None
         try:
             if github_id is not None:
@@ -88,9 +99,10 @@ class Asker:
             else:
                 found = await self._github.find_runner(place.who, place.scope, name=name)
         except GitHubError as error:
-            self.failed(place.who, error)
+            self._failed(place.who, place.scope, None, error)
             QUESTIONS.labels("runner", "no answer").inc()
             return RecordWord.UNREADABLE
+        self._pauses.end(_place(place.who, place.scope))
         QUESTIONS.labels("runner", "answered").inc()
         return record_word(found)
 
@@ -106,13 +118,45 @@ class Asker:
             scope = repository_scope(app.host, placed.repository.full_name)
         except ValueError:
             return Unreadable()
-        if not self.may_ask(who):
+        if not self.may_ask(who, scope, placed.job):
             return None
         try:
             found = await self._github.get_job(who, scope, placed.job)
         except GitHubError as error:
-            self.failed(who, error)
             QUESTIONS.labels("job", "no answer").inc()
+            if error.failure.kind is Kind.NOT_FOUND and await self._is_gone(who, placed):
+                return RepositoryGone()
+            self._failed(who, scope, placed.job, error)
             return Unreadable()
+        self._pauses.end(_place(who, scope, placed.job))
         QUESTIONS.labels("job", "answered").inc()
         return found
+
+    async def _is_gone(self, who: InstallationKey, placed: PlacedJob) -> bool:
+        """Whether the list of all that the installation can read, read at this moment, lacks the
+        repository. A list that could not be read to its end proves nothing (I29)."""
+        if who not in self._listed:
+            if self._left <= 0:
+                return False
+            self._left -= 1
+            try:
+                self._listed[who] = await self._list(who)
+            except GitHubError as error:
+                _log.info("recovery.repositories_unreadable", error=error.failure.sentence)
+                return False
+        listed = self._listed[who]
+        return listed is not None and placed.repository.github_id not in listed
+
+    async def _list(self, who: InstallationKey) -> frozenset[int] | None:
+        """An empty list counts only if the App itself is told that the installation is active."""
+        listed = await self._github.list_repositories(who)
+        if not listed:
+            found = await self._github.get_installation(who.app_key, who.installation)
+            if isinstance(found, Absent) or found.suspended_at is not None:
+                return None
+        return frozenset(each.id for each in listed)
+
+
+def _place(who: InstallationKey, scope: Scope, job: JobId | None = None) -> Place:
+    repository = None if scope.repository is None else f"{scope.owner}/{scope.repository}"
+    return Place(app=who.app_key, installation=who.installation, repository=repository, job=job)

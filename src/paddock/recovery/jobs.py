@@ -27,7 +27,7 @@ from paddock.domain.recovery import DoubtTerms, Echo, JobInDoubt, OpenVerdict, P
 from paddock.domain.rules import Action, Question, Verdict, diagnose
 from paddock.ports import Clock, Store
 from paddock.recovery.act import Acting
-from paddock.recovery.asking import Asker, Unreadable
+from paddock.recovery.asking import Asker, RepositoryGone, Unreadable
 from paddock.recovery.gather import Gatherer, Look
 from paddock.recovery.terms import RecoveryTerms
 
@@ -141,7 +141,7 @@ class JobRecovery:
             if answer is None:
                 return
             found = answer if isinstance(answer, JobRecord) else None
-            word = JobWord.UNREADABLE if isinstance(answer, Unreadable) else job_word(answer)
+            word = _word(answer)
             times = await self._store.note_job_check(
                 job.host, job.id, answer=word, waits_because=job.waits_because
             )
@@ -201,7 +201,7 @@ class JobRecovery:
                 )
             case Action.STALE:
                 return await self._store.expire_job(
-                    job.host, job.id, why=f"{verdict.rule}: {verdict.why}"
+                    job.host, job.id, state=job.state, why=f"{verdict.rule}: {verdict.why}"
                 )
             case Action.EXPLAIN:
                 await self._store.explain_job(job.host, job.id, waits_because=_UNASSIGNED)
@@ -296,6 +296,12 @@ class JobRecovery:
             evidence=msgspec.json.encode(known).decode(),
         )
         return True
+
+
+def _word(answer: JobRecord | Absent | Unreadable) -> JobWord:
+    if isinstance(answer, RepositoryGone):
+        return JobWord.REPOSITORY_GONE
+    return JobWord.UNREADABLE if isinstance(answer, Unreadable) else job_word(answer)
 
 
 def _record_of(outcome: str | None) -> RecordWord:

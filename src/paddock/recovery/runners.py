@@ -170,7 +170,7 @@ class RunnerRecovery:
             return True
         place = look.places.get(runner.key) if runner.key is not None else None
         asks = runner.deregistered_at is None and place is not None
-        if asks and place is not None and not self._asker.may_ask(place.who):
+        if asks and place is not None and not self._asker.may_ask(place.who, place.scope):
             return True
         step = await self._retirement.go_on(runner, pod, seen_at=look.read_at, places=look.places)
         if step.progress:

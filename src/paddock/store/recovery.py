@@ -330,10 +330,10 @@ class Recovering(Runners):
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["explain"], host, job, waits_because)
 
-    async def expire_job(self, host: HostId, job: JobId, *, why: str) -> bool:
+    async def expire_job(self, host: HostId, job: JobId, *, state: JobState, why: str) -> bool:
         async with self._database.transaction() as connection:
             found = await connection.fetchval(
-                _SQL["expire"], host, job, self._clock.now(), self.actor, why
+                _SQL["expire"], host, job, self._clock.now(), self.actor, why, state
             )
         return found is not None
 

@@ -230,7 +230,7 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
                                       ORDER BY since, id LIMIT 1000) w
          UNION
         SELECT a.host_id, a.job_id FROM (SELECT host_id, job_id FROM job_checks
-                                          WHERE answer = 'absent' ORDER BY checked_at DESC LIMIT 1000) a
+                                          WHERE answer IN ('absent', 'repository gone') ORDER BY checked_at DESC LIMIT 1000) a
           JOIN jobs q ON q.host_id = a.host_id AND q.id = a.job_id
            AND q.state IN ('waiting', 'queued')
          UNION
@@ -240,7 +240,7 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
   LEFT JOIN supply($10) s ON s.key_id = j.key_id
   LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
  WHERE (j.host_id, j.id) IN (SELECT t.host_id, t.id FROM unnest($7::smallint[], $8::bigint[]) AS t (host_id, id))
-    OR (CASE WHEN j.state = 'queued' OR c.answer = 'absent' AND j.state = 'waiting' THEN true
+    OR (CASE WHEN j.state = 'queued' OR c.answer IN ('absent', 'repository gone') AND j.state = 'waiting' THEN true
              WHEN j.state = 'waiting' THEN c.checked_at IS NULL OR c.checked_at < $9
              WHEN j.runner_id IS NULL
              THEN j.since < $9 AND (c.checked_at IS NULL OR c.checked_at < $9 OR c.answer = 'queued')
@@ -281,9 +281,11 @@ RETURNING times
 UPDATE job_checks SET waits_because = $3 WHERE host_id = $1 AND job_id = $2
 
 -- name: expire
--- A job that was queued for longer than GitHub keeps one, and that GitHub does not have queued: over.
+-- Job $2 of host $1, in state $6, is over: it was queued for longer than GitHub keeps one, or GitHub does not know it
+-- or its repository any more. One that is on a runner of ours that lives is left alone.
 UPDATE jobs SET state = 'completed', completed_at = $3, conclusion = 'stale', since = $3, actor = $4, why = $5
- WHERE host_id = $1 AND id = $2 AND state IN ('waiting', 'queued')
+ WHERE host_id = $1 AND id = $2 AND state = $6 AND state <> 'completed'
+   AND NOT EXISTS (SELECT FROM runners r WHERE r.id = jobs.runner_id AND r.state <> 'gone')
 RETURNING id
 
 -- name: act
