@@ -119,7 +119,7 @@ async def test_a_repositorys_limits_are_its_own(paddock: Commands, world: World)
     await world.account()
     done = paddock("accounts", "limits", "org-1", "--repository", "org-1/repo", "--runners", "2")
     assert done.stdout == "org-1/repo may use 2 runners\n"
-    [row] = await world.rows("SELECT max_runners, own_scope FROM repositories")
+    [row] = await world.rows("SELECT max_runners, limited FROM repositories")
     assert tuple(row) == (2, True)
 
 

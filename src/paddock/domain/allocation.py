@@ -30,6 +30,7 @@ class Withheld(StrEnum):
 
     PAUSED = "paused"
     INSTALLATION = "installation"
+    REGISTRATION = "registration"
     BACK_OFF = "back-off"
     ACCOUNT_LIMIT = "account limit"
     REPOSITORY_LIMIT = "repository limit"
@@ -69,8 +70,8 @@ class AccountTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RepositoryTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A repository with limits of its own. Its jobs register at its own scope, so that no other
-    repository's job can land on a runner counted here."""
+    """A repository at which runners register. `used` includes runners of its organisation that execute
+    its jobs, or could (I78)."""
 
     limits: Limits
     used: Resources = NOTHING

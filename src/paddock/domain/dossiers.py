@@ -147,6 +147,8 @@ class Wait:
     #: Of the repository, if its runners register there.
     repository_limits: Limits
     repository_used: Resources
+    #: How many of those are registered at the organisation.
+    repository_wider: int = 0
     pool_maximum: int | None
     pool_occupied: int
     idle: int

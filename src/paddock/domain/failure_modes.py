@@ -297,6 +297,15 @@ _PEOPLE: Final = (
         job=_GOES_ON,
         endings=(Ending.SURPLUS,),
     ),
+    FailureMode(
+        party=Party.PEOPLE,
+        what="The first limit of a repository is set while its organisation has runners",
+        besides="New runners register at repositories. Those at the organisation count against the "
+        "limit until they execute another repository's job or are gone.",
+        rules=("surplus",),
+        job=_GOES_ON,
+        endings=(Ending.SURPLUS,),
+    ),
 )
 
 FAILURE_MODES: Final = (*_POD, *_GITHUB, *_PADDOCK, *_PEOPLE)

@@ -176,8 +176,7 @@ class Accounts(Part):
             )
             if account is None:
                 return False
-            await connection.execute(_SQL["new_keys"], repository)
-            await connection.execute(_SQL["rekey_jobs"], repository)
+            await connection.execute(_SQL["move_misplaced"], [account])
             await self._note(
                 connection, account, "repository limits", f"repository {repository}: {limits}"
             )

@@ -324,6 +324,7 @@ def _wait_of(row: asyncpg.Record, withheld: Withheld | None) -> Wait:
         account_used=_used_of(row, ""),
         repository_limits=_limits_of(row, "repository_"),
         repository_used=_used_of(row, "repository_"),
+        repository_wider=row["repository_wider"],
         pool_maximum=row["pool_maximum"],
         pool_occupied=row["occupied"],
         idle=row["idle"],

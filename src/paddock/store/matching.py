@@ -56,6 +56,10 @@ class Matching(Runners):
         async with self._database.hold() as hold:
             read = await self._take_turn(hold, batch)
             decision = await self._decide(hold.connection, waiting, read)
+            if misplaced := decision.misplaced():
+                await hold.connection.execute(_SQL["move_misplaced"], misplaced)
+                read = await self._look(hold.connection, batch, None)
+                decision = await self._decide(hold.connection, waiting, read)
             if decision.allocation.read_deeper:
                 read = await self._look(hold.connection, batch, batch)
                 decision = await self._decide(hold.connection, waiting, read)
@@ -80,7 +84,7 @@ class Matching(Runners):
         )
         return read
 
-    async def _look(self, connection: Connection, pods: int, depth: int) -> str:
+    async def _look(self, connection: Connection, pods: int, depth: int | None) -> str:
         """Takes no lock: whoever explains a wait looks too."""
         read: str = await connection.fetchval(_SQL["demand"], pods, depth, self._clock.now(), None)
         return read
@@ -90,7 +94,22 @@ class Matching(Runners):
         unserved = demand.unserved()
         keys = {*unserved, *demand.held_keys}
         terms = await self._terms.of(connection, demand.terms, keys)
-        return _decision(waiting, demand, terms, unserved)
+        wider = await self._wider_use(connection, demand, terms)
+        return _decision(waiting, demand, terms, unserved, wider)
+
+    async def _wider_use(
+        self, connection: Connection, demand: _Demand, terms: Mapping[KeyId, KeyTerms]
+    ) -> Mapping[RepositoryId, Resources]:
+        """What limited repositories use of their organisations' runners. Read only where there are any:
+        from before the first limit, or of a pool that names a runner group."""
+        if not any(terms[key].beside_limits for key in demand.held_keys):
+            return {}
+        return {
+            RepositoryId(row["repository_id"]): Resources(
+                runners=row["runners"], vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]
+            )
+            for row in await connection.fetch(_SQL["wider_use"])
+        }
 
     async def _claim(
         self, hold: Hold, chosen: Sequence[_Chosen], now: datetime
@@ -171,6 +190,13 @@ class _Decision(msgspec.Struct, frozen=True):
     terms: Mapping[KeyId, KeyTerms]
     pods: Mapping[RunnerId, WaitingPod]
 
+    def misplaced(self) -> list[AccountId]:
+        """Accounts with jobs under keys for which nothing may be claimed any more (I78). The jobs came
+        while the first limit of a repository was being set, or with a restored backup."""
+        withheld = self.allocation.withheld.items()
+        keys = [key for key, reason in withheld if reason is Withheld.REGISTRATION]
+        return sorted({self.terms[key].account for key in keys})
+
     def chosen(self) -> list[_Chosen]:
         chosen = []
         for given in self.allocation.assignments:
@@ -187,6 +213,7 @@ def _decision(
     read: _Demand,
     terms: Mapping[KeyId, KeyTerms],
     unserved: Mapping[KeyId, Sequence[QueuedJob]],
+    wider: Mapping[RepositoryId, Resources],
 ) -> _Decision:
     used = _Used.of(read, terms)
     backing_off = {*zip(read.backoff_scopes, read.backoff_subjects, strict=True)}
@@ -216,8 +243,10 @@ def _decision(
                 used=used.by_account[bound.account],
             )
         if bound.repository_id is not None:
-            repositories[bound.repository_id] = RepositoryTerms(
-                limits=bound.repository_limits, used=used.by_repository[bound.repository_id]
+            repository = bound.repository_id
+            repositories[repository] = RepositoryTerms(
+                limits=bound.repository_limits,
+                used=used.by_repository[repository] + wider.get(repository, NOTHING),
             )
         pool = pools.get(bound.pool)
         if pool is None:
@@ -296,6 +325,8 @@ def _blocked(key: KeyId, terms: KeyTerms, backing_off: set[tuple[str, int]]) -> 
         return Withheld.PAUSED
     if terms.app is None:
         return Withheld.INSTALLATION
+    if terms.misplaced:
+        return Withheld.REGISTRATION
     if backing_off and (
         ("key", key) in backing_off
         or ("repository", terms.repository_id) in backing_off

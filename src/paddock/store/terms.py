@@ -41,6 +41,11 @@ class KeyTerms(msgspec.Struct, frozen=True, kw_only=True):
     pool_maximum: int | None
     labels: tuple[str, ...]
     paused: bool
+    #: The account's runners of this pool register at another scope, or in another group, by now.
+    misplaced: bool
+    #: Registered at an organisation of which a repository has limits: what its runners execute may
+    #: count against those (I78).
+    beside_limits: bool
 
 
 class Terms:
@@ -82,6 +87,8 @@ def _terms_of(row: asyncpg.Record) -> KeyTerms:
         pool_maximum=row["pool_max_runners"],
         labels=tuple(row["labels"]),
         paused=row["paused"],
+        misplaced=row["misplaced"],
+        beside_limits=row["beside_limits"],
     )
 
 

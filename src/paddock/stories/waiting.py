@@ -40,14 +40,21 @@ def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds)
             return _paused(job, wait)
         case Withheld.INSTALLATION:
             return _uninstalled(job, wait)
+        case Withheld.REGISTRATION:
+            return Told(
+                f"A limit of a repository, or the pool, was changed: runners of {job.account} register "
+                "at another scope now, and the job has not been moved there yet.",
+                "The next match moves it, as soon as a runner of the pool asks for work.",
+            )
         case Withheld.BACK_OFF:
             return _backing_off(job, wait, now)
         case Withheld.ACCOUNT_LIMIT:
             return _limited(job.account, "account", wait.account_used, wait.account_limits)
         case Withheld.REPOSITORY_LIMIT:
-            return _limited(
+            told = _limited(
                 job.repository, "repository", wait.repository_used, wait.repository_limits
             )
+            return told._replace(why=f"{told.why}{_of_the_organisation(wait)}")
         case Withheld.POOL_MAXIMUM:
             return Told(
                 f"All {wait.pool_maximum} runners that the pool {job.pool} may have are occupied.",
@@ -214,6 +221,14 @@ def _limited(name: str, kind: str, used: Resources, limits: Limits) -> Told:
         f"The {kind} {name} has reached its limit: it uses {', '.join(filter(None, full))}.",
         f"One of its runners ends, or its limit is raised: `{command} --runners N`.",
     )
+
+
+def _of_the_organisation(wait: Wait) -> str:
+    """Runners that were given out before the first limit was set (I78)."""
+    if not wait.repository_wider:
+        return ""
+    theirs = counted(wait.repository_wider, "of these runners is", "of these runners are")
+    return f" {theirs} registered at the organisation and can execute its jobs."
 
 
 def _no_pod(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> Told:

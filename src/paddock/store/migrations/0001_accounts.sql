@@ -65,11 +65,12 @@ CREATE TABLE repositories (
     max_runners     integer CHECK (max_runners >= 0),
     max_vcpu_milli  bigint  CHECK (max_vcpu_milli >= 0),
     max_memory_mib  bigint  CHECK (max_memory_mib >= 0),
-    -- A limit finer than the organisation is exact only if those jobs register at the repository.
-    own_scope   boolean NOT NULL GENERATED ALWAYS AS
+    -- Whether it has limits of its own: see `registration`.
+    limited     boolean NOT NULL GENERATED ALWAYS AS
                 (num_nonnulls(max_runners, max_vcpu_milli, max_memory_mib) > 0) STORED,
     active_at   timestamptz,
     UNIQUE (host_id, github_id)
 );
 CREATE INDEX repositories_of_account ON repositories (account_id, id);
+CREATE INDEX repositories_limited ON repositories (account_id) WHERE limited;
 CREATE INDEX repositories_active ON repositories (active_at) WHERE active_at IS NOT NULL;

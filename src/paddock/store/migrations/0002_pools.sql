@@ -68,21 +68,23 @@ CREATE TABLE demand_keys (
 );
 COMMENT ON TABLE demand_keys IS 'Jobs and runners of one key are interchangeable at GitHub: demand and supply are counted per key.';
 
--- Where runners for a repository's jobs register, and in which group. A user has no runners of his own, and
--- a limit finer than the organisation is exact only at the repository; runners there are in its default
--- group (id 1, everywhere). Elsewhere it is the organisation, in the group the pool names; no row if the
--- organisation has no such group.
-CREATE FUNCTION registration(account_id integer, repository_id integer, pool_id integer)
-RETURNS TABLE (at_repository integer, runner_group_id bigint) LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN s.narrow THEN r.id END,
-           CASE WHEN s.narrow OR p.runner_group IS NULL THEN 1 ELSE g.runner_group_id END
+-- At which scope the runners of a pool register for the jobs of an account, and in which group; no row if the
+-- organisation lacks the group that the pool names. GitHub gives a job to any runner whose scope covers its
+-- repository. So while one repository of an organisation has limits, all runners for the organisation register at
+-- repositories: none can take a job of another repository than its own (I78). Users have no other scope. The group of a
+-- repository's runners is the default one (id 1, everywhere). A pool that names a group stays at the organisation,
+-- because the group decides which repositories its runners work for: there the limits are not exact.
+CREATE FUNCTION registration(account_id integer, pool_id integer)
+RETURNS TABLE (at_repository boolean, runner_group_id bigint) LANGUAGE sql STABLE AS $$
+    SELECT s.at_repository, CASE WHEN s.at_repository OR p.runner_group IS NULL THEN 1 ELSE g.runner_group_id END
       FROM accounts a
-      JOIN repositories r ON r.id = registration.repository_id
       JOIN pools p ON p.id = registration.pool_id
       LEFT JOIN pool_groups g ON g.pool_id = p.id AND g.account_id = a.id
-     CROSS JOIN LATERAL (SELECT r.own_scope OR a.kind = 'user') AS s (narrow)
+     CROSS JOIN LATERAL (
+        SELECT a.kind = 'user' OR p.runner_group IS NULL
+               AND EXISTS (SELECT FROM repositories r WHERE r.account_id = a.id AND r.limited)) AS s (at_repository)
      WHERE a.id = registration.account_id
-       AND (s.narrow OR p.runner_group IS NULL OR g.runner_group_id IS NOT NULL)
+       AND (s.at_repository OR p.runner_group IS NULL OR g.runner_group_id IS NOT NULL)
 $$;
 
 -- Whatever changes what may be claimed wakes the matchers. A statement that changes no row wakes nobody (I84), so

@@ -91,3 +91,36 @@ BEGIN
 END $$;
 CREATE TRIGGER jobs_changed AFTER UPDATE ON jobs
     REFERENCING OLD TABLE AS was NEW TABLE AS became FOR EACH STATEMENT EXECUTE FUNCTION jobs_changed();
+
+-- Jobs that wait under another key than `registration` says now, and what it says: the first limit of a repository was
+-- set or the last one removed, the pool names another group, a backup was restored. Two halves, one for each partial
+-- index.
+CREATE VIEW misplaced_jobs AS
+SELECT j.host_id, j.id, k.account_id, k.pool_id, s.repository_id, s.runner_group_id
+  FROM (SELECT host_id, id, key_id, repository_id FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL
+         UNION ALL
+        SELECT host_id, id, key_id, repository_id FROM jobs WHERE state = 'waiting' AND key_id IS NOT NULL) j
+  JOIN demand_keys k ON k.id = j.key_id
+ CROSS JOIN LATERAL (SELECT CASE WHEN at_repository THEN j.repository_id END AS repository_id, runner_group_id
+                       FROM registration(k.account_id, k.pool_id)) s
+ WHERE k.repository_id IS DISTINCT FROM s.repository_id OR k.runner_group_id <> s.runner_group_id;
+
+-- Moves these accounts' misplaced jobs to their keys. Call it under the matcher's lock: no claim is decided meanwhile.
+-- Jobs are locked in the order in which every writer takes them.
+CREATE FUNCTION move_misplaced_jobs(accounts integer[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO demand_keys (account_id, repository_id, runner_group_id, pool_id)
+    SELECT DISTINCT account_id, repository_id, runner_group_id, pool_id
+      FROM misplaced_jobs WHERE account_id = ANY (accounts)
+     ORDER BY 1, 2, 3, 4
+    ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO NOTHING;
+    PERFORM FROM jobs
+      WHERE (host_id, id) IN (SELECT host_id, id FROM misplaced_jobs WHERE account_id = ANY (accounts))
+      ORDER BY host_id, id FOR UPDATE;
+    UPDATE jobs j SET key_id = k.id
+      FROM misplaced_jobs m
+      JOIN demand_keys k ON k.account_id = m.account_id AND k.pool_id = m.pool_id
+                        AND k.repository_id IS NOT DISTINCT FROM m.repository_id
+                        AND k.runner_group_id = m.runner_group_id
+     WHERE m.account_id = ANY (accounts) AND j.host_id = m.host_id AND j.id = m.id;
+END $$;

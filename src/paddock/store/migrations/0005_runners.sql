@@ -186,3 +186,18 @@ BEGIN
 END $$;
 CREATE TRIGGER jobs_demoted BEFORE UPDATE OF state ON jobs
     FOR EACH ROW WHEN (NEW.state < OLD.state) EXECUTE FUNCTION jobs_demoted();
+
+-- What limited repositories use of runners that are registered at their organisation: those that execute, or have
+-- executed, one of their jobs. One whose job is not known may yet have any: it counts against every limited repository
+-- of the organisation, if its pool's runners would register at repositories now (I78).
+CREATE VIEW wider_use AS
+SELECT rep.id AS repository_id, count(*)::int AS runners, sum(r.vcpu_milli)::bigint AS vcpu_milli,
+       sum(r.memory_mib)::bigint AS memory_mib
+  FROM repositories rep
+  JOIN demand_keys k ON k.account_id = rep.account_id AND k.repository_id IS NULL
+  JOIN runners r ON r.key_id = k.id AND r.gone_at IS NULL
+  LEFT JOIN LATERAL (SELECT repository_id FROM jobs WHERE runner_id = r.id ORDER BY host_id, id DESC LIMIT 1) j ON true
+ WHERE rep.limited
+   AND (j.repository_id = rep.id
+        OR j.repository_id IS NULL AND EXISTS (SELECT FROM registration(k.account_id, k.pool_id) WHERE at_repository))
+ GROUP BY rep.id;

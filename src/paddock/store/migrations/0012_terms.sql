@@ -20,6 +20,11 @@ END $$;
 -- seldom change.
 CREATE TRIGGER name_changed AFTER UPDATE OF login ON accounts
     FOR EACH ROW WHEN (OLD.login <> NEW.login) EXECUTE FUNCTION limits_changed();
+-- Both decide at which scope the runners of an account register.
+CREATE TRIGGER scope_changed AFTER UPDATE OF kind ON accounts
+    FOR EACH ROW WHEN (OLD.kind <> NEW.kind) EXECUTE FUNCTION limits_changed();
+CREATE TRIGGER scope_changed AFTER UPDATE OF account_id ON repositories
+    FOR EACH ROW WHEN (OLD.account_id <> NEW.account_id AND NEW.limited) EXECUTE FUNCTION limits_changed();
 CREATE TRIGGER name_changed AFTER UPDATE OF full_name ON repositories
     FOR EACH ROW WHEN (OLD.full_name <> NEW.full_name) EXECUTE FUNCTION limits_changed();
 

@@ -115,29 +115,13 @@ SELECT a.id, a.login, a.kind, i.github_id AS installation_id
 UPDATE accounts SET max_runners = $2, max_vcpu_milli = $3, max_memory_mib = $4 WHERE id = $1 RETURNING id
 
 -- name: set_repository_limits
--- A repository with limits registers its runners at its own scope.
+-- Takes effect with the next match, and touches nothing that runs.
 UPDATE repositories SET max_runners = $2, max_vcpu_milli = $3, max_memory_mib = $4 WHERE id = $1
 RETURNING account_id
 
--- name: new_keys
--- The keys that waiting jobs of repository $1 should have, where they do not exist yet.
-INSERT INTO demand_keys (account_id, repository_id, runner_group_id, pool_id)
-SELECT DISTINCT k.account_id, at.at_repository, at.runner_group_id, k.pool_id
-  FROM jobs j
-  JOIN demand_keys k ON k.id = j.key_id
- CROSS JOIN LATERAL registration(k.account_id, $1, k.pool_id) at
- WHERE j.repository_id = $1 AND j.state IN ('waiting', 'queued')
-ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO NOTHING
-
--- name: rekey_jobs
--- Jobs of repository $1 that wait under the wrong key move to the right one.
-UPDATE jobs j SET key_id = n.id
-  FROM demand_keys k
- CROSS JOIN LATERAL registration(k.account_id, $1, k.pool_id) at
-  JOIN demand_keys n ON n.account_id = k.account_id AND n.pool_id = k.pool_id
-                    AND n.repository_id IS NOT DISTINCT FROM at.at_repository
-                    AND n.runner_group_id = at.runner_group_id
- WHERE j.repository_id = $1 AND j.state IN ('waiting', 'queued') AND k.id = j.key_id AND n.id <> k.id
+-- name: move_misplaced
+-- The first limit of a repository, and the removal of the last, change where runners of accounts $1 register.
+SELECT move_misplaced_jobs($1)
 
 -- name: set_weight
 -- An account's share beside others'.

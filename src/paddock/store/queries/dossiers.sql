@@ -103,7 +103,9 @@ SELECT (SELECT count(*) FROM jobs o
        u.runners, u.vcpu_milli, u.memory_mib,
        rep.max_runners AS repository_max_runners, rep.max_vcpu_milli AS repository_max_vcpu_milli,
        rep.max_memory_mib AS repository_max_memory_mib,
-       ru.runners AS repository_runners, ru.vcpu_milli AS repository_vcpu_milli, ru.memory_mib AS repository_memory_mib,
+       ru.runners + coalesce(w.runners, 0) AS repository_runners,
+       ru.vcpu_milli + coalesce(w.vcpu_milli, 0) AS repository_vcpu_milli,
+       ru.memory_mib + coalesce(w.memory_mib, 0) AS repository_memory_mib, coalesce(w.runners, 0) AS repository_wider,
        p.max_runners AS pool_maximum, c.occupied, c.idle, c.booting, t.target, t.why AS because
   FROM demand_keys k
   JOIN accounts a ON a.id = k.account_id
@@ -112,6 +114,7 @@ SELECT (SELECT count(*) FROM jobs o
   LEFT JOIN supply($3) s ON s.key_id = k.id
   LEFT JOIN dispatch_pauses d ON true
   LEFT JOIN repositories rep ON rep.id = k.repository_id
+  LEFT JOIN wider_use w ON w.repository_id = rep.id
  CROSS JOIN LATERAL (SELECT count(*) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli,
                             coalesce(sum(r.memory_mib), 0) AS memory_mib
                        FROM runners r WHERE r.account_id = a.id AND r.gone_at IS NULL) u

@@ -15,13 +15,14 @@ ON CONFLICT (host_id, github_id) DO UPDATE
 -- name: note_keys
 -- Demand keys as the jobs need them. $1 accounts, $2 hosts, $3 repositories at GitHub, $4 pools.
 INSERT INTO demand_keys (account_id, repository_id, runner_group_id, pool_id)
-SELECT DISTINCT t.account_id, at.at_repository, at.runner_group_id, t.pool_id
+SELECT DISTINCT t.account_id, s.repository_id, at.runner_group_id, t.pool_id
   FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) AS t (account_id, host_id, github_id, pool_id)
   JOIN repositories r ON r.host_id = t.host_id AND r.github_id = t.github_id
- CROSS JOIN LATERAL registration(t.account_id, r.id, t.pool_id) at
+ CROSS JOIN LATERAL registration(t.account_id, t.pool_id) at
+ CROSS JOIN LATERAL (SELECT CASE WHEN at.at_repository THEN r.id END) AS s (repository_id)
  WHERE NOT EXISTS (SELECT FROM demand_keys k
                     WHERE k.account_id = t.account_id AND k.pool_id = t.pool_id
-                      AND k.repository_id IS NOT DISTINCT FROM at.at_repository
+                      AND k.repository_id IS NOT DISTINCT FROM s.repository_id
                       AND k.runner_group_id = at.runner_group_id)
  ORDER BY 1, 2, 3, 4
 ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO NOTHING
@@ -35,9 +36,9 @@ SELECT r.id AS repository_id, k.id AS key_id,
   FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[], $5::text[]) WITH ORDINALITY
        AS t (account_id, host_id, github_id, pool_id, full_name, position)
   LEFT JOIN repositories r ON r.host_id = t.host_id AND r.github_id = t.github_id
-  LEFT JOIN LATERAL registration(t.account_id, r.id, t.pool_id) at ON true
+  LEFT JOIN LATERAL registration(t.account_id, t.pool_id) at ON true
   LEFT JOIN demand_keys k ON k.account_id = t.account_id AND k.pool_id = t.pool_id
-                         AND k.repository_id IS NOT DISTINCT FROM at.at_repository
+                         AND k.repository_id IS NOT DISTINCT FROM CASE WHEN at.at_repository THEN r.id END
                          AND k.runner_group_id = at.runner_group_id
  ORDER BY t.position
 

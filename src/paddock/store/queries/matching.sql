@@ -15,7 +15,11 @@ SELECT k.id, k.account_id, k.pool_id, k.repository_id, k.runner_group_id,
        p.vcpu_milli, p.memory_mib, p.max_runners AS pool_max_runners, p.labels,
        s.app_id, s.installation_id, ap.github_id AS github_app,
        a.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.state <> 'active'
-       OR EXISTS (SELECT FROM dispatch_pauses) AS paused
+       OR EXISTS (SELECT FROM dispatch_pauses) AS paused,
+       coalesce((k.repository_id IS NOT NULL) <> at.at_repository OR k.runner_group_id <> at.runner_group_id,
+                false) AS misplaced,
+       k.repository_id IS NULL
+       AND EXISTS (SELECT FROM repositories l WHERE l.account_id = k.account_id AND l.limited) AS beside_limits
   FROM demand_keys k
   JOIN accounts a ON a.id = k.account_id
   JOIN hosts ho ON ho.id = a.host_id
@@ -24,8 +28,17 @@ SELECT k.id, k.account_id, k.pool_id, k.repository_id, k.runner_group_id,
   LEFT JOIN LATERAL (SELECT app_id, github_id AS installation_id FROM installations i
                       WHERE i.account_id = a.id AND i.state = 'active' ORDER BY app_id LIMIT 1) s ON true
   LEFT JOIN apps ap ON ap.id = s.app_id
+  LEFT JOIN LATERAL registration(k.account_id, k.pool_id) at ON true
  WHERE k.id = ANY ($1)
  ORDER BY k.id
+
+-- name: wider_use[]
+-- What limited repositories use of runners that are registered at their organisation.
+SELECT repository_id, runners, vcpu_milli, memory_mib FROM wider_use ORDER BY repository_id
+
+-- name: move_misplaced
+-- Jobs of accounts $1 that wait under another key than the one of their runners' registration.
+SELECT move_misplaced_jobs($1)
 
 -- name: claim
 -- Write the claims of runners $1 in generations $2 for keys $3 of accounts $4 by Apps $5 under names $6, with jobs $7

@@ -60,13 +60,16 @@ SELECT a.id, a.max_runners, a.max_vcpu_milli, a.max_memory_mib, coalesce(u.runne
 
 -- name: repositories[]
 -- Repositories with limits of their own, and what they use.
-SELECT r.id, r.max_runners, r.max_vcpu_milli, r.max_memory_mib, coalesce(u.runners, 0)::int AS runners,
-       coalesce(u.vcpu_milli, 0)::bigint AS vcpu_milli, coalesce(u.memory_mib, 0)::bigint AS memory_mib
+SELECT r.id, r.max_runners, r.max_vcpu_milli, r.max_memory_mib,
+       (coalesce(u.runners, 0) + coalesce(w.runners, 0))::int AS runners,
+       (coalesce(u.vcpu_milli, 0) + coalesce(w.vcpu_milli, 0))::bigint AS vcpu_milli,
+       (coalesce(u.memory_mib, 0) + coalesce(w.memory_mib, 0))::bigint AS memory_mib
   FROM repositories r
   LEFT JOIN (SELECT k.repository_id, count(*) AS runners, sum(vcpu_milli) AS vcpu_milli, sum(memory_mib) AS memory_mib
                FROM runners JOIN demand_keys k ON k.id = runners.key_id
               WHERE gone_at IS NULL AND k.repository_id IS NOT NULL GROUP BY k.repository_id) u ON u.repository_id = r.id
- WHERE r.own_scope
+  LEFT JOIN wider_use w ON w.repository_id = r.id
+ WHERE r.limited
  ORDER BY r.id
 
 -- name: decisions[]

@@ -1,0 +1,303 @@
+"""Limits of a repository are exact: they count what executes, wherever it is registered (I78)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from paddock.domain.allocation import Withheld
+from paddock.domain.endings import Ending
+from paddock.domain.ids import AccountId, JobId, PoolId, RepositoryId
+from paddock.domain.jobs import JobReport, RepositoryFacts
+from paddock.domain.limits import UNLIMITED, Limits, Resources
+from paddock.domain.pools import PoolFacts
+from paddock.domain.runners import Claim, Runner, WaitingPod
+from paddock.domain.states import JobState, RunnerState
+from paddock.store import matching
+from paddock.store.database import Database
+from paddock.store.store import PgStore
+from tests.support.world import World, executor
+
+ONE = Limits(runners=1)
+_JOBS = itertools.count(5000)
+
+
+class Organisation:
+    """An account with two repositories, `api` and `site`, and a pool."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.account = AccountId(0)
+        self.pool = PoolId(0)
+        self.ids: dict[str, RepositoryId] = {}
+        self.facts: dict[str, RepositoryFacts] = {}
+
+    async def begin(self, *, limits: Limits = UNLIMITED) -> Organisation:
+        world = self.world
+        self.account, self.pool = await world.account(limits=limits), await world.pool()
+        own = world.repository_facts[self.account]
+        login = own.full_name.partition("/")[0]
+        for number, name in enumerate(("api", "site")):
+            self.facts[name] = RepositoryFacts(
+                github_id=own.github_id * 10 + number, full_name=f"{login}/{name}"
+            )
+        await world.store.record_repositories(world.host, self.account, [own, *self.facts.values()])
+        for name, facts in self.facts.items():
+            found = await world.store.find_repository(self.account, facts.full_name)
+            assert found is not None
+            self.ids[name] = found[0]
+        return self
+
+    async def queue(self, name: str, count: int = 1) -> list[JobId]:
+        jobs = [next(_JOBS) for _ in range(count)]
+        await self.world.store.apply_jobs(
+            [self._report(name, job, JobState.QUEUED) for job in jobs], why="test"
+        )
+        return [JobId(job) for job in jobs]
+
+    async def executes(self, runner: Runner, name: str, job: JobId) -> None:
+        await self.world.store.apply_jobs(
+            [self._report(name, job, JobState.IN_PROGRESS, runner)], why="test"
+        )
+
+    def _report(
+        self, name: str, job: int, state: JobState, runner: Runner | None = None
+    ) -> JobReport:
+        facts = self.world.facts(job, state, executor=None if runner is None else executor(runner))
+        return JobReport(
+            facts=facts, account=self.account, repository=self.facts[name], served=self.pool
+        )
+
+    async def limit(self, name: str, limits: Limits = ONE) -> None:
+        assert await self.world.store.set_repository_limits(self.ids[name], limits)
+
+    async def claim(self, pods: Sequence[WaitingPod]) -> list[str | None]:
+        """The repositories at which the new claims register; `None` is the organisation."""
+        return [_scope(claim) for claim in (await self.world.store.match(pods)).claims]
+
+    async def run(self, pods: Sequence[WaitingPod]) -> list[Runner]:
+        """Runners that wait for jobs at GitHub."""
+        running = []
+        for claim in (await self.world.store.match(pods)).claims:
+            armed = await self.world.arm(claim.runner, claim.generation)
+            assert isinstance(armed, Runner)
+            running.append(await self.world.acknowledge(armed))
+        return running
+
+    async def keys(self, name: str) -> set[tuple[bool, int]]:
+        rows = await self.world.rows(
+            "SELECT DISTINCT k.repository_id IS NOT NULL AS own, k.runner_group_id AS runner_group"
+            "  FROM jobs j JOIN demand_keys k ON k.id = j.key_id WHERE j.repository_id = $1"
+            " ORDER BY 1, 2",
+            self.ids[name],
+        )
+        return {(row["own"], row["runner_group"]) for row in rows}
+
+
+def _scope(claim: Claim) -> str | None:
+    return claim.repository and claim.repository.partition("/")[2]
+
+
+async def _name_a_group(world: World) -> None:
+    await world.store.apply_pool(
+        PoolFacts(
+            name="linux",
+            labels=("self-hosted", "linux"),
+            shape="gated",
+            cost=Resources(),
+            max_runners=None,
+            runner_group="builders",
+            spec="{}",
+            spec_hash="v2",
+        )
+    )
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    return await World(database).begin()
+
+
+@pytest.fixture
+async def org(world: World) -> Organisation:
+    return await Organisation(world).begin()
+
+
+async def test_while_a_repository_has_limits_its_siblings_register_at_repositories_too(
+    org: Organisation,
+) -> None:
+    """I78: a sibling's runner at the organisation could take the limited repository's jobs."""
+    pods = await org.world.idle_pods(org.pool, 10)
+    await org.queue("api", 4)
+    await org.queue("site", 4)
+    await org.limit("api")
+    await org.queue("site", 1)
+    assert sorted(map(str, await org.claim(pods))) == ["api", *["site"] * 5]
+
+
+async def test_without_limits_of_repositories_nothing_more_is_read(
+    org: Organisation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(matching._SQL, "wider_use", "SELECT 1/0")
+    monkeypatch.setitem(matching._SQL, "move_misplaced", "SELECT 1/0")
+    pods = await org.world.idle_pods(org.pool, 3)
+    await org.queue("site", 2)
+    assert await org.claim(pods[:1]) == [None]
+    other = await Organisation(org.world).begin()
+    await other.limit("api")
+    await other.queue("site")
+    assert sorted(map(str, await org.claim(pods[1:]))) == ["None", "site"]
+
+
+async def test_when_the_last_limit_goes_waiting_jobs_go_back_to_the_organisation(
+    org: Organisation,
+) -> None:
+    await org.limit("api", Limits(runners=0))
+    await org.limit("site", Limits(runners=0))
+    await org.queue("api")
+    await org.queue("site")
+    await org.limit("site", UNLIMITED)
+    assert await org.keys("site") == {(True, 1)}  # the other still has one
+    await org.limit("api", UNLIMITED)
+    assert await org.keys("api") == await org.keys("site") == {(False, 1)}
+
+
+async def test_a_job_that_came_while_the_limit_was_being_set_is_moved_before_it_is_served(
+    org: Organisation,
+) -> None:
+    """I78: its transaction read the scope of before, and committed after the limit."""
+    pods = await org.world.idle_pods(org.pool, 3)
+    stale = await org.world.key(org.account, org.pool)
+    await org.limit("api")
+    await org.queue("site", 2)
+    await org.world.rows("UPDATE jobs SET key_id = $1", stale)
+    assert await org.claim(pods) == ["site", "site"]
+
+
+async def test_runners_of_the_organisation_count_until_they_execute_another_repositorys_job(
+    org: Organisation,
+) -> None:
+    """I78: those that were there before the limit can still take its jobs."""
+    world = org.world
+    pods = await world.idle_pods(org.pool, 9)
+    sites = await org.queue("site", 2)
+    first, second = await org.run(pods[:2])
+    await org.limit("api")
+    [mine, *_] = await org.queue("api", 2)
+    assert await org.claim(pods[2:]) == ["site", "site"]
+
+    await org.executes(first, "site", sites[0])
+    assert await org.claim(pods[4:]) == []
+    await org.executes(second, "api", mine)
+    assert await org.claim(pods[4:]) == []
+    ended = await world.store.conclude_runner(
+        second.id,
+        generation=second.generation,
+        state=RunnerState.BUSY,
+        ending=Ending.COMPLETED,
+        why="test",
+        ended_at=world.clock.now(),
+    )
+    assert isinstance(ended, Runner)
+    assert await org.claim(pods[4:]) == ["api"]
+
+
+async def test_a_runner_that_is_busy_with_a_job_that_is_not_known_counts(
+    org: Organisation,
+) -> None:
+    """I78: it says so itself, and GitHub has not said which job it is."""
+    world = org.world
+    pods = await world.idle_pods(org.pool, 4)
+    await org.queue("site")
+    [runner] = await org.run(pods[:1])
+    busy = await world.store.occupy_runner(
+        runner.id, generation=runner.generation, job=None, why="its own word"
+    )
+    assert isinstance(busy, Runner)
+    await org.limit("api")
+    await org.queue("api")
+    match = await world.store.match(pods[1:])
+    assert [_scope(claim) for claim in match.claims] == ["site"]
+    assert Withheld.REPOSITORY_LIMIT in match.withheld.values()
+
+
+async def test_a_pool_with_a_runner_group_stays_at_the_organisation(org: Organisation) -> None:
+    """The group says which repositories its runners work for: no runner leaves it for a limit."""
+    world = org.world
+    await _name_a_group(world)
+    await world.store.set_groups(org.account, {org.pool: 7})
+    await org.limit("api")
+    pods = await world.idle_pods(org.pool, 3)
+    await org.queue("api", 2)
+    assert await org.keys("api") == {(False, 7)}
+    assert await org.claim(pods) == [None, None]
+
+
+async def test_jobs_that_wait_follow_their_pool_to_another_group(org: Organisation) -> None:
+    world = org.world
+    pods = await world.idle_pods(org.pool, 1)
+    await org.queue("site")
+    await _name_a_group(world)
+    await world.store.set_groups(org.account, {org.pool: 7})
+    [claim] = (await world.store.match(pods)).claims
+    assert (claim.repository, claim.runner_group) == (None, 7)
+
+
+async def test_a_limited_repository_that_is_transferred_takes_its_limit_along(
+    world: World,
+) -> None:
+    old, new = await Organisation(world).begin(), await Organisation(world).begin()
+    await old.limit("api")
+    pods = await world.idle_pods(new.pool, 4)
+    await new.queue("site")
+    assert await new.claim(pods[:1]) == [None]
+    moved = RepositoryFacts(
+        github_id=old.facts["api"].github_id,
+        full_name=new.facts["api"].full_name + "-moved",
+    )
+    await world.store.record_repositories(world.host, new.account, [*new.facts.values(), moved])
+    await new.queue("site")
+    await old.queue("site")
+    assert sorted(map(str, await new.claim(pods[1:]))) == ["None", "site"]
+
+
+async def test_two_replicas_a_hundred_pods_and_a_limit_that_is_being_set(
+    database: Database, database_url: str
+) -> None:
+    """I78, I25: whatever was claimed at the organisation before counts, and nothing after it is."""
+    world = await World(database).begin()
+    org = await Organisation(world).begin()
+    pods = await world.idle_pods(org.pool, 100)
+    await org.queue("api", 50)
+    await org.queue("site", 50)
+    other = await Database.connect(database_url)
+    try:
+        replicas = [
+            PgStore(each, clock=world.clock, ids=world.ids, actor=f"replica-{number}")
+            for number, each in enumerate((database, other))
+        ]
+
+        async def limit() -> None:
+            await asyncio.sleep(0.02)
+            await replicas[1].set_repository_limits(org.ids["api"], ONE)
+
+        matches, _ = await asyncio.gather(
+            asyncio.gather(*(replicas[n % 2].match(pods[n * 2 : n * 2 + 2]) for n in range(50))),
+            limit(),
+        )
+    finally:
+        await other.close()
+    assert sum(len(match.claims) for match in matches) > 0
+    rows = await world.rows(
+        "SELECT r.id, r.claimed_at, k.repository_id, e.id AS step FROM runners r"
+        "  JOIN demand_keys k ON k.id = r.key_id"
+        "  JOIN events e ON e.runner_id = r.id AND e.after = 'claimed'"
+        " WHERE r.state = 'claimed' ORDER BY e.id"
+    )
+    scopes = [row["repository_id"] for row in rows]
+    at_organisation = scopes.count(None)
+    assert scopes[:at_organisation] == [None] * at_organisation
+    assert scopes.count(org.ids["api"]) <= (0 if at_organisation else 1)
