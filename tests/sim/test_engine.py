@@ -308,9 +308,10 @@ def test_limits_of_every_kind_are_held_against_what_pods_take() -> None:
     ledger = Ledger(first_job=0.0)
     ledger.set_limits("acme", Limits(vcpu_milli=4000), at=0.0)
     ledger.set_limits("acme", Limits(vcpu_milli=2000, memory_mib=1024), at=100.0)
-    assert ledger.highest_limits("acme", since=50.0) == Limits(vcpu_milli=4000)
-    assert ledger.highest_limits("acme", since=100.0) == Limits(vcpu_milli=2000, memory_mib=1024)
-    assert ledger.highest_limits("umbrella", since=0.0) == UNLIMITED
+    assert ledger.limits_at("acme", 50.0) == Limits(vcpu_milli=4000)
+    assert ledger.limits_at("acme", 100.0) == Limits(vcpu_milli=4000)  # either may have held
+    assert ledger.limits_at("acme", 100.1) == Limits(vcpu_milli=2000, memory_mib=1024)
+    assert ledger.limits_at("umbrella", 0.0) == UNLIMITED
 
 
 def test_limits_set_before_the_first_job_have_always_held() -> None:
@@ -318,8 +319,8 @@ def test_limits_set_before_the_first_job_have_always_held() -> None:
     ledger.set_limits("acme", Limits(runners=3), at=5.0)
     ledger.first_job = 20.0
     ledger.set_limits("umbrella", Limits(runners=3), at=25.0)
-    assert ledger.highest_limits("acme", since=-100.0) == Limits(runners=3)
-    assert ledger.highest_limits("umbrella", since=20.0) == UNLIMITED
+    assert ledger.limits_at("acme", -100.0) == Limits(runners=3)
+    assert ledger.limits_at("umbrella", 20.0) == UNLIMITED
 
 
 def test_a_transaction_that_only_reads_is_not_begun(session: Session, loop: VirtualLoop) -> None:

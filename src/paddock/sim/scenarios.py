@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from paddock.domain.fingerprints import ContainerState, Running
-from paddock.domain.limits import Limits
+from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pods import Phase, PodOrder
 from paddock.ports import FleetUnavailable
 from paddock.sim.engine.backup import Backup
@@ -478,6 +478,85 @@ async def _late_release(scene: Scene) -> None:
     second = scene.queue(20.0, repository="umbrella/core")
     await scene.executed(first)
     await scene.executed(second)
+
+
+# Limits of repositories.
+
+
+async def _api_is_known(scene: Scene) -> None:
+    """A repository is known to paddock from its first job on."""
+    await scene.sleep(WARM)
+    await scene.executed(scene.queue(1.0, repository="acme/api"))
+    await scene.sleep(30.0)
+
+
+@_told(
+    "repository-limit-by-sibling",
+    "I78",
+    "A repository may have one runner; its organisation's other repository gets many at the same time.",
+)
+async def _repository_limit_by_sibling(scene: Scene) -> None:
+    await _api_is_known(scene)
+    await scene.limit_repository("acme/api", 1)
+    jobs = [scene.queue(40.0, repository=f"acme/{name}") for name in ("site", "api") * 4]
+    for job in jobs:
+        await scene.executed(job, within=1800.0)
+
+
+@_told(
+    "repository-limit-set-late",
+    "I78",
+    "A repository is limited to one runner while runners of its organisation wait for jobs.",
+)
+async def _repository_limit_set_late(scene: Scene) -> None:
+    await _api_is_known(scene)
+    scene.at_github(assign_delay=(15.0, 15.0))
+    jobs = [scene.queue(60.0, repository="acme/site") for _ in range(2)]
+    await scene.until(lambda: sum(pod.jit is not None for pod in scene.living) == len(jobs))
+    scene.at_github(assign_delay=(0.0, 0.0))
+    await scene.limit_repository("acme/api", 1)
+    jobs += [scene.queue(60.0, repository="acme/api") for _ in range(4)]
+    for job in jobs:
+        await scene.executed(job, within=3000.0)
+
+
+@_told(
+    "repository-limit-removed",
+    "I78",
+    "The only limit of a repository is removed while its jobs wait.",
+)
+async def _repository_limit_removed(scene: Scene) -> None:
+    await _api_is_known(scene)
+    await scene.limit_repository("acme/api", 0)
+    jobs = [scene.queue(30.0, repository="acme/api") for _ in range(3)]
+    await scene.sleep(60.0)
+    await scene.limit_repository("acme/api", UNLIMITED)
+    for job in jobs:
+        await scene.executed(job, within=1800.0)
+
+
+@_told(
+    "repository-limit-restored",
+    "I78",
+    "A backup from before a repository's limit is restored, with jobs that wait under the key of then.",
+)
+async def _repository_limit_restored(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    account = scene.story.installations[0].account.login
+    await scene.limit(account, 0)
+    jobs = [scene.queue(40.0, repository=f"acme/{name}") for name in ("site", "api") * 3]
+    await scene.sleep(10.0)
+    backup = Backup(scene.session)
+    await backup.take()
+    await scene.limit_repository("acme/api", 1)
+    scene.note("a backup from before the repository's limit is restored")
+    await backup.restore()
+    for replica in scene.story.stage.replicas:
+        replica.crash("it is started over the restored database")
+    await scene.sleep(30.0)
+    await scene.limit(account, UNLIMITED)
+    for job in jobs:
+        await scene.executed(job, within=1800.0)
 
 
 # Jobs and webhooks.

@@ -134,6 +134,8 @@ class Scene:
         labels: Sequence[str] = LINUX,
         gated: bool = False,
     ) -> Job:
+        ledger, clock = self.story.stage.ledger, self.story.stage.clock
+        ledger.first_job = min(ledger.first_job, clock.monotonic())
         place = next(each for each in self.story.repositories if each.full_name == repository)
         spec = JobSpec(name="build", labels=tuple(labels), seconds=seconds, gated=gated)
         [job] = self.github.jobs.queue_run(place, [spec]).jobs
@@ -164,6 +166,13 @@ class Scene:
         limits = limits if isinstance(limits, Limits) else Limits(runners=limits)
         await self.story.operators.limit(login, limits)
         self.story.stage.ledger.limits[login] = [(-math.inf, limits)]
+
+    async def limit_repository(self, full_name: str, limits: int | Limits) -> None:
+        """From now on. A number is of runners."""
+        limits = limits if isinstance(limits, Limits) else Limits(runners=limits)
+        if not await self.story.operators.limit_repository(full_name, limits):
+            raise LookupError(f"{full_name} has had no job: paddock does not know it yet.")
+        self.note(f"{full_name} may have {limits}")
 
     async def describe(self, pool: Described) -> None:
         """Anew, one that there is."""

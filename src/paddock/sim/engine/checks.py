@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import Any, Final
 
 from paddock.domain.endings import Ending
-from paddock.domain.limits import NOTHING
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
 from paddock.forensics.concluding import CLOCKS_DIFFER
 from paddock.sim.engine.database import Session
@@ -21,7 +20,7 @@ from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.pods import OURS
 from paddock.sim.engine.time import BEGINNING
 from paddock.sim.github import FakeGitHub
-from paddock.sim.github.records import Job, JobStatus, Runner
+from paddock.sim.github.records import Job, JobStatus
 
 
 class Promise(StrEnum):
@@ -52,11 +51,6 @@ class Violation:
 
     def __str__(self) -> str:
         return f"{self.promise}: {self.what} (step {self.step}, {self.at:.1f} s)"
-
-
-#: From a claim to its record at GitHub: the limit that held then is the one that counts. A claim is
-#: given up after its mint's deadline, unless its replica stalls, which takes a minute and a half.
-_CLAIM_TO_MINT: Final = 150.0
 
 
 #: Hosts are read every few seconds. Where the cluster's API is away for minutes, a replica stalls over
@@ -123,27 +117,6 @@ class Checks:
             self.violate(
                 Promise.ONE_HAND, f"{pod.name} got the JIT of {jit.runner_name}, {holder.name}'s"
             )
-        self._check_limit(jit)
-
-    def _check_limit(self, jit: Jit) -> None:
-        """Those of its account, and of its repository if it is registered there."""
-        record = self._record(jit)
-        minted = (record.created_at - BEGINNING).total_seconds()
-        for whose in sorted({record.owner.login, record.scope}):
-            limits = self._ledger.highest_limits(whose, since=minted - _CLAIM_TO_MINT)
-            holding = [
-                pod
-                for pod in self._fleet.there()
-                if pod.alive and pod.jit is not None and not pod.uncounted
-                if whose in (self._record(pod.jit).owner.login, self._record(pod.jit).scope)
-            ]
-            used = sum((pod.cost for pod in holding), NOTHING)
-            if not limits.admit(used, NOTHING):
-                names = ", ".join(pod.name for pod in holding)
-                self.violate(Promise.LIMIT, f"{whose} may have {limits} and has {used}: {names}")
-
-    def _record(self, jit: Jit) -> Runner:
-        return self._github.world.by_client_id[jit.client_id]
 
     def refused(self, method: str, error: Exception) -> None:
         """The store raised what it never should."""

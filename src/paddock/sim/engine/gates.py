@@ -77,6 +77,7 @@ class StoreGate:
         refused: Callable[[str, Exception], None],
         committed: Committed,
     ) -> None:
+        """`committed` is told what each call has written, also where the caller is not."""
         self._store = store
         self._machine = machine
         self._airwaves = airwaves

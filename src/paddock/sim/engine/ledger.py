@@ -40,16 +40,21 @@ class Ledger:
         history = self.limits.setdefault(whose, [])
         history.append((at if history or at >= self.first_job else -math.inf, limits))
 
-    def highest_limits(self, whose: str, *, since: float) -> Limits:
-        """The most lenient that held at any time since then, each by itself."""
+    def limits_at(self, whose: str, moment: float) -> Limits:
+        """Those that held at that moment; the most lenient if they were changed at that very moment."""
         history = self.limits.get(whose, [])
-        held = [limits for at, limits in history if at <= since][-1:] or [UNLIMITED]
-        held += [limits for at, limits in history if at > since]
+        held = [limits for at, limits in history if at < moment][-1:] or [UNLIMITED]
+        changed = [limits for at, limits in history if at == moment]
+        held += changed
         return Limits(
             runners=_most(each.runners for each in held),
             vcpu_milli=_most(each.vcpu_milli for each in held),
             memory_mib=_most(each.memory_mib for each in held),
         )
+
+    def limited_repositories(self, login: str) -> list[str]:
+        """Those of this account that have, or had, limits of their own."""
+        return sorted(whose for whose in self.limits if whose.startswith(f"{login}/"))
 
     def waits_rightly(self, job: Job) -> bool:
         """Whether nobody could serve it, whatever paddock did."""

@@ -16,7 +16,7 @@ import msgspec
 from paddock.domain.accounts import AccountSummary
 from paddock.domain.endings import Ending, Retired
 from paddock.domain.ids import RunnerId
-from paddock.domain.limits import Limits
+from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.names import PodName
 from paddock.domain.pods import PodOrder
 from paddock.domain.runners import Conflict
@@ -64,7 +64,7 @@ class Operators:
             await self.limit(login, limits)
         async with asyncio.TaskGroup() as group:
             for full_name, limits in self._scale.repository_limits.items():
-                group.create_task(self._limit_repository(full_name, limits))
+                group.create_task(self.limit_repository(full_name, limits))
 
     # Now and then one of these.
 
@@ -119,9 +119,11 @@ class Operators:
             case _:
                 own = self._scale.repository_limits
                 name = rng.choice(sorted(own))
-                await self._limit_repository(name, Limits(runners=rng.choice((0, 1))))
+                # Without its only limit the organisation's runners are shared by all its repositories.
+                fewer = (Limits(runners=0), Limits(runners=1), UNLIMITED)
+                await self.limit_repository(name, rng.choice(fewer))
                 await asyncio.sleep(rng.uniform(20.0, 120.0))
-                await self._limit_repository(name, own[name])
+                await self.limit_repository(name, own[name])
 
     async def _for_a_while(self, login: str, limits: Limits) -> None:
         await self.limit(login, limits)
@@ -143,7 +145,9 @@ class Operators:
 
         await self._on_account(login, write)
 
-    async def _limit_repository(self, full_name: str, limits: Limits) -> None:
+    async def limit_repository(self, full_name: str, limits: Limits) -> bool:
+        """Whether it is known here: a repository without jobs may not be."""
+
         async def write(store: Store, account: AccountSummary) -> bool:
             found = await store.find_repository(account.id, full_name)
             if found is None:
@@ -152,10 +156,11 @@ class Operators:
             self._stage.ledger.set_limits(full_name, limits, at=self._stage.clock.monotonic())
             return True
 
-        for _ in range(_ATTEMPTS):  # a repository without jobs may not be known here
+        for _ in range(_ATTEMPTS):
             if await self._on_account(full_name.partition("/")[0], write):
-                return
+                return True
             await asyncio.sleep(10.0)
+        return False
 
     async def _on_account(
         self, login: str, act: Callable[[Store, AccountSummary], Awaitable[T]]

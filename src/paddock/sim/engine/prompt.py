@@ -293,26 +293,25 @@ class Prompt:
         history = self.ledger.limits.get(whose)
         if not history:
             return False
-        used, cost = NOTHING, NOTHING
+        used, cost, begun = NOTHING, NOTHING, self._begun()
         for pod in self.fleet.pods_of(pool):
             cost = cost.at_least(pod.cost)
         for each in self._claims:
-            if whose in (each.claim.login, each.claim.repository) and self._held(each):
+            if self._held(each) and self._counts(each, whose, begun):
                 used += self._cost(each.pod)
-        used = used if "/" not in whose else used.at_least(self._executing_for(whose))
         return not history[-1][1].admit(used, cost)
 
-    def _executing_for(self, repository: str) -> Resources:
-        """What executes its jobs, wherever it is registered."""
-        used = NOTHING
-        for runner, number in self.github.truth.executors().items():
-            job = self.github.world.jobs.get(number)
-            if job is not None and job.repository.full_name == repository:
-                pod = next(
-                    (p for p in self.fleet.there() if p.jit and p.jit.runner_id == runner), None
-                )
-                used += NOTHING if pod is None else pod.cost
-        return used
+    def _counts(self, each: _Claimed, whose: str, begun: Mapping[str, Job | None]) -> bool:
+        """Against a repository: what is registered there, and what is registered at its organisation
+        and executes one of its jobs, or may do so, as far as is known here (I78)."""
+        if whose == each.claim.login or each.claim.repository is not None:
+            return whose in (each.claim.login, each.claim.repository)
+        if each.claim.login != whose.partition("/")[0]:
+            return False
+        job = begun.get(each.claim.name)
+        if job is None or job.started_at is None or job.repository.full_name == whose:
+            return True
+        return (self.github.world.time - job.started_at).total_seconds() < _STRAYED
 
     def _cost(self, name: str) -> Resources:
         pod = self.fleet.last(name)

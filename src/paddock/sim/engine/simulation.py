@@ -18,6 +18,7 @@ from paddock.domain.budgets import BudgetLimits
 from paddock.domain.evidence import AnyEvidence
 from paddock.domain.github import GitHubAppId
 from paddock.domain.rules import Action, Question, Rule
+from paddock.domain.runners import Claim, Match
 from paddock.domain.thresholds import Thresholds
 from paddock.github.apps import Apps, GitHubApp, host_of
 from paddock.github.budget import MemoryBudget
@@ -45,6 +46,7 @@ from paddock.sim.enough import Enough
 from paddock.sim.github import FakeGitHub, Timing
 from paddock.sim.github.keys import public_half
 from paddock.sim.github.records import Delivery
+from paddock.sim.limit_check import LimitCheck
 from paddock.store.store import PgStore
 
 APP_ID: Final = 310_001
@@ -251,6 +253,13 @@ class Simulation:
             now=loop.time,
             violate=self.checks.violate,
         )
+        self._limit_check = LimitCheck(
+            fleet=self._fleet,
+            github=self._github,
+            ledger=self._ledger,
+            now=loop.time,
+            violate=self.checks.violate,
+        )
         self._leases = Leases(self.faults)
         self._airwaves = Airwaves(session, self.faults)
         apps = Apps(
@@ -280,7 +289,7 @@ class Simulation:
             airwaves=self._airwaves,
             leases=self._leases,
             refused=self.checks.refused,
-            committed=self.prompt.committed,
+            committed=self._committed,
             answered=self.prompt.answered,
             recovery=_SHORT_TERMS if short else RecoveryTerms(),
         )
@@ -321,6 +330,7 @@ class Simulation:
         self._fleet.on_stamp = self.checks.stamping
         self._fleet.on_place = self.checks.placing
         self._pods.on_handed = self._handed
+        self._github.truth.on_began = lambda execution: self._limit_check.began(execution.runner_id)
         self._redeliver = self._github.hooks.redeliver
         setattr(self._github.hooks, "redeliver", self._asked_again)  # noqa: B010
         self._finished = self._github.hooks.finished
@@ -334,7 +344,18 @@ class Simulation:
 
     def _handed(self, pod: SimPod, jit: Jit) -> None:
         self.checks.handed(pod, jit)
+        self._limit_check.handed(jit)
         self._enough.handed(pod, jit)
+
+    def _committed(self, name: str, args: tuple[Any, ...], result: object) -> None:
+        self.prompt.committed(name, args, result)
+        match result:
+            case Match():
+                self._limit_check.claimed(result.claims)
+            case Claim():
+                self._limit_check.taken_over(result)
+            case _:
+                pass
 
     def _asked_again(self, delivery: Delivery) -> None:
         self._enough.asked_again(delivery)
@@ -420,7 +441,7 @@ class Simulation:
             faults=calm,
             trace=self.trace,
             refused=self.checks.refused,
-            committed=self.prompt.committed,
+            committed=self._committed,
         )
         stage = Stage(
             github=self._github,

@@ -7,6 +7,7 @@ checked against it and never against paddock's rows.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -76,11 +77,14 @@ class Truth:
     #: Faults that came to pass by chance, by name.
     happened: Counter[str] = field(default_factory=Counter)
     answers: deque[Answer] = field(default_factory=lambda: deque(maxlen=_KEPT_ANSWERS))
+    #: Told when a runner begins to execute a job.
+    on_began: Callable[[Execution], None] = lambda _execution: None
     _open_by_runner: dict[int, Execution] = field(default_factory=dict)
 
     def began(self, execution: Execution) -> None:
         self.executions.append(execution)
         self._open_by_runner[execution.runner_id] = execution
+        self.on_began(execution)
 
     def ended(
         self, runner_id: int, *, at: datetime, how: Ending, conclusion: str | None = None

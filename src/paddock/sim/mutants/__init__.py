@@ -19,6 +19,7 @@ from paddock.sim.mutants import (  # noqa: F401 - each adds its own
     deleting,
     intake,
     minting,
+    repository_limits,
     searching,
     serving,
     sweeping,

@@ -85,10 +85,10 @@ def item(table: dict[Any, Any], name: Any, value: object) -> Iterator[None]:
 def statement(noun: str, name: str, *changes: tuple[str, str]) -> AbstractContextManager[None]:
     """A named statement with parts of its text changed."""
     loaded = queries(noun)
-    return item(loaded, name, _changed(f"{noun}.sql: {name}", loaded[name], changes))
+    return item(loaded, name, changed_text(f"{noun}.sql: {name}", loaded[name], changes))
 
 
-def _changed(where: str, text: str, changes: Sequence[tuple[str, str]]) -> str:
+def changed_text(where: str, text: str, changes: Sequence[tuple[str, str]]) -> str:
     for old, new in changes:
         if old not in text:
             raise LookupError(f"{where} has no {old!r} to change; see its mutant")
@@ -134,7 +134,7 @@ def changed_schema(session: Session, do: Sequence[str], undo: Sequence[str]) -> 
 def routine(session: Session, name: str, *changes: tuple[str, str]) -> AbstractContextManager[None]:
     """A function or procedure of the schema with parts of its text changed."""
     text: str = session.run(session.fetchval("SELECT pg_get_functiondef($1::text::regproc)", name))
-    return changed_schema(session, [_changed(name, text, changes)], [text])
+    return changed_schema(session, [changed_text(name, text, changes)], [text])
 
 
 def _execute(session: Session, statements: Sequence[str]) -> None:
