@@ -613,6 +613,8 @@ CASES: dict[str, AnyEvidence] = {
     "runner-ended": replace(
         BUSY, pod=pod(Container.TERMINATED, unchanged=600), record=RecordWord.OFFLINE
     ),
+    "forced": replace(FENCED, forced=True, log=LogWord.JOB, record=RecordWord.BUSY),
+    "account-removed": replace(BUSY, removals=3, acknowledged=121 * 3600.0),
     "hint-moved-on": replace(RUNNING, hinted=JobWord.COMPLETED),
     "missed-in-progress": replace(RUNNING, log=LogWord.JOB),
     "busy": BUSY,
@@ -817,6 +819,9 @@ RUNNER_VALUES: dict[str, Any] = {
     "suspect": (None, 1.0),
     "deregistered": (None, 1.0),
     "proved": (None, 1.0),
+    # The two rules that these are for have tests of their own.
+    "forced": (False,),
+    "removals": (0,),
     "surplus": YES_OR_NO,
     "suspects": (0, 3),
     "recent": (6, 7),
@@ -894,6 +899,39 @@ def test_no_live_container_that_executes_by_anyones_word_is_ended() -> None:
 
     found = {end for _, end in explore(runner, RUNNER_VALUES, ending)}
     assert found == {None, Action.OCCUPY, Action.PROTECT, Action.LEAVE, Action.APPLY}
+
+
+#: The two exceptions: what was ended by force, and what an account left behind that removed the App.
+EXCEPTIONS: dict[str, Any] = {
+    **RUNNER_VALUES,
+    "forced": YES_OR_NO,
+    "removals": (0, 2, 3),
+    "since": (0.0, 1000.0, 5 * 86_400.0, LONG),
+    "acknowledged": (None, 0.0, 1000.0, 5 * 86_400.0, LONG),
+}
+
+
+def test_an_account_that_removed_the_app_ends_nothing_within_five_days() -> None:
+    """The whole product: by force only what has held its JIT for longer than any job, in an account
+    whose removal was confirmed three times. I27, I29"""
+    [rule] = [rule for rule in RUNNER_RULES if rule.action is Action.FORCE]
+    forced = [values for values, yes in explore(runner, EXCEPTIONS, acts(rule)) if yes]
+    assert forced
+    for values in forced:
+        held = values["since"] if values["acknowledged"] is None else values["acknowledged"]
+        assert values["removals"] >= 3
+        assert values["named"]
+        assert held >= (5 * 24 + 1) * 3600
+        assert values["pod.sighting"] is Sighting.PRESENT
+        assert not values["pod.terminal"]
+
+
+def test_nothing_brings_back_what_was_ended_by_force() -> None:
+    """The whole product: no rule makes it busy, protects it or leaves it."""
+
+    given = {"state": S.RETIRING, "forced": True}
+    found = {end for _, end in explore(runner, EXCEPTIONS, decided, given=given)}
+    assert found == {Action.RETIRE, Action.CONCLUDE}
 
 
 def test_nothing_that_may_have_run_is_fenced_unless_github_and_its_log_agree() -> None:

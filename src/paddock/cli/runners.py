@@ -94,6 +94,13 @@ def retire(
         str, typer.Argument(metavar="NAME", help="Its Pod's name, or its name at GitHub.")
     ],
     why: Why = "retired by hand",
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="End it now, also in the middle of a job. Nothing undoes this."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --force.")] = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -102,16 +109,29 @@ def retire(
     It gets no more work from now on. Then GitHub removes it, and its Pod is deleted when GitHub, its
     own log and the events agree that no job is on it: within seconds if it was never given work,
     within two minutes otherwise. `paddock serve` or `paddock up` does that; it has to run.
+
+    With --force its Pod is deleted at once, whether a job is on it or not. Use it for a runner that
+    will never end by itself, for instance of an account that has removed the App. You are named in its
+    history and in its verdict.
     """
-    runner = with_store(lambda store: _retire(store, name, why), config=config, data_dir=data_dir)
+    if force and not yes:
+        typer.confirm(
+            f"If {name} executes a job, that job is lost. Nothing undoes this. End it by force?",
+            abort=True,
+        )
+    runner = with_store(
+        lambda store: _retire(store, name, why, force=force), config=config, data_dir=data_dir
+    )
     if runner is None:
         show(f"{name} is being retired already")
+    elif force:
+        show(f"{runner.pod_name} is ended by force")
     else:
         show(f"{runner.pod_name} is being retired; if it executes a job it finishes that first")
 
 
-async def _retire(store: PgStore, name: str, why: str) -> Runner | None:
+async def _retire(store: PgStore, name: str, why: str, *, force: bool) -> Runner | None:
     try:
-        return await retire_by_hand(store, name, why=why)
+        return await retire_by_hand(store, name, why=why, force=force)
     except CannotRetire as error:
         raise NotFound(str(error)) from None

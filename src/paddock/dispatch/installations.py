@@ -124,7 +124,10 @@ class Installations:
         for record in found:
             complete &= await self._try(record.id, self._write(app, record))
         listed = {record.id for record in found}
-        for known in await self._store.active_installations(app.app):
+        # A removed one whose runners live is asked for again and again: recovery ends them only after
+        # several confirmations (I29).
+        removed = await self._store.removed_installations(app.app)
+        for known in [*await self._store.active_installations(app.app), *removed]:
             # Not being listed proves nothing by itself (I29); being asked for by id does.
             if known not in listed:
                 complete &= await self._try(known, self.read(app.app, known))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Final, Literal
 
 from paddock.domain.budgets import TokenBucket
 from paddock.domain.ids import AccountId, AppId, HostId
 from paddock.domain.limits import Limits, Resources
+
+#: Between two confirmations of a removal that count as two: one outage of GitHub's is rarely longer.
+CONFIRMED_APART: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,7 @@ class Retired(StrEnum):
     GIVEN_UP = "given-up"  # a recovery rule found it stuck
     FINISHED = "finished"  # its job was completed long ago, its Pod still lived
     DELETED = "deleted"  # somebody else had asked for its Pod's deletion; we only followed
+    FORCED = "forced"  # by an operator, or because its account has long removed the App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,8 @@ class EndingEvidence:
     #: Somebody else had asked for its deletion before its runner ended.
     deleted: bool = False
     retired: Retired | None = None
+    #: Who ended it by force, and why.
+    forced: str = ""
     #: Whether a job was ever on it. `NO` is GitHub's word, or no name was ever chosen for it.
     job: Answer = Answer.UNKNOWN
     #: Whether GitHub reports its job as lost.
@@ -154,7 +157,7 @@ def ended_in_good_order(fingerprint: Fingerprint | None) -> bool:
 def classify(evidence: EndingEvidence) -> Classified:
     rule = _first(evidence)
     facts = [str(evidence.fingerprint or ""), evidence.pod_reason and f"Pod {evidence.pod_reason}"]
-    known = "; ".join(filter(None, facts))
+    known = "; ".join(filter(None, [*facts, evidence.forced]))
     return Classified(
         ending=rule.ending,
         rule=rule.name,

@@ -182,6 +182,14 @@ class Evidence:
     deregistered: float | None = None
     proved: float | None = None
 
+    #: It was ended by force.
+    forced: bool = False
+
+    # Its account.
+    #: How often it was confirmed that the account has removed the App; 0 while it is installed or
+    #: suspended.
+    removals: int = 0
+
     # Its key.
     #: It is one of the supply that exceeds the demand of its key: of `supply - demand` too many, one.
     surplus: bool = False

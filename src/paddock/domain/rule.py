@@ -34,6 +34,7 @@ class Action(StrEnum):
     CONCLUDE = "conclude"  # write its verdict; it is gone, and what is left of its Pod is deleted
     FENCE = "fence"  # it is never dispatched again, and retires
     RETIRE = "retire"  # the next step of its retirement
+    FORCE = "force"  # it retires for good: nothing brings it back, and GitHub is not asked
     RELEASE = "release"  # settle the claim's mint, back to idle
     SUSPECT = "suspect"  # it no longer counts as supply
     ALARM = "alarm"  # replace nothing, tell people

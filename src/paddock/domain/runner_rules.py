@@ -57,6 +57,13 @@ def _storm(e: Evidence, t: Thresholds) -> bool:
     return e.suspects >= t.suspects and 2 * e.suspects >= e.recent
 
 
+def _outlives_its_account(e: Evidence, t: Thresholds) -> bool:
+    """Its account cannot be asked about it, ever again, and no job lasts so long."""
+    if not e.named or not alive(e.pod) or e.removals < t.removals:
+        return False
+    return (e.since if e.acknowledged is None else e.acknowledged) >= t.removed
+
+
 _UNCLAIMED: Final = frozenset({_S.BOOTING, _S.IDLE, _S.CLAIMED})
 _UNOCCUPIED: Final = _UNCLAIMED | {_S.ARMED, _S.RUNNING}
 
@@ -137,6 +144,25 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
         needs=(record_is(*sorted(NOT_BUSY)),),
         retired=Retired.FINISHED,
         invariants=("I28", "I40"),
+    ),
+    Rule(
+        name="forced",
+        subject=Subject.RUNNER,
+        seen="It was ended by force: by an operator, or by `account-removed`",
+        done="Delete its Pod, whether a job is on it or not",
+        action=Action.RETIRE,
+        holds=lambda e, _: e.state is _S.RETIRING and e.forced,
+        invariants=("I36",),
+    ),
+    Rule(
+        name="account-removed",
+        subject=Subject.RUNNER,
+        seen="Its account has removed the App, which was confirmed {removals} times, and it has held "
+        "its JIT for {removed}, longer than GitHub lets any job run",
+        done="End it by force: GitHub can never be asked about it again",
+        action=Action.FORCE,
+        holds=_outlives_its_account,
+        invariants=("I27", "I29", "I81"),
     ),
     Rule(
         name="hint-moved-on",

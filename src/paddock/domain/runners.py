@@ -71,6 +71,8 @@ class Runner:
     retired: Retired | None = None
     #: It is retired because GitHub never saw it online.
     unregistered: bool = False
+    #: Who ended it by force; then nothing brings it back.
+    forced_by: str | None = None
     #: When we were about to ask the fleet for its deletion.
     deletion_asked_at: datetime | None = None
     #: Whether its runner container was ever seen started; `None`: nobody can tell.

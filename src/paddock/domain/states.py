@@ -71,6 +71,7 @@ RUNNER_TRANSITIONS: Final[dict[tuple[RunnerState, RunnerState], str]] = {
     (_S.RUNNING, _S.BUSY): "GitHub gave it a job",
     (_S.RUNNING, _S.DONE): "completed arrived before in_progress",
     (_S.BUSY, _S.DONE): "its job completed",
+    (_S.RETIRING, _S.RETIRING): "forced: from now on nothing brings it back",
     (_S.RETIRING, _S.BUSY): "it turned out to execute a job",
     (_S.RETIRING, _S.DONE): "it turned out to have completed a job",
     **{(state, _S.RETIRING): "fenced" for state in _S if state not in (_S.RETIRING, _S.GONE)},

@@ -112,6 +112,17 @@ class Thresholds:
         "after its job a runner cleans up and exits within seconds; the slowest hooks people run "
         "after a job take minutes",
     )
+    removals: int = _count(
+        3,
+        "times that GitHub did not know an installation by its number, nor in the App's list, at "
+        "least ten minutes apart; a suspended one is known, and does not count",
+    )
+    removed: float = _seconds(
+        121 * HOUR,
+        "GitHub ends a job on a self-hosted runner after 5 days, and a runner that got no job within "
+        "15 minutes was retired while the account could be asked: whatever holds a JIT for an hour "
+        "longer than that is not at a job whose result GitHub would take",
+    )
     adopt: float = _seconds(
         5 * MINUTE, "a row is written before its Pod: the grace is for clocks and slow reads alone"
     )

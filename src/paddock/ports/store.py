@@ -93,7 +93,14 @@ class Store(Protocol):
         """Limits and weight are those of a new account; a known one keeps its own."""
         ...
 
-    async def remove_installation(self, host: HostId, installation: int) -> None: ...
+    async def remove_installation(self, host: HostId, installation: int) -> None:
+        """GitHub does not know it: neither by its number, nor in its list. Each time is counted that is
+        not too close to the last (`CONFIRMED_APART`), until the installation is recorded again."""
+        ...
+
+    async def removed_installations(self, app: AppId) -> list[int]:
+        """Removed ones whose accounts still have runners here."""
+        ...
 
     async def active_installations(self, app: AppId) -> list[int]: ...
 
@@ -342,6 +349,19 @@ class Store(Protocol):
         (`unregistered`), is what its ending will be told by."""
         ...
 
+    async def force_runner(
+        self,
+        runner: RunnerId,
+        *,
+        generation: int,
+        state: RunnerState,
+        why: str,
+        evidence: str | None = None,
+    ) -> Runner | Conflict:
+        """Retiring for good, in the name of the actor: nothing brings it back, and its Pod is deleted
+        whether a job is on it or not."""
+        ...
+
     async def conclude_runner(
         self,
         runner: RunnerId,
@@ -448,6 +468,10 @@ class Store(Protocol):
 
     async def find_runner(self, name: str) -> Runner | None:
         """By its Pod's name, or by any name it was ever registered under."""
+        ...
+
+    async def removed_accounts(self) -> Mapping[AccountId, int]:
+        """Accounts of which every installation is removed, and how often that was confirmed."""
         ...
 
     async def runner_scopes(self) -> list[RunnerScope]:

@@ -1,18 +1,23 @@
-"""Sending a runner away because somebody said so: from the command line or the dashboard, the same way.
+"""Sending a runner away because an operator said so: from the command line or the dashboard.
 
 It is fenced here, and from there retires like any other: nothing is deleted while a job may be on it.
+By force its Pod is deleted in any case: the operator answers for the job, and nothing undoes it.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+import structlog
+
 from paddock.domain.endings import Retired
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Store
 
-#: It is claimed, hands over, gets its job: nobody moves more often than this in a moment.
+_log = structlog.get_logger()
+
+#: It is claimed, hands over, gets its job: no runner moves more often than this in a moment.
 _ATTEMPTS: Final = 5
 
 
@@ -20,25 +25,43 @@ class CannotRetire(Exception):
     """There is no such runner, or not any more; says so in a sentence."""
 
 
-async def retire_by_hand(store: Store, name: str, *, why: str) -> Runner | None:
-    """By its Pod's name or its name at GitHub. `None`: it is being retired already."""
+async def retire_by_hand(
+    store: Store, name: str, *, why: str, force: bool = False
+) -> Runner | None:
+    """By its Pod's name or its name at GitHub. `None`: it is being retired already, by force if that is
+    what was asked for."""
     for _ in range(_ATTEMPTS):
         runner = await store.find_runner(name)
         if runner is None:
             raise CannotRetire(f"There is no runner {name}: see `paddock runners list`.")
         if runner.state is RunnerState.GONE:
             raise CannotRetire(f"{name} has ended: there is nothing left to retire.")
-        if runner.state is RunnerState.RETIRING:
+        if runner.forced_by is not None or (runner.state is RunnerState.RETIRING and not force):
             return None
-        fenced = await store.fence_runner(
-            runner.id,
-            generation=runner.generation,
-            state=runner.state,
-            why=why,
-            retired=Retired.UNWANTED,
-        )
-        if not isinstance(fenced, Conflict):
-            return fenced
+        moved = await (_force if force else _fence)(store, runner, why)
+        if not isinstance(moved, Conflict):
+            return moved
     raise CannotRetire(
         f"{name} changed {_ATTEMPTS} times while it was looked at: try it once more."
     )
+
+
+async def _fence(store: Store, runner: Runner, why: str) -> Runner | Conflict:
+    return await store.fence_runner(
+        runner.id,
+        generation=runner.generation,
+        state=runner.state,
+        why=why,
+        retired=Retired.UNWANTED,
+    )
+
+
+async def _force(store: Store, runner: Runner, why: str) -> Runner | Conflict:
+    forced = await store.force_runner(
+        runner.id, generation=runner.generation, state=runner.state, why=why
+    )
+    if isinstance(forced, Runner):
+        _log.warning(
+            "runner.forced", pod=forced.pod_name, was=runner.state, by=forced.forced_by, why=why
+        )
+    return forced

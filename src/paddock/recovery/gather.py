@@ -20,7 +20,7 @@ from paddock.domain.evidence import (
     pod_seen,
 )
 from paddock.domain.github import Absent, JobRecord
-from paddock.domain.ids import KeyId, PoolId, RunnerId
+from paddock.domain.ids import AccountId, KeyId, PoolId, RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
 from paddock.domain.pools import PoolSummary
@@ -74,6 +74,8 @@ class Look:
     balances: Mapping[KeyId, Balance] = field(default_factory=dict)
     words: Mapping[RunnerId, JobWords] = field(default_factory=dict)
     places: Mapping[KeyId, KeyPlace] = field(default_factory=dict)
+    #: How often it was confirmed that an account has removed the App.
+    removals: Mapping[AccountId, int] = field(default_factory=dict)
     surplus: frozenset[RunnerId] = frozenset()
     last_heard: tuple[datetime | None, datetime | None] = (None, None)
     answering: bool = False
@@ -138,6 +140,7 @@ class Gatherer:
             balances=balances,
             words=await self._store.job_words(),
             places=await self._store.key_places(keys) if keys else {},
+            removals=await self._store.removed_accounts(),
             surplus=_surplus(runners, balances),
             last_heard=((heard[0] if heard else None), (heard[1] if len(heard) > 1 else None)),
             answering=self._answering(heard[0] if heard else None, now),
@@ -175,6 +178,8 @@ class Gatherer:
             suspect=_ago(runner.suspect_at, now),
             deregistered=_ago(runner.deregistered_at, now),
             proved=_ago(runner.proved_at, now),
+            forced=runner.forced_by is not None,
+            removals=look.removals.get(runner.account, 0) if runner.account is not None else 0,
             surplus=runner.id in look.surplus,
             suspects=suspects,
             recent=recent,

@@ -11,6 +11,9 @@ to delete its record. So GitHub, the runner's own log and our events must agree,
 Pod dies; whoever of them says "a job" makes the runner `busy`, and whoever says nothing stops this
 here until the next round. Every step is noted in the row before the next begins: a crash between any
 two is resumed where it happened, by whoever leads then.
+
+The one exception is a runner that was ended by force. An operator has answered for the job, or its
+account has long removed the App (`account-removed`): its Pod is deleted, and no party is asked.
 """
 
 from __future__ import annotations
@@ -148,6 +151,8 @@ class Retirement:
             if now - runner.deletion_asked_at < ASK_AGAIN:
                 return Step.WAITS
             return await self._ask_fleet(pod)
+        if runner.forced_by is not None:
+            return await self._delete(runner, pod)
         if runner.done_at is not None and now - runner.done_at < FINISHED:
             return Step.WAITS
         if not self._may_have_a_record(runner, pod):

@@ -137,6 +137,14 @@ class RunnerRecovery:
                     retired=verdict.retired or Retired.GIVEN_UP,
                     unregistered=verdict.rule in _NEVER_REGISTERED,
                 )
+            case Action.FORCE:
+                return await self._store.force_runner(
+                    runner.id,
+                    generation=runner.generation,
+                    state=runner.state,
+                    why=f"{verdict.rule}: {verdict.why}",
+                    evidence=written,
+                )
             case Action.OCCUPY:
                 named = evidence.hinted is JobWord.IN_PROGRESS and evidence.hinted_on is On.THIS
                 return await self._store.occupy_runner(
@@ -169,7 +177,7 @@ class RunnerRecovery:
         if pod is None or look.read_at is None:
             return True
         place = look.places.get(runner.key) if runner.key is not None else None
-        asks = runner.deregistered_at is None and place is not None
+        asks = runner.deregistered_at is None and place is not None and runner.forced_by is None
         if asks and place is not None and not self._asker.may_ask(place.who, place.scope):
             return True
         step = await self._retirement.go_on(runner, pod, seen_at=look.read_at, places=look.places)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import asyncpg
 
 from paddock.domain.accounts import (
+    CONFIRMED_APART,
     AccountSummary,
     InstallationFacts,
     MintBudget,
@@ -86,6 +87,8 @@ class Accounts(Part):
                 facts.all_repositories,
                 now,
             )
+            if facts.state != "removed":
+                await connection.execute(_SQL["back_again"], facts.host, facts.id)
         return account
 
     async def _unchanged(self, facts: InstallationFacts) -> AccountId | None:
@@ -106,9 +109,16 @@ class Accounts(Part):
 
     async def remove_installation(self, host: HostId, installation: int) -> None:
         async with self._matching() as connection:
+            now = self._clock.now()
+            await connection.execute(_SQL["remove_installation"], host, installation, now)
             await connection.execute(
-                _SQL["remove_installation"], host, installation, self._clock.now()
+                _SQL["confirm_removal"], host, installation, now, now - CONFIRMED_APART
             )
+
+    async def removed_installations(self, app: AppId) -> list[int]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["removed_installations"], app)
+        return [row["github_id"] for row in rows]
 
     async def active_installations(self, app: AppId) -> list[int]:
         async with self._database.transaction() as connection:

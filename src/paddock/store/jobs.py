@@ -98,7 +98,7 @@ class Jobs(Part):
             step, why, past = "finish", "its job completed", {"done", "gone"}
         else:
             step, why, past = "occupy", "GitHub gave it a job", {"busy", "done", "gone"}
-        if row["state"] in past:
+        if row["state"] in past or row["forced"]:
             return True
         moved = await connection.fetchrow(
             _RUNNERS[step],

@@ -102,6 +102,7 @@ def runner_of(row: asyncpg.Record) -> Runner:
         retiring_at=row["retiring_at"],
         retired=None if row["retired"] is None else Retired(row["retired"]),
         unregistered=row["unregistered"],
+        forced_by=row["forced_by"],
         deletion_asked_at=row["deletion_asked_at"],
         started=row["started"],
         cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),

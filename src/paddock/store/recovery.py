@@ -159,6 +159,11 @@ class Recovering(Runners):
             row = await connection.fetchrow(_SQL["named"], name)
         return None if row is None else runner_of(row)
 
+    async def removed_accounts(self) -> Mapping[AccountId, int]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["removed_accounts"])
+        return {AccountId(row["account_id"]): row["confirmations"] for row in rows}
+
     async def runner_scopes(self) -> list[RunnerScope]:
         async with self._database.transaction() as connection:
             rows = await connection.fetch(_SQL["runner_scopes"])

@@ -106,6 +106,17 @@ class Runners(Part):
             "fence", runner, generation, why, evidence, state, retired, unregistered
         )
 
+    async def force_runner(
+        self,
+        runner: RunnerId,
+        *,
+        generation: int,
+        state: RunnerState,
+        why: str,
+        evidence: str | None = None,
+    ) -> Runner | Conflict:
+        return await self._step("force", runner, generation, why, evidence, state)
+
     async def conclude_runner(
         self,
         runner: RunnerId,

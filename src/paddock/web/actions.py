@@ -32,6 +32,13 @@ async def _retire(store: Store, name: str, why: str) -> bool:
         raise CannotAct(str(error)) from None
 
 
+async def _force_retire(store: Store, name: str, why: str) -> bool:
+    try:
+        return await retire_by_hand(store, name, why=why, force=True) is not None
+    except CannotRetire as error:
+        raise CannotAct(str(error)) from None
+
+
 async def _pause_pool(store: Store, name: str, why: str) -> bool:
     if (pool := await store.find_pool(name)) is None:
         raise CannotAct(f"There is no pool {name}.")
@@ -71,6 +78,7 @@ async def _resume_dispatch(store: Store, _: str, why: str) -> bool:
 
 ACTIONS: Final[dict[str, Act]] = {
     "retire-runner": _retire,
+    "force-retire-runner": _force_retire,
     "pause-pool": _pause_pool,
     "resume-pool": _resume_pool,
     "pause-account": _pause_account,
@@ -82,6 +90,7 @@ ACTIONS: Final[dict[str, Act]] = {
 #: What the next page says of each; by its name, for an address could say anything else.
 SAID: Final[dict[str, str]] = {
     "retire-runner": "The runner is being retired. If it executes a job, it finishes that first.",
+    "force-retire-runner": "The runner is ended by force, whether a job is on it or not.",
     "pause-pool": "The pool is paused: nothing is claimed from it, and what runs goes on.",
     "resume-pool": "The pool gives out runners again.",
     "pause-account": "The account is paused: it gets no more runners, and what runs goes on.",

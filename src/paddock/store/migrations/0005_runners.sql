@@ -18,7 +18,7 @@ INSERT INTO runner_transitions (before, after) VALUES
     ('running', 'busy'), ('running', 'done'), ('running', 'retiring'), ('running', 'gone'),
     ('busy', 'done'), ('busy', 'retiring'), ('busy', 'gone'),
     ('done', 'retiring'), ('done', 'gone'),
-    ('retiring', 'busy'), ('retiring', 'done'), ('retiring', 'gone');
+    ('retiring', 'retiring'), ('retiring', 'busy'), ('retiring', 'done'), ('retiring', 'gone');
 
 CREATE TABLE runners (
     id          uuid PRIMARY KEY,

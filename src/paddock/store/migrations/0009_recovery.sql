@@ -11,14 +11,29 @@ ALTER TABLE runners
     -- Written before the fleet is asked: whoever finds its Pod ended later knows that we had asked for it.
     ADD COLUMN deletion_asked_at timestamptz,
     -- What for it is retired (paddock.domain.endings.Retired), and whether GitHub never saw it online.
-    ADD COLUMN retired text CHECK (retired IN ('unwanted', 'surplus', 'given-up', 'finished', 'deleted')),
+    ADD COLUMN retired text CHECK (retired IN ('unwanted', 'surplus', 'given-up', 'finished', 'deleted', 'forced')),
+    -- Who ended it by force. From then on nothing brings it back: no rule, no event and no answer of GitHub's.
+    ADD COLUMN forced_by text CHECK (forced_by <> ''),
     ADD COLUMN unregistered boolean NOT NULL DEFAULT false,
     -- Whether its runner container was ever seen started; NULL is "nobody can tell".
     ADD COLUMN started boolean,
     -- Its container is up and GitHub calls it offline: it no longer counts as supply.
     ADD COLUMN suspect_at timestamptz,
+    ADD CONSTRAINT forced_is_final CHECK (forced_by IS NULL OR state IN ('retiring', 'gone')),
     ADD CONSTRAINT absence_is_dated CHECK ((absent_reads = 0) = (absent_since IS NULL)),
     ADD CONSTRAINT proof_follows_deregistration CHECK (proved_at IS NULL OR deregistered_at <= proved_at);
+
+-- Installations that GitHub does not know any more: how often it was asked by number, and its list did not have them
+-- either; the first and the last time. Times too close to the last are not counted. One that is back is not in here (I29).
+CREATE TABLE removals (
+    host_id        smallint NOT NULL,
+    github_id      bigint NOT NULL,
+    confirmations  integer NOT NULL CHECK (confirmations >= 1),
+    first_at       timestamptz NOT NULL,
+    last_at        timestamptz NOT NULL,
+    PRIMARY KEY (host_id, github_id),
+    FOREIGN KEY (host_id, github_id) REFERENCES installations ON DELETE CASCADE
+);
 
 -- Runners that ended without a reported job: the job may have been done all the same, and its webhook be
 -- on its way (I68). They count as supply until GitHub was asked, for two minutes at most.

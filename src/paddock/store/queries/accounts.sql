@@ -65,6 +65,24 @@ ON CONFLICT (host_id, github_id) DO UPDATE
 UPDATE installations SET state = 'removed', read_at = $3
  WHERE host_id = $1 AND github_id = $2 AND state <> 'removed'
 
+-- name: confirm_removal
+-- Installation $2 of host $1 was not there at $3, once more, unless the last time was after $4.
+INSERT INTO removals AS r (host_id, github_id, confirmations, first_at, last_at)
+SELECT host_id, github_id, 1, $3, $3 FROM installations WHERE host_id = $1 AND github_id = $2 AND state = 'removed'
+ON CONFLICT (host_id, github_id) DO UPDATE SET confirmations = r.confirmations + 1, last_at = excluded.last_at
+ WHERE r.last_at <= $4
+
+-- name: back_again
+-- Installation $2 of host $1 is there: whatever was counted before was not for good.
+DELETE FROM removals WHERE host_id = $1 AND github_id = $2
+
+-- name: removed_installations[]
+-- Removed installations of App $1 whose accounts still have runners here.
+SELECT i.github_id FROM installations i
+ WHERE i.app_id = $1 AND i.state = 'removed'
+   AND EXISTS (SELECT FROM runners r WHERE r.gone_at IS NULL AND r.account_id = i.account_id)
+ ORDER BY i.github_id
+
 -- name: active_installations[]
 -- Those of an App that were there when they were last read.
 SELECT github_id FROM installations WHERE app_id = $1 AND state <> 'removed' ORDER BY github_id

@@ -95,6 +95,16 @@ SELECT k.id AS key_id, h.id AS host_id, h.name AS host, ap.github_id AS app, i.g
  WHERE k.id = ANY ($1)
  ORDER BY k.id
 
+-- name: removed_accounts[]
+-- Accounts of which every installation is removed, and how often that was confirmed, of the one confirmed least. (One
+-- that another installation of its App has replaced was not confirmed, and does not have to be.)
+SELECT i.account_id, coalesce(min(r.confirmations), 0) AS confirmations
+  FROM installations i
+  LEFT JOIN removals r ON r.host_id = i.host_id AND r.github_id = i.github_id
+ GROUP BY i.account_id
+HAVING bool_and(i.state = 'removed')
+ ORDER BY i.account_id
+
 -- name: runner_scopes[]
 -- Every place where runners of ours may be registered: each organisation, and each repository that has a key. With
 -- each the installation through which its account is served, or was, and the keys of the place by pool.

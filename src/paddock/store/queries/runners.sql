@@ -79,6 +79,7 @@ UPDATE runners
        busy_at = $3, job_id = coalesce($7, job_id), acknowledged_at = coalesce(acknowledged_at, $3),
        jit = NULL, jit_key = NULL, suspect_at = NULL
  WHERE id = $1 AND generation = $2 AND state IN ('armed', 'running', 'retiring') AND github_id IS NOT NULL
+   AND forced_by IS NULL
 RETURNING *
 
 -- name: finish
@@ -89,6 +90,7 @@ WITH finished AS (
            done_at = $3, job_id = $7, acknowledged_at = coalesce(acknowledged_at, $3),
            jit = NULL, jit_key = NULL
      WHERE id = $1 AND generation = $2 AND state IN ('armed', 'running', 'busy', 'retiring') AND github_id IS NOT NULL
+       AND forced_by IS NULL
     RETURNING *
 ), settled AS (
     UPDATE mints m SET state = 'settled', outcome = 'its job completed', settled_at = $3
@@ -106,6 +108,16 @@ UPDATE runners
        mint_deadline = NULL, retired = $8, unregistered = $9, deregistered_at = NULL, proved_at = NULL,
        deletion_asked_at = NULL
  WHERE id = $1 AND generation = $2 AND state = $7 AND state NOT IN ('retiring', 'gone')
+RETURNING *
+
+-- name: force
+-- Any live state ($7) → retiring for good: its Pod is deleted whether a job is on it or not, and nothing brings it
+-- back. The actor is kept beside the reason: later steps have others.
+UPDATE runners
+   SET state = 'retiring', generation = generation + 1, version = version + 1, since = $3, actor = $4,
+       why = $5, evidence = $6, retiring_at = $3, retire_reason = $5, jit = NULL, jit_key = NULL,
+       mint_deadline = NULL, retired = 'forced', forced_by = $4, deletion_asked_at = NULL
+ WHERE id = $1 AND generation = $2 AND state = $7 AND state <> 'gone' AND forced_by IS NULL
 RETURNING *
 
 -- name: conclude
