@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from paddock.fleet.kube.objects import VERDICT_FINALIZER
+from paddock.forensics.post_mortem import LOG_TOLD
 from paddock.sim.github.records import Step
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
@@ -28,6 +30,8 @@ pytestmark = pytest.mark.timeout(900)
 LIMIT, TAKEN = 160 << 20, 90 << 20
 #: What a Pod may write to the volume `scratch` before its kubelet throws it out.
 SCRATCH = 8 << 20
+#: Longer than a request for a log may take.
+NODE_AWAY = 8.0
 
 
 async def delete(site: KubeSite, pod: str) -> None:
@@ -139,6 +143,31 @@ async def test_every_end_is_told_apart_and_recorded_before_its_pod_is_gone(site:
     }
     assert not wrong, f"drawn with {seed}"
     assert unrecorded <= {pods[STRIPPED.name]}, f"drawn with {seed}"
+
+
+async def test_a_log_is_read_when_its_node_answers_again(site: KubeSite) -> None:
+    """I79, I80: a runner crashes while no server is there, and its node is away when one is back. Its
+    capacity is free at once; its Pod is kept until its log was read."""
+    await site.server()
+    await site.pool(template=template())
+    job = site.queue(steps=(Step("work", later(site.gate)),), die="exit=139")
+    pod = await site.busy(job)
+    await site.end()
+    site.gate.open("later")
+    await site.place.api.until(f"{site.place.pods}/{pod}", has_ended)
+    await site.place.cluster.stop("kubelet")
+    await site.server("another")
+    await site.until("SELECT gone_at IS NOT NULL FROM runners WHERE pod_name = $1", pod)
+    await asyncio.sleep(NODE_AWAY)
+    assert await site.rows("SELECT count(*) FROM verdicts WHERE log_tail IS NULL") == [(1,)]
+    kept = await site.place.api.get(f"{site.place.pods}/{pod}")
+    assert VERDICT_FINALIZER in kept["metadata"]["finalizers"]
+    await site.place.cluster.start("kubelet")
+    verdict = await site.verdict(pod)
+    assert (verdict["ending"], verdict["exit_code"]) == ("crash", 139)
+    assert "Running job" in verdict["log_tail"]
+    assert len([line for line in site.log("another").splitlines() if LOG_TOLD in line]) == 1
+    await site.place.api.until_gone(f"{site.place.pods}/{pod}")
 
 
 def has_ended(pod: dict[str, Any]) -> bool:

@@ -212,9 +212,10 @@ async def test_what_the_cluster_saw_of_an_end_is_told(
     uid = await plain(place, "linux-a", "exit 1")
     pod = await until(kube, "linux-a", lambda pod: pod.phase.terminal)
     told = await kube.fleet.circumstances(uid=uid, node=pod.node)
-    assert any("Started" in each for each in told)
+    assert told.complete
+    assert any("Started" in each for each in told.sentences)
     told = await kube.fleet.circumstances(uid=uid, node="node-9")
-    assert "its node node-9 is no more" in told
+    assert "its node node-9 is no more" in told.sentences
 
 
 async def test_nodes_are_hosts(place: Installed, kube: Kube, node: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
 
-from paddock.domain.endings import Retired
+from paddock.domain.endings import Ending, Retired
 from paddock.domain.ids import JobId
 from paddock.domain.jobs import Executor
 from paddock.domain.names import PodName
@@ -18,6 +18,7 @@ from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.forensics.concluding import Conclusion
 from paddock.forensics.masking import mask
+from paddock.ports import Circumstances
 from tests.support.recovery import Yard, waiting
 from tests.support.world import executor
 
@@ -104,81 +105,181 @@ async def test_last_words_are_captured_once_for_each_pod(scene: Yard) -> None:
 
 
 async def test_a_log_that_cannot_be_read_delays_nothing(scene: Yard) -> None:
-    """S4, I57: best effort"""
+    """S4, I57, I80: the end is recorded and its capacity free at once."""
     runner, recovery = await scene.running(), scene.recovery()
     scene.fleet.fail("log_tail")
     scene.fleet.end_runner(runner.pod_name, exit_code=139)
     await scene.rounds(recovery)
     assert (await scene.verdict(runner))["ending"] == "crash"
+    [account] = await scene.world.store.list_accounts()
+    assert account.used.runners == 0
+
+
+async def test_a_log_that_cannot_be_read_now_is_asked_for_again(scene: Yard) -> None:
+    """I79: and its Pod is kept until then, by whichever leader."""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.says(runner, "Segmentation fault")
+    scene.fleet.fail("log_tail")
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    await scene.rounds(recovery, 60)
+    assert runner.pod_name in scene.fleet.pods
+    scene.fleet.fail("log_tail", times=0)
+    with capture_logs() as lines:
+        await scene.rounds(scene.recovery())
+    assert "Segmentation fault" in (await scene.verdict(runner))["log_tail"]
     assert runner.pod_name not in scene.fleet.pods
+    assert len([each for each in lines if "log" in each]) == 1
 
 
-class Ear:
+async def test_a_log_that_cannot_be_read_is_given_up_after_two_minutes(scene: Yard) -> None:
+    """I79, I75: nothing is kept for longer."""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.fail("log_tail")
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    await scene.rounds(recovery, 110)
+    assert runner.pod_name in scene.fleet.pods
+    assert scene.fleet.calls["log_tail"] >= 10
+    with capture_logs() as lines:
+        await scene.rounds(recovery, 20)
+    assert runner.pod_name not in scene.fleet.pods
+    assert (await scene.verdict(runner))["log_tail"] is None
+    assert [each["pod"] for each in lines if each["event"] == "log.given_up"] == [runner.pod_name]
+
+
+async def test_a_pod_whose_log_is_wanted_has_no_place_in_its_pool(scene: Yard) -> None:
+    """I40: nor does it keep its pool from being deleted (I75)."""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.fail("log_tail")
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    await scene.rounds(recovery)
+    assert runner.pod_name in scene.fleet.pods
+    now = scene.world.clock.now()
+    survey = await scene.world.store.survey_pools(ended=[runner.pod_name], since=now)
+    assert [(pool.live, pool.present, pool.occupied) for pool in survey.pools] == [(0, 0, 0)]
+
+
+async def test_a_pod_that_is_gone_for_good_is_not_waited_for(scene: Yard) -> None:
+    runner, recovery = await scene.running(), scene.recovery()
+    del scene.fleet.logs[runner.pod_name]
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    await scene.rounds(recovery)
+    assert runner.pod_name not in scene.fleet.pods
+    assert await scene.world.store.logs_wanted() == []
+
+
+@dataclass
+class Cluster:
     """A witness who heard a runner before its container was gone."""
 
-    async def circumstances(self, *, uid: str, node: str | None) -> Sequence[str]:
-        return ()
+    heard: str | None = "Running job: build, with ghs_0123456789abcdefghijABCDEFGHIJ0123456789\n"
+    answers: bool = True
+
+    async def circumstances(self, *, uid: str, node: str | None) -> Circumstances:
+        if not self.answers:
+            return Circumstances(("not known: no answer",), complete=False)
+        return Circumstances(("it was evicted",))
 
     async def overheard(self, *, uid: str) -> str | None:
-        return "Running job: build, with ghs_0123456789abcdefghijABCDEFGHIJ0123456789\n"
+        return self.heard
 
 
 @pytest.mark.parametrize("end", ["evicted", "vanished"])
 async def test_words_that_went_with_the_container_were_heard_before(scene: Yard, end: str) -> None:
     """S4: and are masked like any others."""
-    runner = await scene.running()
+    runner, recovery = await scene.running(), scene.recovery(witness=Cluster())
+    await scene.running()
+    await scene.rounds(recovery)
     del scene.fleet.logs[runner.pod_name]
-    pod = scene.fleet.end_runner(runner.pod_name, exit_code=137, pod_reason="Evicted")
-    conclusion = Conclusion(
-        store=scene.world.store, fleet=scene.fleet, clock=scene.world.clock, witness=Ear()
-    )
-    runner = await scene.row(runner)
     if end == "evicted":
-        await conclusion.conclude(runner, pod)
+        scene.fleet.end_runner(runner.pod_name, exit_code=137, pod_reason="Evicted")
     else:
-        await conclusion.conclude_vanished(runner)
-    words = (await scene.verdict(runner))["log_tail"]
-    assert "Running job: build" in words
-    assert "ghs_" not in words
+        scene.fleet.vanish(runner.pod_name)
+    await scene.rounds(recovery, 30)
+    verdict = await scene.verdict(runner)
+    assert "Running job: build" in verdict["log_tail"]
+    assert "ghs_" not in verdict["log_tail"]
+    assert "it was evicted" in verdict["evidence"]
 
 
 async def test_what_can_still_be_read_is_more_than_what_was_heard(scene: Yard) -> None:
-    runner = await scene.running()
+    runner, recovery = await scene.running(), scene.recovery(witness=Cluster())
     scene.says(runner, "Segmentation fault")
-    pod = scene.fleet.end_runner(runner.pod_name, exit_code=139)
-    conclusion = Conclusion(
-        store=scene.world.store, fleet=scene.fleet, clock=scene.world.clock, witness=Ear()
-    )
-    await conclusion.conclude(await scene.row(runner), pod)
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    await scene.rounds(recovery)
     assert "Segmentation fault" in (await scene.verdict(runner))["log_tail"]
 
 
-async def test_an_end_that_waits_for_its_words_holds_up_no_other(
+async def test_circumstances_that_cannot_be_read_now_are_asked_for_again(scene: Yard) -> None:
+    """I79: the log is kept at once, and told once."""
+    cluster = Cluster(answers=False)
+    runner, recovery = await scene.running(), scene.recovery(witness=cluster)
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    with capture_logs() as lines:
+        await scene.rounds(recovery, 30)
+        assert (await scene.verdict(runner))["log_tail"] is not None
+        assert runner.pod_name in scene.fleet.pods
+        cluster.answers = True
+        await scene.rounds(scene.recovery(witness=cluster))
+    assert "it was evicted" in (await scene.verdict(runner))["evidence"]
+    assert runner.pod_name not in scene.fleet.pods
+    assert len([each for each in lines if "log" in each]) == 1
+
+
+async def test_late_news_leave_the_circumstances_as_they_are(scene: Yard) -> None:
+    cluster = Cluster()
+    runner, recovery = await scene.running(), scene.recovery(witness=cluster)
+    scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    await scene.rounds(recovery)
+    await scene.world.store.refine_verdict(
+        runner.id, ending=Ending.CRASH, why="test", evidence='{"job": "yes"}'
+    )
+    assert "it was evicted" in (await scene.verdict(runner))["evidence"]
+
+
+async def test_a_log_that_takes_long_holds_up_no_other_node(
     scene: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I57: nor is it begun a second time."""
-    monkeypatch.setattr("paddock.forensics.concluding.TAIL_TIMEOUT", 600.0)
+    """I57, I80: nor an end of the same node; nor is the log asked for a second time meanwhile."""
+    monkeypatch.setattr("paddock.forensics.post_mortem.TIMEOUT", 600.0)
     crashed, other = await scene.running(), await scene.running()
     recovery = scene.recovery()
-    concluding = asyncio.create_task(recovery._conclude_for_ever())
+    concluding = [
+        asyncio.create_task(recovery._conclude_for_ever()),
+        asyncio.create_task(recovery._post_mortem.run()),
+    ]
     try:
         with scene.fleet.stalled("log_tail"):
             scene.fleet.end_runner(crashed.pod_name, exit_code=139)
             await scene.viewed.refresh()
             await until(lambda: scene.fleet.calls["log_tail"])
+            assert (await scene.row(crashed)).state is RunnerState.GONE
             scene.fleet.end_runner(other.pod_name)
             await scene.viewed.refresh()
             await until(lambda: other.pod_name not in scene.fleet.pods)
-            assert (await scene.row(crashed)).state is not RunnerState.GONE
+            assert crashed.pod_name in scene.fleet.pods
         await until(lambda: crashed.pod_name not in scene.fleet.pods)
-        # Written down when its Pod is gone.
+        # Written down when its end is on record.
         while len(await scene.actions()) < 2:  # noqa: ASYNC110 -- another's doing
             await asyncio.sleep(0.01)
     finally:
-        concluding.cancel()
-        await asyncio.gather(concluding, return_exceptions=True)
+        for task in concluding:
+            task.cancel()
+        await asyncio.gather(*concluding, return_exceptions=True)
     assert scene.fleet.calls["log_tail"] == 1
     assert await scene.actions() == [("pod-ended", "done")] * 2
+
+
+async def test_a_dead_node_is_asked_for_one_log_at_a_time(scene: Yard) -> None:
+    """I57: its Pods do not use up the time of others. Each is given up all the same."""
+    runners = [await scene.running() for _ in range(5)]
+    recovery = scene.recovery()
+    scene.fleet.fail("log_tail")
+    for each in runners:
+        scene.fleet.end_runner(each.pod_name, exit_code=139)
+    await scene.rounds(recovery)
+    assert scene.fleet.calls["log_tail"] == 1
+    await scene.rounds(recovery, 130)
+    assert not scene.fleet.pods
 
 
 async def until(seen: Callable[[], object]) -> None:
@@ -416,7 +517,8 @@ async def test_one_container_that_ends_as_no_poller_does_had_a_jit_whatever_its_
     pod = scene.fleet.end_poller(runner.pod_name)
     pod = scene.fleet.end_runner(pod.name, exit_code=exit_code)
     conclusion = Conclusion(store=scene.world.store, fleet=scene.fleet, clock=scene.world.clock)
-    assert await conclusion.conclude(runner, pod) == ending
+    [concluded] = await conclusion.conclude([(runner, pod)])
+    assert concluded.ending == ending
 
 
 async def test_a_job_whose_runner_ended_unreported_is_not_served_twice(scene: Yard) -> None:

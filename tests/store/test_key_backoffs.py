@@ -53,7 +53,7 @@ class Keys:
             created_at=self.world.clock.now(),
             containers=(ContainerStatus("runner", ContainerState(terminated=terminated)),),
         )
-        assert await self._conclusion.conclude(found, pod) is not None
+        assert await self._conclusion.conclude([(found, pod)])
         self.world.clock.advance(1)
 
     async def fails(self, times: int) -> None:

@@ -155,8 +155,10 @@ class KubeSite:
         return pod
 
     async def verdict(self, pod: str) -> dict[str, Any]:
+        """Once its log was read, or given up."""
         query = """
-        SELECT to_jsonb(v) FROM verdicts v JOIN runners r ON r.id = v.runner_id WHERE r.pod_name = $1
+        SELECT to_jsonb(v) FROM verdicts v JOIN runners r ON r.id = v.runner_id
+         WHERE r.pod_name = $1 AND v.log_wanted_until IS NULL
         """
         found: dict[str, Any] = json.loads(await self.until(query, pod))
         return found

@@ -33,6 +33,7 @@ from paddock.domain.ids import AccountId, GitHubRunnerId, JobId, KeyId, PoolId, 
 from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import PodOrder
 from paddock.domain.runners import Runner, WaitingPod
+from paddock.ports import Witness
 from paddock.recovery.loop import Recovery
 from paddock.recovery.observe import PodView
 from paddock.recovery.terms import RecoveryTerms
@@ -290,7 +291,9 @@ class Yard:
     def view(self) -> PodView:
         return PodView(store=self.world.store, fleet=self.fleet, clock=self.world.clock)
 
-    def recovery(self, view: PodView | None = None, **terms: Any) -> Recovery:
+    def recovery(
+        self, view: PodView | None = None, witness: Witness | None = None, **terms: Any
+    ) -> Recovery:
         """A leader, who knows nothing but what is in the store, the fleet and GitHub."""
         world = self.world
         self.viewed = view or self.view()
@@ -304,6 +307,7 @@ class Yard:
             view=self.viewed,
             apps=self.apps,
             terms=RecoveryTerms(**terms),
+            witness=witness,
         )
 
     async def rounds(self, recovery: Recovery, seconds: float = 0, *, every: float = 10) -> None:

@@ -159,6 +159,7 @@ async def heard(server: Server, fleet: KubeFleet) -> str | None:
     async with asyncio.timeout(60):
         words = await fleet.overheard(uid=UID)
     server.log = None
+    server.pod["metadata"] |= DELETION
     assert await fleet.log_tail(NAME, uid=UID, lines=9, most_bytes=999) is None
     return words
 
@@ -214,6 +215,32 @@ async def test_a_server_that_denies_for_a_moment_after_its_start_is_asked_again(
         server.may_watch_events = True
         await server.tell("events", event("Evicted"))
         assert await heard(server, fleet) == "Running job: build\n"
+
+
+LOST = b"unable to retrieve container logs for containerd://042cdab42"
+
+
+@pytest.mark.parametrize("log", [None, LOST], ids=["404", "lost"])
+async def test_a_log_that_a_node_does_not_find_may_be_found_later(
+    server: Server, fleet: KubeFleet, log: bytes | None
+) -> None:
+    """I79: a kubelet that was just started, or that has no container runtime, says so of any log."""
+    server.log = log
+    with pytest.raises(FleetUnavailable):
+        await fleet.log_tail(NAME, uid=UID, lines=9, most_bytes=999)
+
+
+@pytest.mark.parametrize("log", [None, LOST], ids=["404", "lost"])
+@pytest.mark.parametrize("end", ["deleted", "evicted"])
+async def test_a_log_that_was_cleared_away_is_gone(
+    server: Server, fleet: KubeFleet, log: bytes | None, end: str
+) -> None:
+    server.log = log
+    if end == "deleted":
+        server.pod["metadata"] |= DELETION
+    else:
+        server.pod["status"]["reason"] = "Evicted"
+    assert await fleet.log_tail(NAME, uid=UID, lines=9, most_bytes=999) is None
 
 
 async def test_what_was_not_heard_is_listened_for_again_and_what_was_is_kept() -> None:

@@ -17,10 +17,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
 from paddock.domain.fingerprints import Answer, Fingerprint
+
+#: For so long after an end was seen its log and circumstances are asked for again (I79). An API server
+#: that was restarted answers for its nodes again within a minute; a Pod kept in vain costs nothing.
+LOG_WANTED_FOR: Final = timedelta(minutes=2)
 
 
 class Ending(StrEnum):

@@ -11,6 +11,7 @@ from typing import Literal
 from paddock.domain.comparison import ActiveRepository
 from paddock.domain.endings import Ending
 from paddock.domain.evidence import Executor, JobWord
+from paddock.domain.fingerprints import Fingerprint
 from paddock.domain.github import InstallationKey, Scope
 from paddock.domain.ids import (
     AccountId,
@@ -22,7 +23,7 @@ from paddock.domain.ids import (
     RunnerId,
 )
 from paddock.domain.names import PodName, RunnerName
-from paddock.domain.states import JobState
+from paddock.domain.states import JobState, RunnerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +170,46 @@ class ActionTaken:
     runner: RunnerId | None = None
     job: tuple[HostId, JobId] | None = None
     pod_name: PodName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerEnd:
+    """What is written when a runner has ended: from which state, how, and by which evidence (JSON).
+    `pod_uid` and `node` are for a row that has not seen its Pod yet.
+
+    Until `echoes_until` it counts as supply of its key all the same: its job may have been done, and
+    the webhook be on its way (I68). Until `log_wanted_until` its log and circumstances are asked for
+    (I79)."""
+
+    runner: RunnerId
+    generation: int
+    state: RunnerState
+    ending: Ending
+    why: str
+    ended_at: datetime
+    pod_uid: str | None = None
+    node: str | None = None
+    fingerprint: Fingerprint | None = None
+    log_tail: str | None = None
+    evidence: str | None = None
+    echoes_until: datetime | None = None
+    log_wanted_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedLog:
+    """An ended runner whose log or circumstances are still asked for. `vanished`: its Pod was not seen
+    terminal, so it must not be deleted."""
+
+    runner: RunnerId
+    pod_name: PodName
+    pod_uid: str
+    node: str | None
+    pool: str
+    ended_at: datetime
+    until: datetime
+    has_log: bool
+    vanished: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,14 @@
-"""The end of a runner, recorded before its Pod is deleted (I30, I58).
+"""The end of a runner: its verdict and `gone`, written as soon as its Pod is seen terminal (I30, I80).
 
-The fingerprint first, then the last words if it ended abnormally, then the verdict and `gone` in
-one transaction; the Pod goes last. A crash anywhere in between is made up for by the next round,
-which finds the Pod still there.
+Nothing is awaited before that but the store: the capacity is free at once, for many runners in one
+statement. The log and the circumstances of an abnormal end follow (`post_mortem`); until then its Pod
+stays. After a clean exit there is nothing more to ask for, and its Pod is deleted at once. A crash
+anywhere in between is made up for by the next look, which finds the Pod still there.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -19,6 +20,7 @@ from prometheus_client import Counter
 
 from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, BackOffScope, Subject
 from paddock.domain.endings import (
+    LOG_WANTED_FOR,
     Ending,
     EndingEvidence,
     Retired,
@@ -27,20 +29,16 @@ from paddock.domain.endings import (
     says_it_had_a_job,
 )
 from paddock.domain.fingerprints import Answer, Fingerprint, ever_started, fingerprint
+from paddock.domain.ids import KeyId
+from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
-from paddock.domain.recovery import LateNews
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.recovery import LateNews, RunnerEnd
+from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.thresholds import Thresholds
-from paddock.forensics.masking import mask
-from paddock.ports import Clock, Fleet, FleetUnavailable, Store, Witness
+from paddock.ports import Clock, Fleet, FleetUnavailable, Store
 
 _log = structlog.get_logger()
-
-TAIL_LINES: Final = 200
-TAIL_BYTES: Final = 64 * 1024
-#: Best effort: a node that does not answer must not hold up the reap of its Pod (I57).
-TAIL_TIMEOUT: Final = 5.0
 
 #: GitHub gives a job up when its lease of ten minutes was not renewed, which happens every minute: at
 #: the earliest nine minutes after a silent death. A runner that says goodbye is heard within seconds.
@@ -60,67 +58,70 @@ REFINED = Counter("paddock_verdicts_refined_total", "Verdicts changed by late ne
 
 
 @dataclass(frozen=True, slots=True)
+class Concluded:
+    """A runner whose end was recorded."""
+
+    runner: Runner
+    pod: Pod
+    ending: Ending
+
+    @property
+    def wants_log(self) -> bool:
+        """Its Pod is kept until its log was read."""
+        return self.ending.abnormal
+
+
+@dataclass(frozen=True, slots=True)
 class _Ended:
     """All that is written of one end."""
 
+    runner: Runner
+    pod: Pod | None
+    pool: str
     evidence: EndingEvidence
     at: datetime
-    last_words: str | None = None
+
+    @property
+    def pod_uid(self) -> str | None:
+        return self.pod.uid if self.pod else self.runner.pod_uid
 
 
 class Conclusion:
     def __init__(
-        self,
-        *,
-        store: Store,
-        fleet: Fleet,
-        clock: Clock,
-        echo: float = Thresholds().echo,
-        witness: Witness | None = None,
+        self, *, store: Store, fleet: Fleet, clock: Clock, echo: float = Thresholds().echo
     ) -> None:
         """`echo`: for how long a runner that ended without a reported job counts as supply."""
         self._store = store
         self._fleet = fleet
         self._clock = clock
         self._echo = timedelta(seconds=echo)
-        self._witness = witness
 
-    async def conclude(self, runner: Runner, pod: Pod) -> Ending | None:
-        """Record how the runner of a terminal Pod ended, and reap the Pod. `None` if the row had
-        moved on: it is looked at again."""
-        evidence = _evidence_of(runner, pod)
-        mark = evidence.fingerprint
-        words = None
-        if classify(evidence).ending.abnormal:
-            words, told = await asyncio.gather(
-                self._last_words(pod), self._circumstances(pod.uid, pod.node)
-            )
-            evidence = replace(evidence, circumstances=told)
-        at = (mark and mark.finished_at) or self._clock.now()
-        ending = await self._write(runner, pod.pool, _Ended(evidence, at, words))
-        if ending is not None:
-            await self.reap(pod)
-        return ending
+    async def conclude(self, ended: Sequence[tuple[Runner, Pod]]) -> list[Concluded]:
+        """Record how the runners of terminal Pods ended. A runner whose row had moved on is left out:
+        it is looked at again."""
+        ends = []
+        for runner, pod in ended:
+            evidence = _evidence_of(runner, pod)
+            mark = evidence.fingerprint
+            at = (mark and mark.finished_at) or self._clock.now()
+            ends.append(_Ended(runner, pod, pod.pool, evidence, at))
+        return [
+            Concluded(end.runner, end.pod, classify(end.evidence).ending)
+            for end in await self._write(ends)
+            if end.pod is not None
+        ]
 
-    async def conclude_vanished(self, runner: Runner) -> Ending | None:
-        """Its Pod is proven absent, and nobody saw its end: whom we asked to go stays to be seen."""
+    async def conclude_vanished(self, runner: Runner) -> bool:
+        """Its Pod is proven absent, and its end was not seen: a Pod that we asked to go stays to be
+        seen. Whether this call recorded it."""
         at = runner.absent_since or self._clock.now()
         pools = {pool.id: pool.name for pool in await self._store.list_pools()}
         pool = pools.get(runner.pool, "deleted")
-        evidence = _evidence_of(runner, None)
-        words = None
-        if runner.pod_uid is not None and classify(evidence).ending.abnormal:
-            told = await self._circumstances(runner.pod_uid, runner.node)
-            evidence = replace(evidence, circumstances=told)
-            words = _fit_to_keep(await self._overheard(runner.pod_uid))
-        return await self._write(runner, pool, _Ended(evidence, at, words))
+        return bool(await self._write([_Ended(runner, None, pool, _evidence_of(runner, None), at)]))
 
     async def reap(self, pod: Pod) -> None:
         """Delete a Pod whose end is on record. One that cannot be deleted now is found again."""
-        try:
-            await self._fleet.reap(pod.name, uid=pod.uid)
-        except FleetUnavailable as error:
-            _log.warning("an ended Pod could not be deleted", pod=pod.name, error=str(error))
+        await reap(self._fleet, pod.name, uid=pod.uid)
 
     async def refine(self) -> int:
         """Judge again what late webhooks speak to; how many verdicts became others."""
@@ -156,105 +157,84 @@ class Conclusion:
         )
         return True
 
-    async def _write(self, runner: Runner, pool: str, ended: _Ended) -> Ending | None:
-        evidence = ended.evidence
-        mark = evidence.fingerprint
+    async def _write(self, ends: Sequence[_Ended]) -> list[_Ended]:
+        """Those that were recorded by this call."""
+        recorded = await self._store.conclude_runners([self._end(end) for end in ends])
+        ours = {runner.id for runner in recorded}
+        written = [end for end in ends if end.runner.id in ours]
+        for end in written:
+            _tell(end)
+        await self._judge_keys(written)
+        return written
+
+    def _end(self, ended: _Ended) -> RunnerEnd:
+        runner, evidence = ended.runner, ended.evidence
         classified = classify(evidence)
-        concluded = await self._store.conclude_runner(
-            runner.id,
+        asks = classified.ending.abnormal and ended.pod_uid is not None
+        return RunnerEnd(
+            runner=runner.id,
             generation=runner.generation,
             state=runner.state,
             ending=classified.ending,
             why=classified.why,
             ended_at=ended.at,
-            fingerprint=mark,
-            log_tail=ended.last_words,
+            pod_uid=ended.pod_uid,
+            node=evidence.node,
+            fingerprint=evidence.fingerprint,
             evidence=msgspec.json.encode(evidence).decode(),
             echoes_until=self._echoes_until(runner, evidence),
+            log_wanted_until=self._clock.now() + LOG_WANTED_FOR if asks else None,
         )
-        if isinstance(concluded, Conflict):
-            return None
-        ENDINGS.labels(classified.ending).inc()
-        # Only by whoever wrote the verdict: once for each Pod, whatever crashed before.
-        if ended.last_words:
-            _log.warning(
-                "last words of a runner",
-                pod=runner.pod_name,
-                pool=pool,
-                endedAt=ended.at.isoformat(),
-                log=ended.last_words,
-            )
-        _log.info(
-            "runner ended",
-            pod=runner.pod_name,
-            pool=pool,
-            exitCode=mark and mark.exit_code,
-            signal=mark and mark.signal,
-            reason=(mark and mark.reason) or evidence.pod_reason or None,
-            **{"class": str(classified.ending)},
-        )
-        await self._judge_key(concluded, mark)
-        return classified.ending
 
     def _echoes_until(self, runner: Runner, evidence: EndingEvidence) -> datetime | None:
         if not _may_have_had_a_job(runner, evidence):
             return None
         return self._clock.now() + self._echo
 
-    async def _judge_key(self, runner: Runner, mark: Fingerprint | None) -> None:
+    async def _judge_keys(self, ends: Sequence[_Ended]) -> None:
         """A key whose runners keep ending without a job backs off before it drains the App's mint
         budget; one that gives jobs is forgiven (I69). A runner that never had a JIT says nothing of
         its key, and neither does one that we no longer wanted. Not in the transaction of the end: a
-        crash here loses one count."""
-        if runner.key is None or runner.delivery is None:
-            return
-        key = Subject(BackOffScope.KEY, runner.key)
-        if runner.job is not None or says_it_had_a_job(mark):
+        crash here loses some counts."""
+        forgiven: set[KeyId] = set()
+        jobless: list[KeyId] = []
+        for runner, mark in ((end.runner, end.evidence.fingerprint) for end in ends):
+            if runner.key is None or runner.delivery is None:
+                continue
+            if runner.job is not None or says_it_had_a_job(mark):
+                forgiven.add(runner.key)
+            elif runner.retired in (None, Retired.GIVEN_UP):
+                jobless.append(runner.key)
+        if forgiven:
             # Where there is nothing to forgive this deletes nothing, and so writes nothing.
-            await self._store.recover_from_backoffs([key])
-        elif runner.retired in (None, Retired.GIVEN_UP):
-            await self._store.back_off(key, ENDED_WITHOUT_A_JOB)
-
-    async def _circumstances(self, uid: str, node: str | None) -> tuple[str, ...]:
-        if self._witness is None:
-            return ()
-        try:
-            async with asyncio.timeout(TAIL_TIMEOUT):
-                return tuple(await self._witness.circumstances(uid=uid, node=node))
-        except (TimeoutError, FleetUnavailable) as error:
-            return (f"not known: {str(error) or 'no answer in time'}",)
-
-    async def _last_words(self, pod: Pod) -> str | None:
-        """All it said, if its log is still there; otherwise what was heard of it before."""
-        tail, heard = await asyncio.gather(self._tail(pod), self._overheard(pod.uid))
-        return _fit_to_keep(tail or heard)
-
-    async def _tail(self, pod: Pod) -> str | None:
-        try:
-            async with asyncio.timeout(TAIL_TIMEOUT):
-                return await self._fleet.log_tail(
-                    pod.name, uid=pod.uid, lines=TAIL_LINES, most_bytes=TAIL_BYTES
-                )
-        except (TimeoutError, FleetUnavailable):
-            return None
-
-    async def _overheard(self, uid: str) -> str | None:
-        if self._witness is None:
-            return None
-        try:
-            async with asyncio.timeout(TAIL_TIMEOUT):
-                return await self._witness.overheard(uid=uid)
-        except (TimeoutError, FleetUnavailable):
-            return None
+            keys = [Subject(BackOffScope.KEY, key) for key in sorted(forgiven)]
+            await self._store.recover_from_backoffs(keys)
+        for key in jobless:
+            if key not in forgiven:
+                await self._store.back_off(Subject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB)
 
 
-def _fit_to_keep(tail: str | None) -> str | None:
-    if not tail:
-        return None
-    # PostgreSQL keeps any text but one with a NUL in it.
-    words = mask(tail.replace("\0", ""))
-    lines = words.splitlines(keepends=True)[-TAIL_LINES:]
-    return "".join(lines).encode()[-TAIL_BYTES:].decode(errors="ignore")
+async def reap(fleet: Fleet, pod: PodName, *, uid: str) -> None:
+    """Delete a Pod that has ended. One that cannot be deleted now is found again by recovery."""
+    try:
+        await fleet.reap(pod, uid=uid)
+    except FleetUnavailable as error:
+        _log.warning("an ended Pod could not be deleted", pod=pod, error=str(error))
+
+
+def _tell(ended: _Ended) -> None:
+    evidence, mark = ended.evidence, ended.evidence.fingerprint
+    ending = classify(evidence).ending
+    ENDINGS.labels(ending).inc()
+    _log.info(
+        "runner ended",
+        pod=ended.runner.pod_name,
+        pool=ended.pool,
+        exitCode=mark and mark.exit_code,
+        signal=mark and mark.signal,
+        reason=(mark and mark.reason) or evidence.pod_reason or None,
+        **{"class": str(ending)},
+    )
 
 
 def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:

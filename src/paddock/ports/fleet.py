@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from paddock.domain.names import PodName
@@ -51,16 +52,26 @@ class Fleet(Protocol):
         ...
 
     async def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
-        """The end of the runner container's log; `None` if there is none. Begins with `LOG_IS_CUT` if
-        there was more, and it is lost."""
+        """The end of the runner container's log; `None` if there is none, and never will be. Begins
+        with `LOG_IS_CUT` if there was more, and it is lost. Raises `FleetUnavailable` where it could
+        not be read now."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a fleet tells of a Pod's end beside the Pod's own status."""
+
+    sentences: Sequence[str] = ()
+    #: False if a part could not be read: it may be asked for again.
+    complete: bool = True
 
 
 class Witness(Protocol):
     """Who else saw it: a cluster writes down what it did to a Pod, and how its node was."""
 
-    async def circumstances(self, *, uid: str, node: str | None) -> Sequence[str]:
-        """What there is to tell of a Pod beside its own status, a sentence each. It may be gone."""
+    async def circumstances(self, *, uid: str, node: str | None) -> Circumstances:
+        """The Pod may be gone."""
         ...
 
     async def overheard(self, *, uid: str) -> str | None:

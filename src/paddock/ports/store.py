@@ -28,7 +28,6 @@ from paddock.domain.deliveries import (
 from paddock.domain.dossiers import Pause
 from paddock.domain.endings import Ending, Retired
 from paddock.domain.evidence import JobWord
-from paddock.domain.fingerprints import Fingerprint
 from paddock.domain.handover import Heard
 from paddock.domain.ids import (
     AccountId,
@@ -60,7 +59,9 @@ from paddock.domain.recovery import (
     LateNews,
     OpenVerdict,
     PlacedJob,
+    RunnerEnd,
     RunnerScope,
+    WantedLog,
 )
 from paddock.domain.retention import History
 from paddock.domain.runners import Claim, Conflict, Match, Runner, RunnerSummary, WaitingPod
@@ -362,23 +363,9 @@ class Store(Protocol):
         whether a job is on it or not."""
         ...
 
-    async def conclude_runner(
-        self,
-        runner: RunnerId,
-        *,
-        generation: int,
-        state: RunnerState,
-        ending: Ending,
-        why: str,
-        ended_at: datetime,
-        fingerprint: Fingerprint | None = None,
-        log_tail: str | None = None,
-        evidence: str | None = None,
-        echoes_until: datetime | None = None,
-    ) -> Runner | Conflict:
-        """The end of a runner and its verdict; its capacity is free when this returns. Until
-        `echoes_until` it counts as supply of its key all the same: its job may have been done, and
-        the webhook be on its way (I68)."""
+    async def conclude_runners(self, ends: Sequence[RunnerEnd]) -> list[Runner]:
+        """The ends of many runners, each with its verdict; their capacity is free when this returns
+        (I80). Returns the runners that ended by this call: a row that had moved on is left out."""
         ...
 
     # Matching.
@@ -549,6 +536,20 @@ class Store(Protocol):
         ...
 
     async def record_action(self, taken: ActionTaken) -> None: ...
+
+    async def record_actions(self, taken: Sequence[ActionTaken]) -> None: ...
+
+    async def logs_wanted(self) -> list[WantedLog]:
+        """Ended runners whose log or circumstances are still asked for (I79)."""
+        ...
+
+    async def keep_log(self, runner: RunnerId, log_tail: str) -> bool:
+        """Add the log to the verdict; false if it has one already, or none is wanted any more."""
+        ...
+
+    async def end_post_mortem(self, runner: RunnerId, *, circumstances: Sequence[str]) -> bool:
+        """Its log and circumstances are asked for no longer; false if that was so already."""
+        ...
 
     async def late_news(self, *, since: datetime, limit: int) -> list[LateNews]:
         """Verdicts of runners ended since then whose job has changed since the verdict was written."""

@@ -7,18 +7,21 @@ nothing (I32).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.evidence import AnyEvidence
+from paddock.domain.evidence import AnyEvidence, Evidence
 from paddock.domain.ids import HostId, JobId, RunnerId
 from paddock.domain.names import PodName
+from paddock.domain.pods import Pod
 from paddock.domain.recovery import ActionTaken, Outcome
 from paddock.domain.rules import Action, Verdict
+from paddock.domain.runners import Runner
 from paddock.ports import Clock, Store
 from paddock.recovery.terms import RecoveryTerms
 
@@ -45,6 +48,16 @@ ACTIONS = Counter(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What is to be done to a runner whose Pod is there, and why."""
+
+    verdict: Verdict
+    evidence: Evidence
+    runner: Runner
+    pod: Pod
+
+
 class Acting:
     def __init__(self, *, store: Store, clock: Clock, terms: RecoveryTerms) -> None:
         self._store = store
@@ -66,28 +79,52 @@ class Acting:
         pod_name: PodName | None = None,
     ) -> Outcome:
         """`do` says whether it found what the verdict was about."""
-        assert verdict.rule is not None
-        if self._terms.is_dry(verdict.rule):
-            outcome = Outcome.DRY_RUN
-        elif not self._allowed(verdict):
-            outcome = Outcome.LIMITED
-        else:
+        outcome = self._withheld(verdict)
+        if outcome is None:
             outcome = Outcome.DONE if await do() else Outcome.LOST_THE_RACE
         subject = (runner, generation, job, pod_name)
         if self._worth_telling(verdict, outcome, subject):
-            await self._tell(
-                ActionTaken(
-                    rule=verdict.rule,
-                    action=verdict.action,
-                    outcome=outcome,
-                    why=verdict.why,
-                    evidence=msgspec.json.encode(evidence).decode(),
-                    runner=runner,
-                    job=job,
-                    pod_name=pod_name,
-                )
-            )
+            taken = _taken(verdict, evidence, outcome, runner=runner, job=job, pod_name=pod_name)
+            self._tell(taken)
+            await self._store.record_action(taken)
         return outcome
+
+    async def act_on_all(
+        self,
+        decided: Sequence[Decided],
+        do: Callable[[Sequence[Decided]], Awaitable[Collection[RunnerId]]],
+    ) -> None:
+        """The same for many runners at once. `do` says for which of them it found what was decided."""
+        outcomes = {each.runner.id: self._withheld(each.verdict) for each in decided}
+        allowed = [each for each in decided if outcomes[each.runner.id] is None]
+        done = await do(allowed) if allowed else ()
+        taken = []
+        for each in decided:
+            runner = each.runner
+            outcome = outcomes[runner.id] or (
+                Outcome.DONE if runner.id in done else Outcome.LOST_THE_RACE
+            )
+            subject = (runner.id, runner.generation, None, runner.pod_name)
+            if self._worth_telling(each.verdict, outcome, subject):
+                taken.append(
+                    _taken(
+                        each.verdict,
+                        each.evidence,
+                        outcome,
+                        runner=runner.id,
+                        pod_name=runner.pod_name,
+                    )
+                )
+                self._tell(taken[-1])
+        if taken:
+            await self._store.record_actions(taken)
+
+    def _withheld(self, verdict: Verdict) -> Outcome | None:
+        """Why it is not done; `None` if it may be."""
+        assert verdict.rule is not None
+        if self._terms.is_dry(verdict.rule):
+            return Outcome.DRY_RUN
+        return None if self._allowed(verdict) else Outcome.LIMITED
 
     def _allowed(self, verdict: Verdict) -> bool:
         if verdict.action in _UNLIMITED or verdict.rule in _SEEN_TO_END:
@@ -120,7 +157,7 @@ class Acting:
         self._told[told] = None
         return True
 
-    async def _tell(self, taken: ActionTaken) -> None:
+    def _tell(self, taken: ActionTaken) -> None:
         ACTIONS.labels(taken.rule, taken.action, taken.outcome).inc()
         say = _log.warning if taken.action == Action.ALARM else _log.info
         if taken.rule in _SEEN_TO_END:
@@ -134,4 +171,25 @@ class Acting:
             job=taken.job and taken.job[1],
             why=taken.why,
         )
-        await self._store.record_action(taken)
+
+
+def _taken(
+    verdict: Verdict,
+    evidence: AnyEvidence,
+    outcome: Outcome,
+    *,
+    runner: RunnerId | None,
+    job: tuple[HostId, JobId] | None = None,
+    pod_name: PodName | None,
+) -> ActionTaken:
+    assert verdict.rule is not None
+    return ActionTaken(
+        rule=verdict.rule,
+        action=verdict.action,
+        outcome=outcome,
+        why=verdict.why,
+        evidence=msgspec.json.encode(evidence).decode(),
+        runner=runner,
+        job=job,
+        pod_name=pod_name,
+    )

@@ -102,6 +102,7 @@ class Adoption:
         # The look's rows were read before its Pods: a row that was planned in between is no stranger.
         rows_now = await self._store.runners_of_pods([pod.name for pod in strangers])
         shapes = {pool.name: pool.shape for pool in await self._store.list_pools()}
+        kept = await self._kept_for_their_logs()
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def examine(pod: Pod, row: Runner | None) -> None:
@@ -115,10 +116,14 @@ class Adoption:
         async with asyncio.TaskGroup() as group:
             for pod in strangers:
                 row = rows_now.get(pod.name)
-                if _is_known(row, pod) or _just_concluded(row, pod, look.now):
+                if _is_known(row, pod) or _just_concluded(row, pod, look.now) or pod.uid in kept:
                     continue
                 if not self._rests(pod, look.now):
                     group.create_task(examine(pod, row))
+
+    async def _kept_for_their_logs(self) -> set[str]:
+        """UIDs of Pods whose end is recorded and whose log is still asked for (I79)."""
+        return {each.pod_uid for each in await self._store.logs_wanted()}
 
     def _is_going(self, pod: Pod) -> bool:
         """It ended and is being deleted: there is nothing to see, unless that takes long."""

@@ -1,21 +1,19 @@
 """Recovery: one loop that looks at everything there is, again and again (I28).
 
-Three rhythms. Ends are concluded, and labels put on, as soon as the fleet tells of them: that asks no
-other party and frees capacity, so it never waits for GitHub. Runners and jobs are examined in
-rounds, which may ask GitHub about suspects. Pods that no row knows are searched for and adopted beside
-the rounds, within a budget of their own (I81). Changes only make the first two look sooner; all three
-are safe with two leaders at once.
+Four rhythms. Ends are concluded, and labels put on, as soon as the fleet tells of them: that frees
+capacity, so it waits for the store alone, never for GitHub or for a node. The logs of abnormal ends are
+read afterwards (`forensics.post_mortem`). Runners and jobs are examined in rounds, which may ask GitHub
+about suspects. Pods that no row knows are searched for and adopted beside the rounds, within a budget of
+their own (I81). Changes only make the loops look sooner; all are safe with two leaders at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
-
-import structlog
 
 from paddock.dispatch.installations import RegisteredApp
 from paddock.dispatch.stamping import Stamper
@@ -23,7 +21,8 @@ from paddock.domain.pods import Pod
 from paddock.domain.runners import Runner
 from paddock.domain.stamp import may_stamp
 from paddock.domain.states import RunnerState
-from paddock.forensics.concluding import Conclusion
+from paddock.forensics.concluding import Concluded, Conclusion
+from paddock.forensics.post_mortem import PostMortem
 from paddock.ports import Clock, Fleet, GitHub, Ids, Store, Topic, Wakeups, Witness
 from paddock.recovery.act import Acting
 from paddock.recovery.adopt import Adoption
@@ -34,11 +33,9 @@ from paddock.recovery.observe import PodView
 from paddock.recovery.retire import Retirement
 from paddock.recovery.runners import RunnerRecovery
 from paddock.recovery.search import RunnerSearch
-from paddock.recovery.side_by_side import SideBySide
 from paddock.recovery.terms import RecoveryTerms
-from paddock.store.errors import StoreError
-
-_log = structlog.get_logger()
+from paddock.side_by_side import SideBySide
+from paddock.store.outages import tolerating_outages
 
 #: Thresholds are tens of seconds and more; a round with nothing wrong costs five short reads.
 _LOOK_AGAIN: Final = 5.0
@@ -49,9 +46,10 @@ _BREATH: Final = 0.5
 _ROUND_BREATH: Final = 2.0
 #: Jobs, Pods without rows and verdicts are looked at this often; nothing tells of them.
 _SLOWLY: Final = 5.0
-#: Ends concluded side by side: as many may wait five seconds for their last words and hold up nobody
-#: (I57).
-_ENDS_AT_ONCE: Final = 16
+#: Ends recorded in one statement: some 50 ms, so that others reach the rows in between.
+_ENDS_AT_ONCE: Final = 250
+#: Pods deleted at the same time, and absences concluded.
+_REAPS_AT_ONCE: Final = 16
 _STAMPS_AT_ONCE: Final = 8
 #: After a deregistration its Pod is looked at anew, but not for each one by itself.
 _REFRESH: Final = 2.0
@@ -83,8 +81,9 @@ class Recovery:
         self._changed = view.changes()
         self._woken = wakeups.subscribe(Topic.RUNNERS)
         self._conclusion = Conclusion(
-            store=store, fleet=fleet, clock=clock, echo=terms.thresholds.echo, witness=witness
+            store=store, fleet=fleet, clock=clock, echo=terms.thresholds.echo
         )
+        self._post_mortem = PostMortem(store=store, fleet=fleet, clock=clock, witness=witness)
         self._stamper = Stamper(fleet=fleet, clock=clock)
         self._asker = Asker(github=github, clock=clock, apps=apps, most=terms.questions)
         self._gatherer = Gatherer(
@@ -125,7 +124,8 @@ class Recovery:
             acting=acting,
             terms=terms,
         )
-        self._ending = SideBySide(_ENDS_AT_ONCE)
+        self._ending = SideBySide(_REAPS_AT_ONCE)
+        self._reaping = SideBySide(_REAPS_AT_ONCE)
         self._stamping = SideBySide(_STAMPS_AT_ONCE)
         self._stamped: dict[str, None] = {}
         self._slowly_at: float | None = None
@@ -135,6 +135,7 @@ class Recovery:
         self._search.forget()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._conclude_for_ever())
+            group.create_task(self._post_mortem.run())
             group.create_task(self._examine_for_ever())
             group.create_task(self._adopt_for_ever())
             group.create_task(self._search_for_ever())
@@ -176,26 +177,42 @@ class Recovery:
         await self._search.round()
 
     async def ends(self) -> None:
-        """Conclude what has ended, stamp what holds its JIT. Asks nobody."""
+        """Conclude what has ended, stamp what holds its JIT; then read what can be read of the ends."""
         async with asyncio.TaskGroup() as group:
             await self._begin_ends(group)
+        await self._post_mortem.look()
 
     async def _begin_ends(self, group: asyncio.TaskGroup) -> None:
         before = self._ending.under_way()
         look = await self._gatherer.glance()
+        ended: list[tuple[Runner, Pod]] = []
         for runner in look.runners:
-            if self._looks_ended(runner, look):
-                if runner.id not in before:
-                    self._ending.begin(group, runner.id, partial(self._conclude, runner, look))
-            elif (pod := look.pod_of(runner)) and self._to_be_stamped(runner, pod):
-                self._stamping.begin(group, pod.uid, partial(self._stamp, pod, str(runner.account)))
-
-    async def _conclude(self, runner: Runner, look: Look) -> None:
-        async def conclude() -> None:
             pod = look.pod_of(runner)
-            if await self._runners.at_a_glance(runner, look) and pod is not None:
-                self._told(pod.uid)
-                self._stamped.pop(pod.uid, None)
+            if pod is not None and pod.phase.terminal:
+                ended.append((runner, pod))
+            elif pod is None and runner.absent_reads > 0:
+                if runner.id not in before:
+                    self._ending.begin(group, runner.id, partial(self._vanished, runner, look))
+            elif pod is not None and self._to_be_stamped(runner, pod):
+                self._stamping.begin(group, pod.uid, partial(self._stamp, pod, str(runner.account)))
+        for first in range(0, len(ended), _ENDS_AT_ONCE):
+            some = ended[first : first + _ENDS_AT_ONCE]
+            for concluded in await self._runners.conclude_ended(some, look):
+                self._after(concluded, group)
+
+    def _after(self, concluded: Concluded, group: asyncio.TaskGroup) -> None:
+        pod = concluded.pod
+        self._told(pod.uid)
+        self._stamped.pop(pod.uid, None)
+        if concluded.wants_log:
+            self._post_mortem.wake()
+        else:
+            self._reaping.begin(group, pod.uid, partial(self._conclusion.reap, pod))
+
+    async def _vanished(self, runner: Runner, look: Look) -> None:
+        async def conclude() -> None:
+            if await self._runners.at_a_glance(runner, look):
+                self._post_mortem.wake()
 
         await _tolerating(conclude)
 
@@ -257,9 +274,4 @@ class Recovery:
         return stale
 
 
-async def _tolerating(work: Callable[[], Awaitable[None]]) -> None:
-    """A store that is away is no reason to start everything anew; the next look finds it back."""
-    try:
-        await work()
-    except StoreError as error:
-        _log.warning("recovery could not use the store", error=error.message)
+_tolerating = partial(tolerating_outages, loop="recovery")

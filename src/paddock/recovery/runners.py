@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,15 +13,16 @@ import structlog
 from paddock.dispatch.learning import Learner
 from paddock.domain.endings import Retired
 from paddock.domain.evidence import Evidence, JobWord, On
+from paddock.domain.ids import RunnerId
 from paddock.domain.pods import Pod
 from paddock.domain.pool_terms import Terms
 from paddock.domain.recovery import ActionTaken, Outcome
 from paddock.domain.rules import Action, Verdict, diagnose
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.thresholds import Thresholds
-from paddock.forensics.concluding import Conclusion
+from paddock.forensics.concluding import Concluded, Conclusion
 from paddock.ports import Clock, Store
-from paddock.recovery.act import Acting
+from paddock.recovery.act import Acting, Decided
 from paddock.recovery.asking import Asker
 from paddock.recovery.gather import Gatherer, Look
 from paddock.recovery.retire import Retirement
@@ -54,6 +56,27 @@ class RunnerRecovery:
         self._asker = asker
         self._terms = terms
         self._learner = Learner(store, clock)
+
+    async def conclude_ended(
+        self, ended: Sequence[tuple[Runner, Pod]], look: Look
+    ) -> list[Concluded]:
+        """Record the ends of runners whose Pods are terminal: those that this call recorded."""
+        decided = []
+        for runner, pod in ended:
+            evidence = self._gatherer.evidence(runner, look)
+            verdict = diagnose(evidence, self._thresholds(runner, look))
+            if verdict.action is Action.CONCLUDE:
+                decided.append(Decided(verdict, evidence, runner, pod))
+        concluded: list[Concluded] = []
+
+        async def conclude(those: Sequence[Decided]) -> set[RunnerId]:
+            concluded.extend(
+                await self._conclusion.conclude([(each.runner, each.pod) for each in those])
+            )
+            return {each.runner.id for each in concluded}
+
+        await self._acting.act_on_all(decided, conclude)
+        return concluded
 
     async def at_a_glance(self, runner: Runner, look: Look) -> bool:
         """Deal with it if that takes no question and no GitHub: whether its end was concluded."""
@@ -102,7 +125,7 @@ class RunnerRecovery:
         pod = look.pod_of(runner)
         match verdict.action:
             case Action.CONCLUDE:
-                return await self._conclude(runner, pod)
+                return await self._conclusion.conclude_vanished(runner)
             case Action.RETIRE:
                 return await self._retire(runner, look, pod, evidence)
             case Action.APPLY:
@@ -165,11 +188,6 @@ class RunnerRecovery:
             case _:
                 _log.error("a rule asks for what cannot be done to a runner", rule=verdict.rule)
                 return None
-
-    async def _conclude(self, runner: Runner, pod: Pod | None) -> bool:
-        if pod is not None and pod.phase.terminal:
-            return await self._conclusion.conclude(runner, pod) is not None
-        return await self._conclusion.conclude_vanished(runner) is not None
 
     async def _retire(
         self, runner: Runner, look: Look, pod: Pod | None, evidence: Evidence

@@ -47,6 +47,7 @@ from paddock.domain.recovery import (
     OpenVerdict,
     PlacedJob,
     RunnerScope,
+    WantedLog,
 )
 from paddock.domain.runners import Conflict, Runner, RunnerSummary
 from paddock.domain.states import JobState, RunnerState
@@ -343,22 +344,52 @@ class Recovering(Runners):
         return found is not None
 
     async def record_action(self, taken: ActionTaken) -> None:
-        host, job = taken.job or (None, None)
+        await self.record_actions([taken])
+
+    async def record_actions(self, taken: Sequence[ActionTaken]) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
                 _SQL["act"],
                 self._clock.now(),
                 self.actor,
-                taken.rule,
-                taken.action,
-                taken.outcome,
-                taken.runner,
-                host,
-                job,
-                taken.pod_name,
-                taken.why,
-                taken.evidence,
+                [each.rule for each in taken],
+                [each.action for each in taken],
+                [each.outcome for each in taken],
+                [each.runner for each in taken],
+                [each.job and each.job[0] for each in taken],
+                [each.job and each.job[1] for each in taken],
+                [each.pod_name for each in taken],
+                [each.why for each in taken],
+                [each.evidence for each in taken],
             )
+
+    async def logs_wanted(self) -> list[WantedLog]:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(_SQL["logs_wanted"])
+        return [
+            WantedLog(
+                runner=RunnerId(row["runner_id"]),
+                pod_name=PodName(row["pod_name"]),
+                pod_uid=row["pod_uid"],
+                node=row["node"],
+                pool=row["pool"],
+                ended_at=row["ended_at"],
+                until=row["log_wanted_until"],
+                has_log=row["has_log"],
+                vanished=row["vanished"],
+            )
+            for row in rows
+        ]
+
+    async def keep_log(self, runner: RunnerId, log_tail: str) -> bool:
+        async with self._database.transaction() as connection:
+            found = await connection.fetchval(_SQL["keep_log"], runner, log_tail)
+        return found is not None
+
+    async def end_post_mortem(self, runner: RunnerId, *, circumstances: Sequence[str]) -> bool:
+        async with self._database.transaction() as connection:
+            found = await connection.fetchval(_SQL["end_post_mortem"], runner, list(circumstances))
+        return found is not None
 
     async def late_news(self, *, since: datetime, limit: int) -> list[LateNews]:
         async with self._database.transaction() as connection:

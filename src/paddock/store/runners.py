@@ -7,19 +7,19 @@ written and a `Conflict` says what was found: the caller decides what that means
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 
-from paddock.domain.endings import Ending, Retired
-from paddock.domain.fingerprints import Fingerprint
+from paddock.domain.endings import Retired
 from paddock.domain.ids import (
     GitHubRunnerId,
     JobId,
     PoolId,
     RunnerId,
 )
+from paddock.domain.recovery import RunnerEnd
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
@@ -117,36 +117,38 @@ class Runners(Part):
     ) -> Runner | Conflict:
         return await self._step("force", runner, generation, why, evidence, state)
 
-    async def conclude_runner(
-        self,
-        runner: RunnerId,
-        *,
-        generation: int,
-        state: RunnerState,
-        ending: Ending,
-        why: str,
-        ended_at: datetime,
-        fingerprint: Fingerprint | None = None,
-        log_tail: str | None = None,
-        evidence: str | None = None,
-        echoes_until: datetime | None = None,
-    ) -> Runner | Conflict:
-        return await self._step(
-            "conclude",
-            runner,
-            generation,
-            why,
-            evidence,
-            state,
-            ending,
-            ending.abnormal,
-            fingerprint and fingerprint.exit_code,
-            fingerprint and fingerprint.signal,
-            fingerprint and fingerprint.reason,
-            ended_at,
-            log_tail,
-            echoes_until,
-        )
+    async def conclude_runner(self, runner: RunnerId, **how: Any) -> Runner | Conflict:
+        ended = await self.conclude_runners([RunnerEnd(runner=runner, **how)])
+        if ended:
+            return ended[0]
+        return _conflict(await self._database.row(_SQL["read"], runner))
+
+    @retrying
+    async def conclude_runners(self, ends: Sequence[RunnerEnd]) -> list[Runner]:
+        marks = [end.fingerprint for end in ends]
+        async with self._database.statement() as connection:
+            rows = await connection.fetch(
+                _SQL["conclude"],
+                [end.runner for end in ends],
+                [end.generation for end in ends],
+                self._clock.now(),
+                self.actor,
+                [end.why for end in ends],
+                [end.evidence for end in ends],
+                [end.state for end in ends],
+                [end.ending for end in ends],
+                [end.ending.abnormal for end in ends],
+                [mark and mark.exit_code for mark in marks],
+                [mark and mark.signal for mark in marks],
+                [mark and mark.reason for mark in marks],
+                [end.ended_at for end in ends],
+                [end.log_tail for end in ends],
+                [end.echoes_until for end in ends],
+                [end.log_wanted_until for end in ends],
+                [end.pod_uid for end in ends],
+                [end.node for end in ends],
+            )
+        return [runner_of(row) for row in rows]
 
     @retrying
     async def _step(

@@ -34,7 +34,7 @@ from paddock.fleet.kube.shapes import Placement, TemplateRefused, label_value, m
 from paddock.fleet.kube.telling import told
 from paddock.fleet.kube.watching import PodWatch
 from paddock.fleet.kube.words import Overheard, Words, end_is_announced
-from paddock.ports import Clock, FleetUnavailable
+from paddock.ports import Circumstances, Clock, FleetUnavailable
 
 #: Each of the many things that may be said of one Pod.
 _EVENTS: Final = 100
@@ -158,20 +158,22 @@ class KubeFleet:
     async def overheard(self, *, uid: str) -> str | None:
         return await self._overheard.of(uid)
 
-    async def circumstances(self, *, uid: str, node: str | None) -> Sequence[str]:
-        """What the cluster has to say of it, a sentence each; as much as can be had."""
+    async def circumstances(self, *, uid: str, node: str | None) -> Circumstances:
+        """As much as can be had."""
         answers = await asyncio.gather(
             self._said_of(uid), self._troubles_of(node), return_exceptions=True
         )
         found: list[str] = []
+        complete = True
         for answer in answers:
             if isinstance(answer, FleetUnavailable):
                 found.append(f"not known: {answer}")
+                complete = False
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 found += answer
-        return found
+        return Circumstances(found, complete)
 
     async def _said_of(self, uid: str) -> Iterable[str]:
         params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(_EVENTS)}

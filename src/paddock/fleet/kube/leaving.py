@@ -14,15 +14,16 @@ from typing import Final
 
 import msgspec
 
+from paddock.domain.endings import LOG_WANTED_FOR
 from paddock.domain.pool_objects import DRAIN_FINALIZER, GROUP, PLURAL, VERSION
 from paddock.fleet.kube.api import MERGE, STRATEGIC, Call, KubeApi, Refused, Resource, Unreached
 from paddock.fleet.kube.objects import VERDICT_FINALIZER, Listed, Metadata, PodObject
 from paddock.fleet.kube.pods import is_ours
 from paddock.ports import Clock
 
-#: A server that runs records an end within a second or two, and looks at everything every half minute.
-#: What has not been let go of after this is not going to be.
-PATIENCE: Final = 120.0
+#: A server that runs records an end within a second or two, keeps the Pod until its log was read (I79),
+#: and looks at everything every half minute. What has not been let go of after this is not going to be.
+PATIENCE: Final = LOG_WANTED_FOR.total_seconds() + 30.0
 _EVERY: Final = 2.0
 _ENDED: Final = ("Succeeded", "Failed")
 

@@ -19,6 +19,7 @@ from paddock.ports.fleet import LOG_IS_CUT
 #: The start script speaks before anything else does. A node under full load takes its time.
 _FIRST_WORD: Final = timedelta(seconds=30)
 _LOST: Final = b"unable to retrieve container logs for "
+_EVICTED: Final = "Evicted"
 
 
 class _When(msgspec.Struct, frozen=True, rename="camel"):
@@ -36,11 +37,13 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    reason: str = ""
     container_statuses: list[_Status] = []
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
+    deletion_timestamp: datetime | None = None
 
 
 class LogState(msgspec.Struct, frozen=True):
@@ -65,13 +68,18 @@ class LogState(msgspec.Struct, frozen=True):
         return self._life is not None
 
     @property
+    def is_cleared_away(self) -> bool:
+        """Whether its kubelet removes its containers as soon as they have stopped, logs included."""
+        return self.metadata.deletion_timestamp is not None or self.status.reason == _EVICTED
+
+    @property
     def started_at(self) -> datetime | None:
         return self._life.started_at if self._life else None
 
 
 def is_lost(log: bytes) -> bool:
-    """Whether these are a kubelet's own words for a log that it no longer has: it writes no time
-    before them."""
+    """Whether these are a kubelet's own words for a log that it does not have, or cannot reach while
+    its container runtime is away: it writes no time before them."""
     return log.startswith(_LOST)
 
 

@@ -18,7 +18,7 @@ import structlog
 from paddock.domain.fingerprints import RUNNER_CONTAINER
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
-from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource
+from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource, Unreached
 from paddock.fleet.kube.logs import LogState, beginning_is_gone, is_lost, last_lines
 from paddock.ports import FleetUnavailable
 
@@ -44,18 +44,27 @@ class Words:
         self._pods = pods
 
     async def tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
+        """A kubelet that was just started answers 404, and one without its container runtime says that
+        it has no log: neither is final, unless the containers were cleared away (I79)."""
+        call = Call("get", self._pods, name)
         try:
-            found = await self._api.get(Call("get", self._pods, name), LogState)
-            if found.uid != uid or not found.has_log:
+            found = await self._api.get(call, LogState)
+        except Refused as error:
+            if error.absent:
                 return None
+            raise
+        if found.uid != uid or not found.has_log:
+            return None
+        try:
             text, whole = await self._read(name, lines=lines, most_bytes=most_bytes)
         except Refused as error:
-            # 400: its container has not started, or its log is gone from the node.
-            if error.code in (400, 404):
+            if error.code in (400, 404) and found.is_cleared_away:
                 return None
             raise
         if is_lost(text):
-            return None
+            if found.is_cleared_away:
+                return None
+            raise Unreached(f"The node of the Pod {name} does not find its log: {_line(text)}")
         return last_lines(
             text,
             lines=lines,
@@ -88,6 +97,10 @@ class Words:
                     dropped += len(kept.popleft())
         text = b"".join(kept)
         return text, not dropped and text.count(b"\n") < lines
+
+
+def _line(text: bytes) -> str:
+    return text[:200].decode(errors="replace").strip()
 
 
 class Overheard:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from paddock.domain import endings, redelivery
-from paddock.domain.endings import Ending
 from paddock.domain.evidence import Subject
 from paddock.domain.pods import Pod
 from paddock.domain.runners import Runner
-from paddock.forensics.concluding import Conclusion
+from paddock.forensics.concluding import Concluded, Conclusion
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
@@ -97,8 +97,9 @@ def _exit_0(undo: ExitStack, _session: Session) -> None:
 def _verdict_after_delete(undo: ExitStack, _session: Session) -> None:
     conclude = Conclusion.conclude
 
-    async def reaping(self: Any, runner: Runner, pod: Pod) -> Ending | None:
-        await self.reap(pod)
-        return await conclude(self, runner, pod)
+    async def reaping(self: Any, ended: Sequence[tuple[Runner, Pod]]) -> list[Concluded]:
+        for _, pod in ended:
+            await self.reap(pod)
+        return await conclude(self, ended)
 
     undo.enter_context(swapped(Conclusion, "conclude", reaping))

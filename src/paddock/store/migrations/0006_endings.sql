@@ -13,11 +13,15 @@ CREATE TABLE verdicts (
     ended_at    timestamptz NOT NULL,
     -- 200 lines and 64 KiB at most.
     log_tail    text CHECK (octet_length(log_tail) <= 65536),
+    -- Until then its log and its circumstances are asked for again, and its Pod is kept (I79). NULL: both were
+    -- read, or given up, or never wanted.
+    log_wanted_until timestamptz,
     evidence    jsonb NOT NULL,
     written_at  timestamptz NOT NULL,
     refined_at  timestamptz
 );
 CREATE INDEX verdicts_ended ON verdicts (ended_at);
+CREATE INDEX verdicts_log_wanted ON verdicts (log_wanted_until) WHERE log_wanted_until IS NOT NULL;
 
 -- Gone has a verdict: the end is recorded before the object is deleted (I30, I58).
 CREATE FUNCTION runners_gone() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -299,9 +299,13 @@ UPDATE jobs SET state = 'completed', completed_at = $3, conclusion = 'stale', si
 RETURNING id
 
 -- name: act
--- What recovery did, or would have done, and by which evidence.
+-- What recovery did, or would have done, and by which evidence. $3 to $11 are arrays, one element per action.
 INSERT INTO actions (at, actor, rule, action, outcome, runner_id, host_id, job_id, pod_name, why, evidence)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+SELECT $1, $2, t.rule, t.action, t.outcome, t.runner_id, t.host_id, t.job_id, t.pod_name, t.why, t.evidence::jsonb
+  FROM unnest($3::text[], $4::text[], $5::text[], $6::uuid[], $7::smallint[], $8::bigint[], $9::text[], $10::text[],
+              $11::text[]) WITH ORDINALITY
+       AS t (rule, action, outcome, runner_id, host_id, job_id, pod_name, why, evidence, number)
+ ORDER BY t.number
 
 -- name: actions[]
 -- The last $1 actions, newest first.
@@ -320,8 +324,35 @@ SELECT v.runner_id, v.ending, v.exit_code, v.signal, v.reason, v.ended_at, v.evi
  LIMIT $2
 
 -- name: refine
--- What became known of runner $1's end: class $2, abnormal $3, why $4, by evidence $5, at $6.
-UPDATE verdicts SET ending = $2, abnormal = $3, why = $4, evidence = $5, refined_at = $6 WHERE runner_id = $1
+-- What became known of runner $1's end: class $2, abnormal $3, why $4, by evidence $5, at $6. Circumstances that
+-- were noted since the evidence was read stay.
+UPDATE verdicts
+   SET ending = $2, abnormal = $3, why = $4, refined_at = $6,
+       evidence = $5::jsonb || jsonb_build_object('circumstances', coalesce(evidence -> 'circumstances', '[]'))
+ WHERE runner_id = $1
+
+-- name: logs_wanted[]
+-- Ended runners whose log or circumstances are still asked for (I79), the most urgent first.
+SELECT v.runner_id, r.pod_name, r.pod_uid, v.node, p.name AS pool, v.ended_at, v.log_wanted_until,
+       v.log_tail IS NOT NULL AS has_log, coalesce((v.evidence ->> 'vanished')::boolean, false) AS vanished
+  FROM verdicts v
+  JOIN runners r ON r.id = v.runner_id
+  JOIN pools p ON p.id = r.pool_id
+ WHERE v.log_wanted_until IS NOT NULL
+ ORDER BY v.log_wanted_until, v.runner_id
+
+-- name: keep_log
+-- The log of runner $1, once: a second writer finds it there.
+UPDATE verdicts SET log_tail = $2
+ WHERE runner_id = $1 AND log_tail IS NULL AND log_wanted_until IS NOT NULL
+RETURNING runner_id
+
+-- name: end_post_mortem
+-- Nothing more is asked for of runner $1's end. Its circumstances: $2, an array.
+UPDATE verdicts
+   SET log_wanted_until = NULL, evidence = evidence || jsonb_build_object('circumstances', to_jsonb($2::text[]))
+ WHERE runner_id = $1 AND log_wanted_until IS NOT NULL
+RETURNING runner_id
 
 -- name: list[]
 -- Live runners, of pool $1 or of all, for people.

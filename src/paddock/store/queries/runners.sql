@@ -120,20 +120,36 @@ UPDATE runners
  WHERE id = $1 AND generation = $2 AND state = $7 AND state <> 'gone' AND forced_by IS NULL
 RETURNING *
 
--- name: conclude
--- Any state but gone ($7) → gone, with its verdict, in one statement (I30). Until $15 it still counts as supply.
-WITH ended AS (
-    UPDATE runners
-       SET state = 'gone', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
-           gone_at = $3, jit = NULL, jit_key = NULL, mint_deadline = NULL
-     WHERE id = $1 AND generation = $2 AND state = $7 AND state <> 'gone'
-    RETURNING *
+-- name: conclude[]
+-- Any state but gone ($7) → gone, with its verdict, in one statement (I30), for many runners at once (I80). $1, $2
+-- and $5 to $18 are arrays, one element per runner. Until $15 it still counts as supply; until $16 its log is asked
+-- for. Rows are locked in the order of their ids: two leaders that conclude the same runners do not deadlock.
+WITH given AS (
+    SELECT * FROM unnest($1::uuid[], $2::int[], $5::text[], $6::text[], $7::runner_state[], $8::text[], $9::boolean[],
+                         $10::int[], $11::int[], $12::text[], $13::timestamptz[], $14::text[], $15::timestamptz[],
+                         $16::timestamptz[], $17::text[], $18::text[])
+        AS g (id, generation, why, evidence, state, ending, abnormal, exit_code, signal, reason, ended_at, log_tail,
+              echoes_until, log_wanted_until, pod_uid, node)
+), locked AS (
+    SELECT r.id FROM runners r WHERE r.id = ANY ($1) ORDER BY r.id FOR UPDATE
+), ended AS (
+    UPDATE runners r
+       SET state = 'gone', version = r.version + 1, since = $3, actor = $4, why = g.why, evidence = g.evidence::jsonb,
+           gone_at = $3, jit = NULL, jit_key = NULL, mint_deadline = NULL,
+           pod_uid = coalesce(r.pod_uid, g.pod_uid), node = coalesce(r.node, g.node)
+      FROM given g JOIN locked USING (id)
+     WHERE r.id = g.id AND r.generation = g.generation AND r.state = g.state AND r.state <> 'gone'
+    RETURNING r.*
 ), judged AS (
     INSERT INTO verdicts (runner_id, ending, abnormal, why, exit_code, signal, reason, node, ended_at,
-                          log_tail, evidence, written_at)
-    SELECT id, $8, $9, $5, $10, $11, $12, node, $13, $14, coalesce($6, '{}'), $3 FROM ended
+                          log_tail, evidence, written_at, log_wanted_until)
+    SELECT e.id, g.ending, g.abnormal, g.why, g.exit_code, g.signal, g.reason, e.node, g.ended_at,
+           g.log_tail, coalesce(g.evidence::jsonb, '{}'), $3, g.log_wanted_until
+      FROM ended e JOIN given g USING (id)
 ), echoing AS (
     INSERT INTO echoes (runner_id, key_id, until)
-    SELECT id, key_id, $15 FROM ended WHERE key_id IS NOT NULL AND $15::timestamptz IS NOT NULL
+    SELECT e.id, e.key_id, g.echoes_until
+      FROM ended e JOIN given g USING (id)
+     WHERE e.key_id IS NOT NULL AND g.echoes_until IS NOT NULL
 )
-SELECT * FROM ended
+SELECT * FROM ended ORDER BY id

@@ -1,0 +1,220 @@
+"""What can still be read of a runner that ended: its log, and the circumstances of its end (S4, I79).
+
+The verdict is written and the capacity is free before this begins (`concluding`). The verdict's row
+says until when its log is wanted; until then its Pod is kept and both are asked for again. What was
+read is added to the verdict, once. Then, or when the time is up, the row says that nothing more is
+wanted, and only after that the Pod is deleted. So a crash or a change of leader at any point is
+made up for by the next look at the rows; a Pod that was not deleted is found by recovery's rule
+`concluded`.
+
+Pods of one node are asked for one after the other, and no second log of a node that does not answer is
+asked for in the same pass: a thousand Pods of dead nodes delay the logs of no other node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+from prometheus_client import Counter
+
+from paddock.domain.ids import RunnerId
+from paddock.domain.recovery import WantedLog
+from paddock.forensics.concluding import reap
+from paddock.forensics.masking import mask
+from paddock.ports import Circumstances, Clock, Fleet, FleetUnavailable, Store, Witness
+from paddock.side_by_side import SideBySide
+from paddock.store.outages import tolerating_outages
+
+_log = structlog.get_logger()
+
+TAIL_LINES: Final = 200
+TAIL_BYTES: Final = 64 * 1024
+#: A node that answers does so in milliseconds.
+TIMEOUT: Final = 5.0
+#: Between two requests to a node that did not answer: some twenty until the time is up.
+RETRY: Final = 5.0
+#: Nodes asked at the same time. Each may take the whole time-out.
+_NODES_AT_ONCE: Final = 16
+
+LOG_TOLD: Final = "last words of a runner"
+LOGS = Counter(
+    "paddock_death_logs_total",
+    "Logs of runners that ended abnormally, by what became of the request: kept, none, given-up.",
+    ["outcome"],
+)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One pass over the Pods of a node: what did not answer is not asked again in it."""
+
+    node_answers: bool = True
+    witness_answers: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """`text` is `None` if there is no log; `known` is false if it could not be read."""
+
+    text: str | None = None
+    known: bool = True
+
+
+class PostMortem:
+    def __init__(
+        self, *, store: Store, fleet: Fleet, clock: Clock, witness: Witness | None = None
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._clock = clock
+        self._witness = witness
+        self._woken = asyncio.Event()
+        self._nodes = SideBySide(_NODES_AT_ONCE)
+        #: When a node that did not answer may be asked again, by the monotonic clock.
+        self._retry_at: dict[str | None, float] = {}
+        self._tries: dict[RunnerId, int] = {}
+        #: As far as they were read; written when the post-mortem ends.
+        self._circumstances: dict[RunnerId, Circumstances] = {}
+
+    def wake(self) -> None:
+        """A log is wanted: look now."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._woken.clear()
+                await _tolerating(partial(self._begin, group))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY):
+                        await self._woken.wait()
+
+    async def look(self) -> None:
+        """One look at all that is wanted, until it is done."""
+        async with asyncio.TaskGroup() as group:
+            await self._begin(group)
+
+    async def _begin(self, group: asyncio.TaskGroup) -> None:
+        before = self._nodes.under_way()
+        wanted = await self._store.logs_wanted()
+        self._forget_all_but(wanted)
+        of_node: dict[str | None, list[WantedLog]] = {}
+        for each in wanted:
+            of_node.setdefault(each.node, []).append(each)
+        now = self._clock.monotonic()
+        for node, those in of_node.items():
+            if node not in before and self._retry_at.get(node, now) <= now:
+                self._nodes.begin(group, node, partial(self._ask_node, node, those))
+
+    def _forget_all_but(self, wanted: Sequence[WantedLog]) -> None:
+        runners = {each.runner for each in wanted}
+        nodes = {each.node for each in wanted}
+        self._tries = {id_: tries for id_, tries in self._tries.items() if id_ in runners}
+        self._circumstances = {k: v for k, v in self._circumstances.items() if k in runners}
+        self._retry_at = {node: at for node, at in self._retry_at.items() if node in nodes}
+
+    async def _ask_node(self, node: str | None, wanted: Sequence[WantedLog]) -> None:
+        """Those first that were asked for least often: one log that cannot be read delays no other."""
+        this = _Pass()
+        for each in sorted(wanted, key=lambda each: self._tries.get(each.runner, 0)):
+            await _tolerating(partial(self._ask, each, this))
+        if not (this.node_answers and this.witness_answers):
+            self._retry_at[node] = self._clock.monotonic() + RETRY
+        else:
+            self._retry_at.pop(node, None)
+
+    async def _ask(self, wanted: WantedLog, this: _Pass) -> None:
+        self._tries[wanted.runner] = self._tries.get(wanted.runner, 0) + 1
+        tail = await self._tail(wanted, this)
+        this.node_answers &= tail.known
+        told = await self._told(wanted, this)
+        this.witness_answers &= told.complete
+        is_over = self._clock.now() >= wanted.until
+        if not ((tail.known and told.complete) or is_over):
+            return
+        await self._end(wanted, tail, told)
+
+    async def _tail(self, wanted: WantedLog, this: _Pass) -> _Tail:
+        """Kept as soon as it is read."""
+        if wanted.has_log:
+            return _Tail()
+        if not this.node_answers:
+            return _Tail(known=False)
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                text = await self._fleet.log_tail(
+                    wanted.pod_name, uid=wanted.pod_uid, lines=TAIL_LINES, most_bytes=TAIL_BYTES
+                )
+        except (TimeoutError, FleetUnavailable) as error:
+            _log.info(
+                "log.unreadable", pod=wanted.pod_name, error=str(error) or "no answer in time"
+            )
+            return _Tail(known=False)
+        if text:
+            await self._keep(wanted, text)
+        return _Tail(text)
+
+    async def _told(self, wanted: WantedLog, this: _Pass) -> Circumstances:
+        before = self._circumstances.get(wanted.runner, Circumstances(complete=False))
+        if self._witness is None:
+            return Circumstances()
+        if before.complete or not this.witness_answers:
+            return before
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                told = await self._witness.circumstances(uid=wanted.pod_uid, node=wanted.node)
+        except (TimeoutError, FleetUnavailable) as error:
+            told = Circumstances((f"not known: {str(error) or 'no answer in time'}",), False)
+        self._circumstances[wanted.runner] = told
+        return told
+
+    async def _end(self, wanted: WantedLog, tail: _Tail, told: Circumstances) -> None:
+        """Nothing more is asked for. What was heard before its end stands in for a log that is gone."""
+        outcome = "kept" if wanted.has_log or tail.text else "none" if tail.known else "given-up"
+        if outcome != "kept" and (heard := await self._overheard(wanted.pod_uid)):
+            await self._keep(wanted, heard)
+            outcome = "kept"
+        ended = await self._store.end_post_mortem(wanted.runner, circumstances=told.sentences)
+        if ended:
+            LOGS.labels(outcome).inc()
+            if outcome == "given-up":
+                _log.warning("log.given_up", pod=wanted.pod_name, node=wanted.node)
+        if not wanted.vanished:
+            await reap(self._fleet, wanted.pod_name, uid=wanted.pod_uid)
+
+    async def _overheard(self, uid: str) -> str | None:
+        if self._witness is None:
+            return None
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                return await self._witness.overheard(uid=uid)
+        except (TimeoutError, FleetUnavailable):
+            return None
+
+    async def _keep(self, wanted: WantedLog, text: str) -> None:
+        """Told only by the writer of the row: once for each Pod, also with two leaders."""
+        words = fit_to_keep(text)
+        if await self._store.keep_log(wanted.runner, words):
+            _log.warning(
+                LOG_TOLD,
+                pod=wanted.pod_name,
+                pool=wanted.pool,
+                endedAt=wanted.ended_at.isoformat(),
+                log=words,
+            )
+
+
+_tolerating = partial(tolerating_outages, loop="post-mortem")
+
+
+def fit_to_keep(text: str) -> str:
+    # PostgreSQL keeps any text but one with a NUL in it.
+    words = mask(text.replace("\0", ""))
+    lines = words.splitlines(keepends=True)[-TAIL_LINES:]
+    return "".join(lines).encode()[-TAIL_BYTES:].decode(errors="ignore")
