@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
 
@@ -49,7 +50,7 @@ async def end_all(scene: Yard) -> None:
 
 
 async def test_the_capacity_of_thousands_is_free_before_any_log_is_read(
-    scene: Yard, monkeypatch: pytest.MonkeyPatch, record_property: pytest.RecordProperty
+    scene: Yard, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:
     """I80: recorded in a dozen statements, while no node answers for a log."""
     monkeypatch.setattr("paddock.forensics.post_mortem.TIMEOUT", 600.0)

@@ -3,8 +3,8 @@
 Four rhythms. Ends are concluded, and labels put on, as soon as the fleet tells of them: that frees
 capacity, so it waits for the store alone, never for GitHub or for a node. The logs of abnormal ends are
 read afterwards (`forensics.post_mortem`). Runners and jobs are examined in rounds, which may ask GitHub
-about suspects. Pods that no row knows are searched for and adopted beside the rounds, within a budget of
-their own (I81). Changes only make the loops look sooner; all are safe with two leaders at once.
+about suspects. Pods that no row knows are searched for and adopted beside the rounds, within a budget
+of their own (I81). Changes only make the loops look sooner; all are safe with two leaders at once.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+from paddock.domain.endings import Ending
 from paddock.domain.fingerprints import ContainerState, Running
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pods import Phase, PodOrder
@@ -802,6 +803,150 @@ def _crash(scene: Scene, turn: Turn) -> None:
     replica = scene.replica_of(turn)
     if replica is not None:
         replica.crash("right after a deletion")
+
+
+# Ends and their logs.
+
+#: A new job of an account that may have one runner begins within this much of the last one's end.
+_BEGINS_WITHIN: Final = 20.0
+
+
+def _keep_log_away(scene: Scene, pod: SimPod, seconds: float) -> None:
+    pod.log_away_until = scene.story.stage.clock.monotonic() + seconds
+    scene.note(f"the log of {pod.name} cannot be read for {seconds:.0f} s")
+
+
+@_told(
+    "log-away",
+    "I79",
+    "A runner crashes, and its node does not answer for a minute; its account may have one runner.",
+)
+async def _log_away(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.limit("umbrella", 1)
+    first = scene.queue(20.0, repository="umbrella/core")
+    pod = await scene.started(first)
+    if pod is None:
+        return
+    _keep_log_away(scene, pod, 80.0)
+    second = scene.queue(20.0, repository="umbrella/core")
+    await scene.sleep(10.0)
+    scene.story.stage.pods.kill(pod, "crash", {Ending.CRASH}, code=134)
+    if not await scene.until(lambda: _begun(second), within=_BEGINS_WITHIN):
+        scene.broken(
+            Promise.PROMPT,
+            f"job {second.id} waits though {pod.name}, the only runner of its account, has ended",
+        )
+    await scene.executed(second)
+    await scene.sleep(150.0)
+
+
+#: The steps from an end to its Pod's deletion: a leader may die before each.
+_STEPS: Final = (
+    "store.conclude_runners",
+    "store.record_actions",
+    "store.logs_wanted",
+    "fleet.log ",
+    "store.keep_log",
+    "store.end_post_mortem",
+    "fleet.reap ",
+)
+
+
+@_told(
+    "crash-around-a-log",
+    "I79",
+    "Runners crash one after the other; each time the leader dies a step later on the way to the log.",
+)
+async def _crash_around_a_log(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    for step in _STEPS:
+        pod = await scene.started(scene.queue(60.0))
+        if pod is None:
+            return
+        await scene.sleep(5.0)  # GitHub tells that its job has begun
+        _keep_log_away(scene, pod, 8.0)
+        died: list[str] = []
+
+        def crash(turn: Turn, died: list[str] = died) -> None:
+            if (replica := scene.replica_of(turn)) is not None:
+                replica.crash(f"before {turn.what}")
+                died.append(replica.name)
+
+        scene.story.stage.pods.kill(pod, "crash", {Ending.CRASH}, code=134)
+        scene.at_turn(lambda turn, step=step: turn.what.startswith(step), crash)  # type: ignore[misc]
+        await scene.until(lambda died=died: died, within=60.0)  # type: ignore[misc]
+        await scene.until(lambda pod=pod: pod.removed, within=200.0)  # type: ignore[misc]
+
+
+@_told(
+    "two-leaders-one-log",
+    "S4",
+    "Two replicas lead at once, and one stalls over the log that the other reads meanwhile.",
+)
+async def _two_leaders_one_log(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.story.stage.leases.doubled = True
+    await scene.sleep(30.0)
+    pod = await scene.started(scene.queue(60.0))
+    if pod is None:
+        return
+    await scene.sleep(5.0)
+    _keep_log_away(scene, pod, 12.0)
+    scene.story.stage.pods.kill(pod, "crash", {Ending.CRASH}, code=134)
+
+    def stall(turn: Turn) -> None:
+        replica = scene.replica_of(turn)
+        assert replica is not None
+        machine = replica.machine
+        machine.stalled = True
+        scene.note(f"{replica.name} stalls over the log of {pod.name}")
+        scene.simulation._loop.call_later(20.0, lambda: setattr(machine, "stalled", False))  # noqa: SLF001
+
+    def reads(turn: Turn) -> bool:
+        away = scene.story.stage.clock.monotonic() < pod.log_away_until
+        return turn.what == f"fleet.log {pod.name}" and not away
+
+    scene.at_turn(reads, stall)
+    await scene.sleep(60.0)
+    scene.story.stage.leases.doubled = False
+
+
+@_told(
+    "node-of-many",
+    "I80",
+    "The node of all runners of an account dies; the account may have no more than these.",
+)
+async def _node_of_many(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    fleet = scene.story.stage.fleet
+    for node in list(fleet.nodes.values())[1:]:
+        node.cordoned = True
+    await scene.limit("umbrella", 4)
+    jobs = [scene.queue(300.0, repository="umbrella/core") for _ in range(4)]
+    pods = [await scene.started(job) for job in jobs]
+    for node in fleet.nodes.values():
+        node.cordoned = False
+    dead = [pod for pod in pods if pod is not None and pod.node == pods[0].node]  # type: ignore[union-attr]
+    more = [scene.queue(20.0, repository="umbrella/core") for _ in dead]
+    await scene.sleep(60.0)  # for Pods elsewhere to be warm
+    if not dead or dead[0].node is None:
+        return
+    scene.note(f"{dead[0].node} dies with {len(dead)} runners")
+    fleet.nodes.pop(dead[0].node)
+    for pod in [each for each in fleet.there() if each.node == dead[0].node]:
+        scene.story.stage.pods.kill(
+            pod,
+            "node lost",
+            {Ending.NODE_LOST},
+            reason="ContainerStatusUnknown",
+            pod_reason="NodeLost",
+        )
+    if not await scene.until(lambda: all(map(_begun, more)), within=3 * _BEGINS_WITHIN):
+        scene.broken(Promise.PROMPT, "dead runners hold the places of those that could begin")
+    for job in more:
+        await scene.executed(job)
+    await scene.sleep(150.0)
 
 
 @_told("nobody-registers", "I74", "For eight minutes no runner comes online.")

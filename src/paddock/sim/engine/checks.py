@@ -6,18 +6,23 @@ process really died. Our rows are read only at the end, as the accused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from paddock.domain.endings import Ending
+import msgspec
+
+from paddock.domain.endings import LOG_WANTED_FOR, Ending, EndingEvidence, classify
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
 from paddock.forensics.concluding import CLOCKS_DIFFER
+from paddock.forensics.masking import MASK
+from paddock.forensics.post_mortem import TAIL_BYTES, TAIL_LINES
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.fleet import Jit, Node, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
-from paddock.sim.engine.pods import OURS
+from paddock.sim.engine.pods import OURS, TOKEN
 from paddock.sim.engine.time import BEGINNING
 from paddock.sim.github import FakeGitHub
 from paddock.sim.github.records import Job, JobStatus
@@ -177,7 +182,8 @@ class Checks:
             runners=[
                 dict(row)
                 for row in await self._session.fetch(
-                    "SELECT r.id, r.pod_name, r.pod_uid, r.state, r.account_id, v.ending"
+                    "SELECT r.id, r.pod_name, r.pod_uid, r.state, r.account_id, r.evidence, v.ending,"
+                    "       v.exit_code, v.signal, v.reason, v.log_tail"
                     "  FROM runners r LEFT JOIN verdicts v ON v.runner_id = r.id"
                     " ORDER BY r.created_at, r.id"
                 )
@@ -287,7 +293,29 @@ class Checks:
                         f"{pod.name} really was {pod.fate!r} ({wanted}), judged {row['ending']}",
                     )
                 )
+            if row["pod_uid"] == pod.uid:
+                found += [(Promise.VERDICT, what) for what in self._facts(pod, row)]
         return found
+
+    def _facts(self, pod: SimPod, row: Mapping[str, Any]) -> Iterator[str]:
+        """What is written of an end beside its class: exit code, signal, reason, and the log."""
+        written = (row["exit_code"], row["signal"], row["reason"])
+        unseen = not pod.reaped and written == _NO_FACTS
+        if not unseen and written != _facts_of(pod):
+            yield f"{pod.name} ended with {_facts_of(pod)}, its verdict says {written}"
+        log, really = row["log_tail"], _log_of(pod)
+        if log is not None and log != really:
+            yield f"{pod.name} said {really!r}, its verdict says {log!r}"
+        if log is None and really and pod.reaped and _began_abnormal(row):
+            last = self._fleet.log_failed_at.get(pod.node, -math.inf)
+            if pod.over_at is None or last < pod.over_at + LOG_WANTED_FOR.total_seconds():
+                yield f"{pod.name} was deleted before its log was read or its time was up"
+
+    def log_told(self, pod: str) -> None:
+        """A leader has written the log of an ended Pod into its own."""
+        if pod in self._ledger.logs_told:
+            self.violate(Promise.VERDICT, f"the log of {pod} was told twice")
+        self._ledger.logs_told.add(pod)
 
     def _was_cancelled(self, pod: SimPod) -> bool:
         return any(
@@ -307,6 +335,27 @@ class _Rows:
 _SAID_BY_THE_NODE: Final = frozenset({Ending.HOST_OOM, Ending.EVICTED, Ending.NODE_LOST})
 #: A runner that was told to stop does not say that its job succeeded.
 _SUCCEEDED: Final = frozenset({100, 101})
+
+
+_NO_FACTS: Final = (None, None, None)
+
+
+def _facts_of(pod: SimPod) -> tuple[int | None, int | None, str | None]:
+    """As its kubelet shows them, if its runner ran at all."""
+    ended = pod.runner.terminated if pod.runner is not None else None
+    return _NO_FACTS if ended is None else (ended.exit_code, ended.signal or None, ended.reason)
+
+
+def _log_of(pod: SimPod) -> str | None:
+    """What its runner really wrote, within the limits of what is kept. Secrets are masked."""
+    lines = [text for _, text in pod.log][-TAIL_LINES:] if pod.started else []
+    return "\n".join(lines)[-TAIL_BYTES:].replace(TOKEN, MASK) or None
+
+
+def _began_abnormal(row: Mapping[str, Any]) -> bool:
+    """By the evidence there was when its end was seen: late news change its class, not what is read."""
+    evidence = msgspec.json.decode(row["evidence"], type=EndingEvidence)
+    return classify(evidence).ending.abnormal
 
 
 def _accepted(pod: SimPod) -> set[str]:

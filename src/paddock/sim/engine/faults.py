@@ -115,6 +115,7 @@ class Fault(StrEnum):
     FAILOVER = "database-failover"
     PRIMARY_LIMIT = "primary-limit"
     SECONDARY_LIMIT = "secondary-limit"
+    LOG_AWAY = "log-away"
 
 
 #: What the product does not bear yet; to be named to be tried.
@@ -176,6 +177,7 @@ CHANCE: dict[Fault, float] = {
     Fault.POLLER_HANGS: 0.2,
     Fault.GIVEN_BACK: 0.05,
     Fault.LOG_LATE: 0.2,
+    Fault.LOG_AWAY: 0.3,
 }
 
 _IN_THE_AIR = 0.6

@@ -28,6 +28,7 @@ from paddock.domain.fingerprints import (
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
+from paddock.ports import FleetUnavailable
 from paddock.sim.engine.faults import Fault, Faults
 from paddock.sim.engine.machine import Machine
 from paddock.sim.engine.time import VirtualClock
@@ -97,6 +98,8 @@ class SimPod:
     log: list[tuple[float, str]] = field(default_factory=list)
     #: For so long its node keeps to itself what it says.
     log_lag: float = 0.0
+    #: Until then nobody can read its log, though it is there.
+    log_away_until: float = 0.0
 
     # What nobody but the checkers can see.
     life: asyncio.Task[None] | None = None
@@ -232,6 +235,8 @@ class SimFleet:
         self._watches: list[Watch] = []
         self._snapshot: tuple[Pod, ...] = ()
         self._snapshot_at = 0.0
+        #: By node: when a request for a log last failed.
+        self.log_failed_at: dict[str | None, float] = {}
         #: Begins the life of a new Pod.
         self.on_created: Callable[[SimPod], None] = lambda _pod: None
         #: Told before a deletion, or a stamp, takes effect.
@@ -313,11 +318,25 @@ class SimFleet:
 
     def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
         pod = self._there.get(name)
-        if pod is None or pod.uid != uid or pod.silent or not pod.started:
+        if pod is None or pod.uid != uid:
             return None
-        until = self._clock.monotonic() - pod.log_lag
+        if pod.silent or pod.log_away_until > self._clock.monotonic() or self._is_lost(pod):
+            raise FleetUnavailable(f"The simulated node of {name} does not answer.")
+        if not pod.started:
+            return None
+        # All of it is there when a container is shown to have ended.
+        until = self._clock.monotonic() - (0.0 if pod.ended else pod.log_lag)
         said = [text for at, text in pod.log if at <= until]
         return "\n".join(said[-lines:])[-most_bytes:]
+
+    def _is_lost(self, pod: SimPod) -> bool:
+        return pod.node is not None and pod.node not in self.nodes
+
+    def note_unread_log(self, name: PodName) -> None:
+        """A request for its log failed, for whatever reason."""
+        pod = self._there.get(name)
+        if pod is not None:
+            self.log_failed_at[pod.node] = self._clock.monotonic()
 
     def review(self, token: str) -> PodIdentity | None:
         pod = self._tokens.get(token)
@@ -423,6 +442,8 @@ class SimFleet:
         pod.phase = Phase.SUCCEEDED if code == 0 and container == "runner" else Phase.FAILED
         pod.reason = pod_reason
         pod.over_at = self._clock.monotonic()
+        if self._faults.strike(Fault.LOG_AWAY):
+            pod.log_away_until = pod.over_at + self._faults.between(5.0, 150.0)
         self.tell(pod, f"ended: {fate}, code {code} {reason} {pod_reason or ''}".rstrip())
 
     def fated(self, pod: SimPod, fate: str, endings: set[Ending]) -> None:

@@ -192,8 +192,12 @@ class FleetGate:
             self._fleet.stamp(name, uid=uid, owner=owner)
 
     async def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
-        async with self._call(f"log {name}"):
-            return self._fleet.log_tail(name, uid=uid, lines=lines, most_bytes=most_bytes)
+        try:
+            async with self._call(f"log {name}"):
+                return self._fleet.log_tail(name, uid=uid, lines=lines, most_bytes=most_bytes)
+        except (FleetUnavailable, asyncio.CancelledError):
+            self._fleet.note_unread_log(name)
+            raise
 
     async def review(self, token: str) -> PodIdentity | None:
         async with self._call("review"):

@@ -34,6 +34,8 @@ class Ledger:
     deleted_jobs: set[int] = field(default_factory=set)
     #: Accounts (their logins) that uninstalled the App: nothing of them can be read any more.
     uninstalled: set[str] = field(default_factory=set)
+    #: Pods whose log was told, as far as a restored backup remembers.
+    logs_told: set[str] = field(default_factory=set)
 
     def set_limits(self, whose: str, limits: Limits, *, at: float) -> None:
         """The first ones, if they came before any job, have always held."""

@@ -305,6 +305,7 @@ class Operators:
                 job = over.get(pod.jit.runner_id)
                 lost = job is not None and job not in known
                 pod.forgotten = pod.forgotten or lost or pod.name not in served
+        stage.ledger.logs_told.clear()
         stage.ledger.forgotten_records |= {
             runner.id for runner in stage.github.world.runners.values() if runner.name not in names
         }

@@ -46,6 +46,8 @@ DEPRECATED: Final = "2.100.0"
 _VERSION: Final = "2.330.0"
 #: A node under load shows what a container says this much later; a second look is later still.
 _LAG: Final = (5.0, 60.0)
+#: What every runner prints and no verdict may keep.
+TOKEN: Final = "ghs_0123456789abcdefghijABCDEFGHIJ0123456789"  # noqa: S105 - a fake's
 #: A Pod that is told to stop is killed after this.
 _GRACE: Final = 30.0
 
@@ -414,6 +416,7 @@ class _Life:
         outdated = faults.strike(Fault.OUTDATED)
         session = await self._connect(jit, DEPRECATED if outdated else _VERSION)
         self.say("√ Connected to GitHub")
+        self.say(f"token {TOKEN}")
         self.say("Listening for Jobs")
         self.pods.trace.note(self.pod.name, "is online")
         if faults.strike(Fault.LEAVES):

@@ -17,6 +17,7 @@ from typing import Final
 from paddock.sim.mutants import (  # noqa: F401 - each adds its own
     clocks,
     deleting,
+    ends,
     intake,
     minting,
     repository_limits,
