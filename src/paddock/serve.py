@@ -33,6 +33,7 @@ from paddock.settings import FleetKind, Settings, SettingsError
 from paddock.store.budgets import PgBudget
 from paddock.store.clock import DatabaseClock, asking
 from paddock.store.database import Database
+from paddock.store.heartbeat import Heartbeat
 from paddock.store.leadership import led
 from paddock.store.store import PgStore
 from paddock.store.wakeups import PgWakeups
@@ -148,6 +149,7 @@ async def serve(
 @asynccontextmanager
 async def _replica(database: Database, settings: Settings, apps: Apps) -> AsyncIterator[Replica]:
     async with (
+        Heartbeat.running(database, SystemClock()),
         DatabaseClock.running(asking(database), SystemClock()) as clock,
         _with_clock(database, settings, apps, clock) as replica,
     ):

@@ -20,8 +20,10 @@ from paddock.store.errors import StoreError
 _log = structlog.get_logger()
 
 FIRST_BACKOFF: Final = 1.0
-#: What can mend itself (a database, a network) has done so by then; nobody waits longer for its return.
+#: What can mend itself (a network, GitHub) has done so by then; nobody waits longer for its return.
 LONGEST_BACKOFF: Final = 30.0
+#: Everything waits for the database, and to ask whether it is back costs little.
+STORE_BACKOFF: Final = 0.5
 #: By then it has been away for some seconds, and its next start is seconds away.
 KEEPS_FAILING: Final = 4
 
@@ -39,16 +41,17 @@ class Troubles:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: How often in a row, when last, and with what.
-        self._last: dict[str, tuple[int, float, str]] = {}
+        #: How often in a row, with what, and when it is over unless it fails again.
+        self._last: dict[str, tuple[int, str, float]] = {}
 
-    def failed(self, service: str, times: int, sentence: str) -> None:
-        self._last[service] = (times, self._clock.monotonic(), sentence)
+    def failed(self, service: str, times: int, sentence: str, *, backoff: float) -> None:
+        over = self._clock.monotonic() + 2 * backoff
+        self._last[service] = (times, sentence, over)
 
     def of(self, *services: str) -> str | None:
         for service in services:
-            times, when, sentence = self._last.get(service, (0, 0.0, ""))
-            if times >= KEEPS_FAILING and self._clock.monotonic() - when < 2 * LONGEST_BACKOFF:
+            times, sentence, over = self._last.get(service, (0, "", 0.0))
+            if times >= KEEPS_FAILING and self._clock.monotonic() < over:
                 return f"{service} failed {times} times in a row: {sentence}"
         return None
 
@@ -82,8 +85,9 @@ async def supervise(service: Service, clock: Clock, troubles: Troubles | None = 
                 # It worked; this is another trouble than the last.
                 backoff, told, times = FIRST_BACKOFF, None, 0
             times += 1
+            pause = min(backoff, STORE_BACKOFF) if _is_store(error) else backoff
             if troubles is not None:
-                troubles.failed(service.name, times, _sentence(error))
+                troubles.failed(service.name, times, _sentence(error), backoff=pause)
             if told != (told := _sentence(error)):
                 _log.warning(
                     "a service failed and is started again",
@@ -91,7 +95,7 @@ async def supervise(service: Service, clock: Clock, troubles: Troubles | None = 
                     error=told,
                     exc_info=not _is_known(error),
                 )
-        await clock.sleep(backoff)
+        await clock.sleep(pause)
         backoff = min(backoff * 2, LONGEST_BACKOFF)
 
 
@@ -100,6 +104,13 @@ def _is_known(error: Exception) -> bool:
     if isinstance(error, ExceptionGroup):
         return all(_is_known(one) for one in error.exceptions)
     return isinstance(error, StoreError | GitHubError | FleetUnavailable)
+
+
+def _is_store(error: Exception) -> bool:
+    """Whether it is about the database alone."""
+    if isinstance(error, ExceptionGroup):
+        return all(_is_store(one) for one in error.exceptions)
+    return isinstance(error, StoreError)
 
 
 def _sentence(error: Exception) -> str:

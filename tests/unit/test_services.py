@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from structlog.testing import capture_logs
 
-from paddock.services import LONGEST_BACKOFF, Service, Troubles, running, supervise
+from paddock.services import LONGEST_BACKOFF, STORE_BACKOFF, Service, Troubles, running, supervise
 from paddock.store.errors import DatabaseUnavailable
 from tests.support.time import ManualClock
 
@@ -24,6 +24,9 @@ class Clock(ManualClock):
         self.naps.append(seconds)
         await super().sleep(seconds)
         await asyncio.sleep(0)
+
+
+AWAY = DatabaseUnavailable("The database is away.")
 
 
 class Impatient(ManualClock):
@@ -54,14 +57,34 @@ async def test_a_service_that_fails_is_started_again_later_each_time() -> None:
     assert clock.naps == [1, 2, 4, 8, 16, 30, 30]
 
 
+async def test_a_service_that_lost_the_database_is_started_again_soon() -> None:
+    """I72: whatever is longer is added to how long the database was away."""
+    clock, left = Clock(), [AWAY, ExceptionGroup("two", [AWAY, AWAY])] * 4
+
+    async def run() -> None:
+        if left:
+            raise left.pop()
+
+    with capture_logs():
+        await supervise(Service("dispatch", run), clock)
+    assert clock.naps == [STORE_BACKOFF] * 8
+
+
+async def test_a_trouble_with_the_database_is_over_when_it_is_back() -> None:
+    clock = Clock()
+    troubles = Troubles(clock)
+    for times in range(1, 9):
+        troubles.failed("dispatch", times, "away", backoff=STORE_BACKOFF)
+    assert troubles.of("dispatch") is not None
+    clock.advance(3 * STORE_BACKOFF)
+    assert troubles.of("dispatch") is None
+
+
 async def test_the_same_failure_is_logged_once() -> None:
     clock = Clock()
     with capture_logs() as logs:
         await supervise(Service("fragile", Fragile(clock, *["away"] * 5, "other").run), clock)
     assert [log["service"] for log in logs] == ["fragile", "fragile"]
-
-
-AWAY = DatabaseUnavailable("The database is away.")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from paddock.domain.pods import PodIdentity
 from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Runner, WaitingPod, WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock, Store, Topic, Wakeups
-from paddock.store.errors import StoreError
+from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
 
 _log = structlog.get_logger()
 
@@ -47,6 +47,10 @@ _LOOK_AGAIN: Final = 2.0
 _SHORTEST_WAIT: Final = 0.2
 #: A claim that another replica mints for: its row is looked at this often.
 _OTHERS_MINT: Final = 0.25
+#: While the store is away, one of the waiting requests tries it this often, for all of them.
+_TRY_STORE: Final = 0.5
+#: Those that never ask again are forgotten.
+_MOST_IN_DOUBT: Final = 10_000
 
 WAITING = Gauge("paddock_waiting_pods", "Pods that hold a request open with this replica.")
 BATCHES = Histogram(
@@ -130,12 +134,17 @@ class Dispatcher:
         self._clock = clock
         self._demand = wakeups.subscribe(Topic.DEMAND)
         self._waiting = _Waiting()
+        #: Pods of matches whose outcome is unknown, with the generation of their claim if it was
+        #: written. Each is looked at when its Pod asks again.
+        self._in_doubt: dict[RunnerId, int] = {}
         #: Claimed while they waited: their requests are open until the mint has ended.
         self._claimed: dict[RunnerId, _Waiter] = {}
         self._minting: dict[RunnerId, asyncio.Task[Handover | None]] = {}
         self._look = asyncio.Event()
         self._unmet = True
         self._closing = False
+        self._store_answers = asyncio.Event()
+        self._trying_store = asyncio.Lock()
 
     # The Pod's side.
 
@@ -143,7 +152,10 @@ class Dispatcher:
         """What the Pod is told, within `wait` seconds. `None`: no row knows it (yet)."""
         deadline = self._clock.monotonic() + max(wait, _SHORTEST_WAIT)
         while True:
-            heard = await self._store.hear_pod(pod.pod_name, pod_uid=pod.pod_uid)
+            try:
+                heard = await self._hear(pod, deadline)
+            except TimeoutError:
+                return NothingYet()
             if heard is None:
                 return None
             left = deadline - self._clock.monotonic()
@@ -152,6 +164,24 @@ class Dispatcher:
                 answer = answer or NothingYet()
                 ANSWERS.labels(type(answer).__name__).inc()
                 return answer
+
+    async def _hear(self, pod: PodIdentity, deadline: float) -> Heard | None:
+        """Waits for a store that is away as for work: a poller that was refused would stay away for
+        longer than the store. Raises `TimeoutError`."""
+        while True:
+            try:
+                heard = await self._store.hear_pod(pod.pod_name, pod_uid=pod.pod_uid)
+            except (DatabaseUnavailable, OutcomeUnknown):
+                if self._closing:
+                    raise
+                self._store_answers.clear()
+                left = deadline - self._clock.monotonic()
+                async with asyncio.timeout(max(left, 0.0)), self._trying_store:
+                    if not self._store_answers.is_set():
+                        await self._clock.sleep(_TRY_STORE)
+            else:
+                self._store_answers.set()
+                return heard
 
     async def acknowledge(self, pod: PodIdentity, delivery: UUID) -> bool | Leave:
         """The Pod holds its JIT. Saying so again is fine; false if it never was this Pod's. One that
@@ -167,11 +197,12 @@ class Dispatcher:
         runner = heard.runner
         if (reason := reason_to_leave(runner.state)) is not None:
             return Leave(reason)
+        doubted = self._in_doubt.pop(runner.id, None)
         match runner.state:
             case RunnerState.ARMED:
                 return await self._replay(heard)
             case RunnerState.CLAIMED:
-                return await self._await_mint(runner, left)
+                return await self._await_mint(runner, left, is_ours=doubted == runner.generation)
             case _:
                 return await self._wait(runner, left, hurried=hurried)
 
@@ -193,12 +224,13 @@ class Dispatcher:
             return Leave("its JIT is lost")
         return Handover(delivery=runner.delivery, runner_name=runner.name, jit=jit)
 
-    async def _await_mint(self, runner: Runner, left: float) -> Answer | None:
-        """Its mint is under way: here, at another replica, or nowhere any more."""
+    async def _await_mint(self, runner: Runner, left: float, *, is_ours: bool) -> Answer | None:
+        """Its mint is under way: here, at another replica, or nowhere any more. `is_ours`: a match of
+        this replica's made the claim, and was not told so."""
         task = self._minting.get(runner.id)
         if task is None and runner.mint_deadline is not None:
-            if runner.mint_deadline < self._clock.now():
-                await self._take_over(runner)
+            if is_ours or runner.mint_deadline < self._clock.now():
+                await self._take_over(runner, unanswered=is_ours)
                 task = self._minting.get(runner.id)
             else:
                 await self._clock.sleep(min(max(left, 0.0), _OTHERS_MINT))
@@ -210,13 +242,14 @@ class Dispatcher:
                 return await asyncio.shield(task)
         return None
 
-    async def _take_over(self, runner: Runner) -> None:
-        """The replica that minted is dead; a fresh name, and the old one stays a debt (I19)."""
+    async def _take_over(self, runner: Runner, *, unanswered: bool) -> None:
+        """No replica mints for it; a fresh name, and the old one stays a debt (I19)."""
         claim = await self._store.take_over_claim(
             runner.id,
             generation=runner.generation,
             name=runner_name(runner.pod_name, runner.generation + 1),
             mint_deadline=self._clock.now() + MINT_DEADLINE,
+            unanswered=unanswered,
         )
         if isinstance(claim, Conflict):
             return
@@ -250,6 +283,9 @@ class Dispatcher:
     # The matcher's side.
 
     async def run(self) -> None:
+        # After a failure it is not known what was announced meanwhile.
+        self._unmet = True
+        self._look.set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen())
             group.create_task(self._match_for_ever())
@@ -279,7 +315,11 @@ class Dispatcher:
         """One match of the waiting Pods; whether another one should follow at once."""
         # What is announced from here on is news.
         self._unmet = False
-        match = await self._store.match(self._waiting.pods)
+        try:
+            match = await self._store.match(self._waiting.pods)
+        except OutcomeUnknown:
+            self._doubt()
+            raise
         BATCHES.observe(len(match.claims))
         withheld = collections.Counter(match.withheld.values())
         for reason in Withheld:
@@ -295,6 +335,15 @@ class Dispatcher:
             for waiter in self._waiting.take_hurried():
                 waiter.tell(NothingYet())
         return match.more
+
+    def _doubt(self) -> None:
+        """Claims may have been written that no replica mints for; Pods find them in their rows."""
+        waiting = self._waiting.take_all()
+        if len(self._in_doubt) > _MOST_IN_DOUBT:
+            self._in_doubt.clear()
+        self._in_doubt |= {each.pod.id: each.pod.generation + 1 for each in waiting}
+        for waiter in waiting:
+            waiter.tell(None)
 
     def _mint(self, claim: Claim) -> None:
         """In a task of its own: a Pod that hangs up does not end the mint its row waits for."""

@@ -8,7 +8,8 @@ generation, the scope the failure is about backs off, and the Pod goes on to oth
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -30,16 +31,22 @@ from paddock.domain.github_errors import Failure, GitHubError, Kind
 from paddock.domain.handover import Handover
 from paddock.domain.runners import Claim, Conflict
 from paddock.ports import Clock, GitHub, Ids, Store
+from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown
 
 _log = structlog.get_logger()
 
 #: GitHub takes at most 100 requests at once from an App, of all kinds.
 AT_ONCE: Final = 50
+#: How often the outcome of a mint is written again while the store is away.
+_TRY_AGAIN: Final = 0.5
 
 MINTED: Final = "minted"
 TOO_LATE: Final = "too late"
 MINTS = Counter("paddock_mints_total", "Mints, by what became of them.", ["outcome"])
 MINT_SECONDS = Histogram("paddock_mint_seconds", "From claimed to armed.")
+
+
+T = TypeVar("T")
 
 
 class Minter:
@@ -81,16 +88,20 @@ class Minter:
         sealed = self._sealer.seal(
             minted.encoded_jit_config, runner=claim.runner, delivery=delivery
         )
-        armed = await self._store.arm_runner(
-            claim.runner,
-            generation=claim.generation,
-            github_id=minted.runner.id,
-            delivery=delivery,
-            sealed_jit=sealed.sealed,
-            sealing_key=sealed.key,
+        armed = await self._patiently(
+            claim,
+            lambda: self._store.arm_runner(
+                claim.runner,
+                generation=claim.generation,
+                github_id=minted.runner.id,
+                delivery=delivery,
+                sealed_jit=sealed.sealed,
+                sealing_key=sealed.key,
+            ),
         )
         if isinstance(armed, Conflict):
-            # Taken over, or fenced: this JIT is nobody's, and its record stays a debt.
+            # Taken over, or fenced: this JIT is unused, and its record stays a debt. Or the first of
+            # two attempts wrote it: then its Pod finds it in its row.
             MINTS.labels(TOO_LATE).inc()
             _log.info("a mint came too late", runner=claim.name, found=str(armed))
             return None
@@ -114,12 +125,26 @@ class Minter:
         if subject is not None:
             await self._store.back_off(subject, terms_of(failure))
             self._troubled.add((subject.scope, subject.id))
-        await self._store.release_runner(
-            claim.runner,
-            generation=claim.generation,
-            why=failure.sentence,
-            no_record_because=settled,
+        await self._patiently(
+            claim,
+            lambda: self._store.release_runner(
+                claim.runner,
+                generation=claim.generation,
+                why=failure.sentence,
+                no_record_because=settled,
+            ),
         )
+
+    async def _patiently(self, claim: Claim, write: Callable[[], Awaitable[T]]) -> T:
+        """A database that fails over is mostly back before the claim's deadline. What is written twice
+        is refused the second time, by its generation (I16)."""
+        while True:
+            try:
+                return await write()
+            except (DatabaseUnavailable, OutcomeUnknown):
+                if self._clock.now() >= claim.mint_deadline:
+                    raise
+                await self._clock.sleep(_TRY_AGAIN)
 
     async def _resolve(self, claim: Claim) -> str | None:
         """The name is taken: look once, decide, never try it again (I19). How it is settled, or

@@ -375,10 +375,16 @@ class Store(Protocol):
         ...
 
     async def take_over_claim(
-        self, runner: RunnerId, *, generation: int, name: str, mint_deadline: datetime
+        self,
+        runner: RunnerId,
+        *,
+        generation: int,
+        name: str,
+        mint_deadline: datetime,
+        unanswered: bool = False,
     ) -> Claim | Conflict:
-        """The claim goes on under a fresh name, if its mint's deadline has passed; the old name
-        stays a debt."""
+        """The claim goes on under a fresh name, if its mint's deadline has passed, or if the match that
+        made it was `unanswered`; the old name stays a debt."""
         ...
 
     # Handing over, and what is owed at GitHub.

@@ -42,6 +42,9 @@ def _told(name: str, source: str, tells: str) -> Callable[[Script], Script]:
 
 #: From the log of S1's incident: registered at 21:30:14, reaped at 21:31:00.
 RELEASED_AFTER: Final = 46.0
+#: The JIT is written and handed over within seconds of the database's return, and the runner starts.
+#: A claim that was given up would be taken over after 45 s.
+SERVED_AFTER_FAILOVER: Final = 25.0
 #: S2's job waited for 100 minutes.
 SERVED_AGAIN_WITHIN: Final = 60.0
 
@@ -447,7 +450,12 @@ async def _match_unanswered(scene: Scene) -> None:
         await scene.sleep(0.1)
     losing.clear()
     scene.note("a match was committed, and nobody knows")
+    first = jobs[0]
     jobs += [scene.queue(60.0, repository="umbrella/core") for _ in range(3)]
+    if not await scene.until(lambda: _begun(first), within=SERVED_AFTER_FAILOVER):
+        scene.broken(
+            Promise.SERVED, f"job {first.id} was not served within {SERVED_AFTER_FAILOVER:.0f} s"
+        )
     for job in jobs:
         await scene.executed(job, within=1800.0)
 
@@ -1005,6 +1013,43 @@ async def _database_clock_jumps(scene: Scene) -> None:
             await scene.sleep(200.0)
 
     await _none_is_retired(scene, fail_over)
+
+
+@_told(
+    "database-failover",
+    "I72",
+    "The database fails over and is away for 40 s; then jobs come for Pods that have waited all the"
+    " while.",
+)
+async def _database_failover(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.until(lambda: len(scene.living) >= _WARM_PODS)
+    await scene.sleep(30.0)
+    await scene.story.disasters.fail_over(40.0)
+    jobs = [scene.queue(20.0), scene.queue(20.0, repository="umbrella/core")]
+    for job in jobs:
+        await scene.executed(job)
+
+
+@_told(
+    "failover-during-mint",
+    "I72",
+    "The database fails over while GitHub answers a mint; the only warm Pod has it.",
+)
+async def _failover_during_mint(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.until(lambda: len(scene.living) >= _WARM_PODS)
+    await scene.sleep(30.0)
+    scene.at_github(latency=(3.0, 3.0))
+    job = scene.queue(20.0)
+    while not await scene.session.fetch("SELECT FROM runners WHERE state = 'claimed'"):
+        await scene.sleep(0.1)
+    await scene.story.disasters.fail_over(10.0)
+    if not await scene.until(lambda: _begun(job), within=SERVED_AFTER_FAILOVER):
+        scene.broken(
+            Promise.SERVED, f"job {job.id} was not served within {SERVED_AFTER_FAILOVER:.0f} s"
+        )
+    await scene.executed(job)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {each.name: each for each in _TOLD}

@@ -94,6 +94,18 @@ class Database:
     def stalled_matcher(self) -> str:
         return self._pool.stalled_matcher
 
+    async def session_apart(self) -> Connection:
+        """A session of no pool, just made: for whoever watches over the others."""
+        return await self._pool.apart()
+
+    async def end_sessions(self) -> None:
+        """All of them are dead. What they were used for fails, and can be begun again."""
+        await self._pool.end_all()
+
+    def connect_anew(self) -> None:
+        """What waits for a connection to be made begins again."""
+        self._pool.connect_anew()
+
     def transaction(self, *, begin: str = "BEGIN", commit: str = "COMMIT") -> Transaction:
         """`async with database.transaction() as connection:` committed at the end of the block,
         rolled back by any exception.

@@ -132,18 +132,26 @@ class Matching(Runners):
 
     @retrying
     async def take_over_claim(
-        self, runner: RunnerId, *, generation: int, name: str, mint_deadline: datetime
+        self,
+        runner: RunnerId,
+        *,
+        generation: int,
+        name: str,
+        mint_deadline: datetime,
+        unanswered: bool = False,
     ) -> Claim | Conflict:
+        why = "its match was not answered" if unanswered else "the mint's deadline has passed"
         async with self._database.transaction() as connection:
             taken = await self._take(
                 connection,
                 "take_over",
                 runner,
                 generation,
-                "taken over: the mint's deadline has passed",
+                f"taken over: {why}",
                 None,
                 name,
                 mint_deadline,
+                unanswered,
             )
             if isinstance(taken, Conflict):
                 return taken

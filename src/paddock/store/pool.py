@@ -76,13 +76,18 @@ class Pool:
     #: long has stalled, and the server ends it: the others wait for no more than this (I72).
     stalled_matcher = "1s"
 
-    def __init__(self, sessions: Any, url: str) -> None:
+    def __init__(self, sessions: Any, url: str, *, application_name: str = "paddock") -> None:
         self._sessions = sessions
         self._url = url
+        self._server_settings = {"application_name": application_name}
         #: The sessions used last, still ours: to give one back to asyncpg and take it again costs more
         #: than a short statement. The others are asyncpg's, which closes what nobody needs for long.
         self._at_hand: list[Connection] = []
+        self._in_use: set[Connection] = set()
         self._waiting = 0
+        #: Connections that are being made. Those that `connect_anew` gave up are begun again.
+        self._connecting: set[asyncio.Future[Connection]] = set()
+        self._given_up: set[asyncio.Future[Connection]] = set()
 
     @property
     def url(self) -> str:
@@ -121,7 +126,7 @@ class Pool:
             if (instead := sentence_for(error, url)) is not None:
                 raise instead from error
             raise
-        return cls(sessions, url)
+        return cls(sessions, url, application_name=application_name)
 
     async def close(self) -> None:
         try:
@@ -133,6 +138,11 @@ class Pool:
             self._sessions.terminate()
 
     async def take(self) -> Connection:
+        connection = await self._take()
+        self._in_use.add(connection)
+        return connection
+
+    async def _take(self) -> Connection:
         while self._at_hand:
             connection = self._at_hand.pop()
             if not has_ended(connection):
@@ -140,7 +150,9 @@ class Pool:
             await self._sessions.release(connection)
         self._waiting += 1
         try:
-            return await self._sessions.acquire(timeout=ACQUIRE_TIMEOUT)
+            if self._sessions.get_idle_size():
+                return await self._sessions.acquire(timeout=ACQUIRE_TIMEOUT)
+            return await self._connect()
         except TimeoutError as error:
             raise DatabaseUnavailable(
                 f"No connection to {self.shown} was to be had within {ACQUIRE_TIMEOUT:g} s "
@@ -156,8 +168,46 @@ class Pool:
         finally:
             self._waiting -= 1
 
+    async def _connect(self) -> Connection:
+        """Perhaps: somebody may give a session back before."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        cancelled = task.cancelling()
+        deadline = loop.time() + ACQUIRE_TIMEOUT
+        while True:
+            left = max(deadline - loop.time(), 0.001)
+            connecting = asyncio.ensure_future(self._sessions.acquire(timeout=left))
+            self._connecting.add(connecting)
+            try:
+                return await connecting
+            except asyncio.CancelledError:
+                if connecting not in self._given_up or task.cancelling() > cancelled:
+                    raise
+            finally:
+                self._connecting.discard(connecting)
+                self._given_up.discard(connecting)
+
+    def connect_anew(self) -> None:
+        """The database answers again. What was begun while it was away may not notice for seconds."""
+        self._given_up |= self._connecting
+        for connecting in self._connecting:
+            connecting.cancel()
+
+    async def end_all(self) -> None:
+        """Every session is dead, in use or not. Whoever uses one is told, and begins again."""
+        for connection in list(self._in_use):
+            end(connection)
+        await self.distrust()
+
+    async def apart(self) -> Connection:
+        """A session that is not the pool's."""
+        return await asyncpg.connect(
+            self._url, timeout=CONNECT_TIMEOUT, server_settings=self._server_settings
+        )
+
     async def give_back(self, connection: Connection) -> None:
         """As it is: for sessions in which only transactions were made."""
+        self._in_use.discard(connection)
         if self._waiting or len(self._at_hand) >= AT_HAND or has_ended(connection):
             await self._sessions.release(connection)
         else:
@@ -165,6 +215,7 @@ class Pool:
 
     async def give_back_clean(self, connection: Connection) -> None:
         """With everything undone that a session can carry: settings, locks, LISTEN."""
+        self._in_use.discard(connection)
         is_clean = False
         try:
             if not has_ended(connection):

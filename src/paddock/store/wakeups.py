@@ -23,7 +23,7 @@ _log = structlog.get_logger()
 CHANNEL: Final = "paddock"
 
 #: How soon a lost listening session is opened again. Meanwhile the loops' own timers carry on.
-_RECONNECT: Final = 1.0
+_RECONNECT: Final = 0.5
 
 #: A connection that died in silence is noticed by a question asked this often.
 _ALIVE: Final = 15.0

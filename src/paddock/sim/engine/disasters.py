@@ -89,16 +89,19 @@ class Disasters:
         stage.ledger.deleted_jobs |= {job.id for job in jobs}
 
     async def strike_database(self) -> None:
+        if self._chance(Fault.FAILOVER, 0.4):
+            await self.fail_over(self._rng.uniform(*_FAILOVER))
+
+    async def fail_over(self, seconds: float) -> None:
         """Its connections break; what was about to commit may have. Then it is away for seconds."""
         stage = self._stage
-        if self._chance(Fault.FAILOVER, 0.4):
-            stage.trace.note("database", "fails over")
-            stage.faults.begin_failover()
-            stage.leases.drop()
-            await asyncio.sleep(self._rng.uniform(*_FAILOVER))
-            stage.faults.end_failover()
-            stage.airwaves.listen_again()
-            stage.trace.note("database", "is back")
+        stage.trace.note("database", "fails over")
+        stage.faults.begin_failover()
+        stage.leases.drop()
+        await asyncio.sleep(seconds)
+        stage.faults.end_failover()
+        stage.airwaves.listen_again()
+        stage.trace.note("database", "is back")
 
     async def strike_limits(self) -> None:
         """GitHub's limits are those of one installation (I17)."""

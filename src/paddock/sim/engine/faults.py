@@ -124,7 +124,6 @@ UNFIXED = frozenset(
         Fault.UNINSTALLED,
         Fault.REPOSITORY_DELETED,
         Fault.APPROVED_LATE,
-        Fault.FAILOVER,
         Fault.PRIMARY_LIMIT,
         Fault.SECONDARY_LIMIT,
     }

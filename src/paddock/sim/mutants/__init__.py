@@ -20,6 +20,7 @@ from paddock.sim.mutants import (  # noqa: F401 - each adds its own
     ends,
     intake,
     minting,
+    outages,
     repository_limits,
     searching,
     serving,

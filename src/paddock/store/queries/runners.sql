@@ -51,13 +51,13 @@ WITH released AS (
 SELECT * FROM released
 
 -- name: take_over
--- claimed → claimed: the replica that minted is dead; its deadline has passed. A fresh name ($7) until $8;
--- the old one stays a debt.
+-- claimed → claimed: no replica mints for it. Its deadline has passed, or ($9) the match that claimed it was not told
+-- so. A fresh name ($7) until $8; the old one stays a debt.
 WITH taken AS (
     UPDATE runners
        SET generation = generation + 1, version = version + 1, since = $3, actor = $4, why = $5,
            evidence = $6, name = $7, mint_deadline = $8
-     WHERE id = $1 AND generation = $2 AND state = 'claimed' AND mint_deadline < $3
+     WHERE id = $1 AND generation = $2 AND state = 'claimed' AND (mint_deadline < $3 OR $9)
     RETURNING *
 ), named AS (
     INSERT INTO mints (name, runner_id, generation, key_id, app_id, chosen_at)

@@ -1,0 +1,50 @@
+"""What waits too long for a database that is back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any
+
+from paddock import services
+from paddock.dispatch.dispatcher import Dispatcher
+from paddock.dispatch.minting import Minter
+from paddock.sim.engine.checks import Promise
+from paddock.sim.engine.database import Session
+from paddock.sim.mutants.making import mutant, swapped
+
+
+@mutant(
+    "store-backoff-doubles",
+    "I72",
+    "A service that lost the database waits twice as long each time, up to half a minute.",
+    "database-failover",
+    breaks=Promise.PROMPT,
+)
+def _store_backoff_doubles(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(swapped(services, "STORE_BACKOFF", services.LONGEST_BACKOFF))
+
+
+@mutant(
+    "jit-lost-with-the-database",
+    "I72",
+    "A JIT that could not be written at once is given up, and its claim with it.",
+    "failover-during-mint",
+    breaks=Promise.SERVED,
+)
+def _jit_lost(undo: ExitStack, _session: Session) -> None:
+    async def once(_self: Any, _claim: Any, write: Callable[[], Awaitable[Any]]) -> Any:
+        return await write()
+
+    undo.enter_context(swapped(Minter, "_patiently", once))
+
+
+@mutant(
+    "claim-in-doubt-forgotten",
+    "I72",
+    "After a match whose outcome is unknown, no replica looks for claims that it may have written.",
+    "match-unanswered",
+    breaks=Promise.SERVED,
+)
+def _claim_forgotten(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(swapped(Dispatcher, "_doubt", lambda _self: None))

@@ -1,0 +1,117 @@
+"""Notices when sessions with the database are dead, and when the database is back.
+
+A primary that loses its power, or a network that drops packets, ends no connection: a statement that
+was sent would wait for minutes, until the kernel gives up, and a new connection for ten seconds. So one
+session of its own is asked something every second. When it is silent, new sessions are tried until one
+is answered. If the old one is still silent then, all sessions of the pool are dead: they are ended, and
+what waits for their answers fails and is tried again.
+
+While nothing answers nothing is ended: a database that is merely slow finds its sessions as they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import structlog
+
+from paddock.ports import Clock
+from paddock.store.database import Connection, Database
+
+_log = structlog.get_logger()
+
+#: With what follows, dispatch resumes within two seconds of the database's return.
+_EVERY: Final = 1.0
+#: A session that answers within this is alive. Under load it may be slower, so this alone ends nothing.
+_ANSWERS_WITHIN: Final = 1.0
+#: A new attempt is begun this often, beside those under way: one that was begun while packets were
+#: dropped may take long to notice that they are not any more.
+_TRY_EVERY: Final = 0.5
+#: A new session was answered: for so much longer is the old one listened to.
+_GRACE: Final = 0.25
+#: As the pool allows; a TLS handshake over a bad line takes two seconds.
+_AT_ONCE: Final = 20
+
+_ASK: Final = "SELECT 1"
+
+
+class Heartbeat:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, database: Database, clock: Clock) -> AsyncIterator[None]:
+        task = asyncio.create_task(cls(database, clock)._run(), name="heartbeat")  # noqa: SLF001
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        session = await self._new_session()
+        try:
+            while True:
+                unanswered = await self._until_silent(session)
+                fresh = await self._new_session()
+                if unanswered is not None:
+                    await asyncio.wait({unanswered}, timeout=_GRACE)
+                    if not unanswered.done():
+                        _log.warning("database.sessions_dead")
+                        await self._database.end_sessions()
+                self._database.connect_anew()
+                session.terminate()
+                session = fresh
+        finally:
+            session.terminate()
+
+    async def _until_silent(self, session: Connection) -> asyncio.Future[object] | None:
+        """The question that it does not answer; `None` if the session was lost instead."""
+        while True:
+            await self._clock.sleep(_EVERY)
+            question: asyncio.Future[object] = asyncio.ensure_future(session.execute(_ASK))
+            await asyncio.wait({question}, timeout=_ANSWERS_WITHIN)
+            if not question.done():
+                question.add_done_callback(_ignore)
+                return question
+            if question.exception() is not None:
+                return None
+
+    async def _new_session(self) -> Connection:
+        """The first that is answered, however long that takes."""
+        attempts: set[asyncio.Future[Connection]] = set()
+        try:
+            while True:
+                if len(attempts) < _AT_ONCE:
+                    attempts.add(asyncio.ensure_future(self._database.session_apart()))
+                began = self._clock.monotonic()
+                done, attempts = await asyncio.wait(
+                    attempts, timeout=_TRY_EVERY, return_when=asyncio.FIRST_COMPLETED
+                )
+                answered = [each.result() for each in done if each.exception() is None]
+                for spare in answered[1:]:
+                    spare.terminate()
+                if answered:
+                    return answered[0]
+                await self._clock.sleep(max(0.0, began + _TRY_EVERY - self._clock.monotonic()))
+        finally:
+            for attempt in attempts:
+                attempt.add_done_callback(_end_spare)
+                attempt.cancel()
+
+
+def _ignore(question: asyncio.Future[object]) -> None:
+    if not question.cancelled():
+        question.exception()
+
+
+def _end_spare(attempt: asyncio.Future[Connection]) -> None:
+    """It was answered too, after another."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().terminate()
