@@ -47,6 +47,8 @@ RELEASED_AFTER: Final = 46.0
 SERVED_AFTER_FAILOVER: Final = 25.0
 #: S2's job waited for 100 minutes.
 SERVED_AGAIN_WITHIN: Final = 60.0
+#: A runner that GitHub does not see online is replaced after a minute, and one look at GitHub.
+REPLACED_WITHIN: Final = 85.0
 
 #: By hand, past every guard: the row is as if nothing had ever been claimed for it.
 _RELEASE = """
@@ -634,6 +636,76 @@ async def _scope_404(scene: Scene) -> None:
     await scene.sleep(420.0)
     scene.at_github(assign_delay=(0.1, 1.5))
     await scene.executed(job)
+
+
+@_told(
+    "repository-deleted",
+    "I66",
+    "A runner dies over its job, and the repository is deleted while another of its jobs waits.",
+)
+async def _repository_deleted(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.limit("acme", 1)
+    begun = scene.queue(600.0)
+    pod = await scene.started(begun)
+    if pod is None:
+        return
+    waiting = scene.queue(20.0)
+    await scene.sleep(10.0)
+    scene.story.stage.pods.kill(pod, "killed", {Ending.GUEST_OOM_OR_KILL})
+    await scene.sleep(5.0)
+    ledger = scene.story.stage.ledger
+    jobs = {job.id for job in scene.github.accounts.delete_repository(begun.repository)}
+    scene.note(f"acme/site is deleted with jobs {sorted(jobs)}")
+    ledger.deleted_jobs |= jobs | {waiting.id}
+    ledger.jobs_of_deleted_repositories |= jobs | {waiting.id}
+    await scene.sleep(400.0)
+
+
+@_told(
+    "repository-404",
+    "I17",
+    "GitHub answers 404 for one repository for minutes, whose job lost its runner. A runner for another"
+    " repository of the account never comes online.",
+)
+async def _repository_404(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    first = scene.queue(600.0, repository="acme/site")
+    pod = await scene.started(first)
+    if pod is None:
+        return
+    scene.github.inject(FaultKind.NOT_FOUND, path="/repos/acme/site/", times=None, seconds=700.0)
+    scene.story.stage.pods.kill(pod, "killed", {Ending.GUEST_OOM_OR_KILL})
+    await scene.sleep(120.0)
+    scene.force_once(Fault.NEVER_REGISTERS)
+    second = scene.queue(20.0, repository="acme/api")
+    await scene.until(lambda: any(pod.jit for pod in scene.living))
+    if not await scene.until(lambda: _begun(second), within=REPLACED_WITHIN):
+        scene.broken(
+            Promise.SERVED,
+            f"job {second.id} was not served again within {REPLACED_WITHIN:.0f} s",
+        )
+    await scene.executed(second)
+
+
+@_told(
+    "repository-404-given-back",
+    "I66",
+    "A runner dies over its job, and GitHub takes the job back. For minutes it answers 404 for the"
+    " repository, which it lists all the same.",
+)
+async def _repository_404_given_back(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(30.0, repository="acme/site")
+    pod = await scene.started(job)
+    if pod is None or pod.jit is None:
+        return
+    await scene.sleep(2.0)
+    scene.github.inject(FaultKind.NOT_FOUND, path="/repos/acme/site/", times=None, seconds=400.0)
+    scene.story.stage.pods.kill(pod, "killed", {Ending.GUEST_OOM_OR_KILL})
+    scene.github.runners.died(pod.jit.runner_id)
+    scene.github.jobs.give_back(job, pod.jit.runner_id)
+    await scene.executed(job, within=1800.0)
 
 
 # Runners and Pods.

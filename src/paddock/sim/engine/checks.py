@@ -215,7 +215,9 @@ class Checks:
 
     def _ends_of_deleted(self, job: int) -> set[str]:
         """One that had begun, and was given back before its run was deleted, stays in_progress here:
-        that is never ended by us (I37)."""
+        that is never ended by us (I37), unless its whole repository is gone."""
+        if job in self._ledger.jobs_of_deleted_repositories:
+            return {"completed"}
         begun = any(each.job_id == job for each in self._github.truth.executions)
         return {"completed", "in_progress"} if begun else {"completed"}
 

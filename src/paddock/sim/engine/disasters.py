@@ -85,8 +85,9 @@ class Disasters:
         repository = self._rng.choice(left)
         stage.trace.note("users", f"{repository.full_name} is deleted")
         story.repositories.remove(repository)
-        jobs = stage.github.accounts.delete_repository(repository)
-        stage.ledger.deleted_jobs |= {job.id for job in jobs}
+        jobs = {job.id for job in stage.github.accounts.delete_repository(repository)}
+        stage.ledger.deleted_jobs |= jobs
+        stage.ledger.jobs_of_deleted_repositories |= jobs
 
     async def strike_database(self) -> None:
         if self._chance(Fault.FAILOVER, 0.4):

@@ -32,6 +32,8 @@ class Ledger:
     forgotten_records: set[int] = field(default_factory=set)
     #: Jobs whose run, or repository, was deleted at GitHub.
     deleted_jobs: set[int] = field(default_factory=set)
+    #: Those of them whose repository was deleted.
+    jobs_of_deleted_repositories: set[int] = field(default_factory=set)
     #: Accounts (their logins) that uninstalled the App: nothing of them can be read any more.
     uninstalled: set[str] = field(default_factory=set)
     #: Pods whose log was told, as far as a restored backup remembers.

@@ -5,10 +5,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from paddock.dispatch.deliveries import DeliveryApplier
+from paddock.dispatch.pauses import Place
+from paddock.domain.evidence import Subject
+from paddock.domain.github_errors import BackOff
 from paddock.github import facts
+from paddock.recovery.asking import Asker
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
-from paddock.sim.mutants.making import mutant, swapped
+from paddock.sim.mutants.making import mutant, swapped, table, without
 
 
 @mutant(
@@ -39,3 +43,45 @@ def _read_while_applying(undo: ExitStack, _session: Session) -> None:
         return applied
 
     undo.enter_context(swapped(DeliveryApplier, "round", wait))
+
+
+@mutant(
+    "deleted-repository-unended",
+    "I66",
+    "Jobs in progress in a deleted repository are never ended.",
+    "repository-deleted",
+    breaks=Promise.KNOWN,
+)
+def _deleted_unended(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(table(Subject.JOB, without("repository-deleted")))
+
+
+@mutant(
+    "repository-gone-unproven",
+    "I66",
+    "A repository that answers 404 is taken for deleted; nobody reads what else there is.",
+    "repository-404-given-back",
+    breaks=Promise.SERVED,
+)
+def _gone_unproven(undo: ExitStack, _session: Session) -> None:
+    async def gone(*_: object) -> bool:
+        return True
+
+    undo.enter_context(swapped(Asker, "_is_gone", gone))
+
+
+@mutant(
+    "back-off-widened",
+    "I17",
+    "What GitHub does not answer for one repository keeps recovery from asking for all others of the"
+    " account.",
+    "repository-404",
+    breaks=Promise.SERVED,
+)
+def _back_off_widened(undo: ExitStack, _session: Session) -> None:
+    within = Place.within
+
+    def wider(self: Place, scope: BackOff) -> Place:
+        return within(self, BackOff.ACCOUNT if scope is BackOff.REPOSITORY else scope)
+
+    undo.enter_context(swapped(Place, "within", wider))
