@@ -221,6 +221,24 @@ async def test_a_job_may_fall_back_to_queued_once_its_runner_is_gone(world: Worl
     assert tuple(row) == ("queued", None, None)
 
 
+async def test_a_job_that_falls_back_finds_its_pool_deleted(world: World) -> None:
+    """The pool was deleted while it executed: it waits for any pool that fits, not for that one."""
+    runner = await in_progress(world)
+    assert runner.job is not None
+    await world.store.conclude_runner(
+        runner.id,
+        generation=runner.generation,
+        state=runner.state,
+        ending=Ending.CRASH,
+        why="test",
+        ended_at=world.clock.now(),
+    )
+    await world.store.delete_pool(runner.pool, why="test")
+    assert await world.store.demote_job(world.host, runner.job, why="GitHub says queued")
+    [row] = await world.rows("SELECT state, key_id, refusal FROM jobs")
+    assert tuple(row) == ("queued", None, "pool deleted")
+
+
 async def test_a_job_does_not_fall_while_its_runner_lives(world: World) -> None:
     """I32: it began on another after GitHub was asked. The schema would refuse it, too."""
     runner = await in_progress(world)

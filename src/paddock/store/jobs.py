@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 import asyncpg
 
@@ -21,6 +22,10 @@ from paddock.store.sql import queries
 
 _SQL = queries("jobs")
 _RUNNERS = queries("runners")
+_POOLS = queries("sizing")
+
+#: Why a job that waited for a deleted pool has none.
+POOL_DELETED: Final = "pool deleted"
 
 
 class Jobs(Part):
@@ -46,6 +51,9 @@ class Jobs(Part):
             row = await connection.fetchrow(
                 _SQL["demote"], host, job, self._clock.now(), self.actor, why
             )
+            if row is not None and row["pool_id"] is not None:
+                # Its pool may have been deleted meanwhile: another one may take it.
+                await connection.execute(_POOLS["refuse_jobs"], [row["pool_id"]], POOL_DELETED)
         return row is not None
 
     async def abandon_jobs(self, host: str, *, why: str) -> int:

@@ -24,6 +24,7 @@ from paddock.domain.surveys import (
     Survey,
     SurveyedPool,
 )
+from paddock.store.jobs import POOL_DELETED
 from paddock.store.living import runner_of
 from paddock.store.pools import Pools
 from paddock.store.sql import queries
@@ -39,8 +40,6 @@ _IMAGE: Final = "ErrImage|ImagePull|InvalidImageName|ImageInspectError|RegistryU
 
 #: Runners that wait for work.
 _WAITING: Final = frozenset({RunnerState.BOOTING, RunnerState.IDLE})
-
-_DELETED: Final = "pool deleted"
 
 
 class Sizing(Pools):
@@ -89,13 +88,13 @@ class Sizing(Pools):
         async with self._database.transaction() as connection:
             found = await connection.fetchval(_SQL["drain"], pool, self._clock.now())
             if found is not None:
-                await connection.execute(_SQL["refuse_jobs"], [pool], _DELETED)
+                await connection.execute(_SQL["refuse_jobs"], [pool], POOL_DELETED)
                 await self._note_pool(connection, pool, "draining", why)
         return found is not None
 
     async def refuse_jobs_of(self, pools: Sequence[PoolId]) -> int:
         async with self._database.transaction() as connection:
-            tag = await connection.execute(_SQL["refuse_jobs"], list(pools), _DELETED)
+            tag = await connection.execute(_SQL["refuse_jobs"], list(pools), POOL_DELETED)
         return int(tag.split()[-1])
 
     async def bury_pools(self) -> list[str]:

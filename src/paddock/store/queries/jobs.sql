@@ -106,7 +106,7 @@ UPDATE jobs
        executor_name = NULL, started_at = NULL, since = $3, actor = $4, why = $5
  WHERE host_id = $1 AND id = $2 AND state = 'in_progress'
    AND (runner_id IS NULL OR EXISTS (SELECT FROM runners r WHERE r.id = jobs.runner_id AND r.state = 'gone'))
-RETURNING id
+RETURNING id, (SELECT k.pool_id FROM demand_keys k WHERE k.id = jobs.key_id) AS pool_id
 
 -- name: abandon
 -- A host that forgot its jobs, $1: those that have not ended here will not.
