@@ -40,6 +40,7 @@ from paddock.domain.states import HOLDS_CAPACITY, RUNNER_TRANSITIONS, RunnerStat
 from paddock.domain.thresholds import Thresholds, reasons, words
 from paddock.github.settings import GitHubAppSettings
 from paddock.settings import Settings
+from paddock.sim.mutants import MUTANTS
 from paddock.store.data_directory import default_data_dir
 from paddock.web.api_description import described
 from paddock.web.metrics import LEVELS
@@ -497,6 +498,21 @@ def _read_api(_: str) -> str:
     )
 
 
+def _mutants(_: str) -> str:
+    return _table(
+        ("mutant", "source", "must break", "the product without", "and also without"),
+        (
+            (f"`{each.name}`", each.source, each.breaks.name, each.does, each.also or "–")
+            for each in MUTANTS.values()
+        ),
+    )
+
+
+def _mutants_counted(_: str) -> str:
+    pairs = sum(each.also is not None for each in MUTANTS.values())
+    return f"There are {len(MUTANTS)} mutants; {pairs} of them remove a pair of guards.\n"
+
+
 SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
     "recovery times": _recovery_times,
     "runner diagram": _diagram,
@@ -520,6 +536,8 @@ SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
     "app settings": _app_settings,
     "held by": _held_by,
     "invariants counted": _count,
+    "mutants": _mutants,
+    "mutants counted": _mutants_counted,
 }
 
 

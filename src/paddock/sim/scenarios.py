@@ -1124,4 +1124,57 @@ async def _failover_during_mint(scene: Scene) -> None:
     await scene.executed(job)
 
 
+# Webhooks and wake-ups that are lost.
+
+
+@_told("queued-webhook-lost", "I8", "The webhook that queues a job is never sent.")
+async def _queued_webhook_lost(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.executed(scene.queue(5.0))
+    scene.at_github(hook_lost=1.0)
+    job = scene.queue(20.0)
+    await scene.sleep(5.0)
+    scene.at_github(hook_lost=0.0)
+    await scene.executed(job, within=1800.0)
+
+
+@_told("completion-webhook-lost", "I6", "The webhook that completes a job is never sent.")
+async def _completion_webhook_lost(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(30.0)
+    await scene.started(job)
+    await scene.sleep(5.0)
+    scene.at_github(hook_lost=1.0)
+    await scene.executed(job)
+    await scene.sleep(5.0)
+    scene.at_github(hook_lost=0.0)
+
+
+@_told("wakeups-lost", "I28", "No wake-up arrives; the loops look by themselves.")
+async def _wakeups_lost(scene: Scene) -> None:
+    scene.force(Fault.WAKEUP_LOST, lambda: True)
+    await scene.sleep(WARM)
+    for repository in ("acme/site", "umbrella/core", "acme/site"):
+        await scene.executed(scene.queue(10.0, repository=repository))
+
+
+@_told("cancelled-before-it-began", "I40", "A job is cancelled when its runner is online.")
+async def _cancelled_before_it_began(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await _online_without_a_job(scene)
+    await scene.sleep(60.0)
+
+
+@_told("vanished-pods", "I29", "Another hand forces a Pod at work and a waiting one away.")
+async def _vanished_pods(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(200.0)
+    pod = await scene.started(job)
+    waiting = next(each for each in scene.living if each.jit is None)
+    for each in (pod, waiting):
+        if each is not None:
+            scene.story.stage.pods.vanish(each, "forced away by another hand")
+    await scene.executed(job, within=1800.0)
+
+
 SCENARIOS: Final[dict[str, Scenario]] = {each.name: each for each in _TOLD}

@@ -209,6 +209,7 @@ class Scene:
 
             faults.strike = forced  # type: ignore[method-assign]
         self._forced[fault] = when
+        faults.loses_wakeups |= fault is Fault.WAKEUP_LOST
 
     def force_once(self, fault: Fault) -> None:
         left = [True]

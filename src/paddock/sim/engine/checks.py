@@ -20,6 +20,7 @@ from paddock.forensics.concluding import CLOCKS_DIFFER
 from paddock.forensics.masking import MASK
 from paddock.forensics.post_mortem import TAIL_BYTES, TAIL_LINES
 from paddock.sim.engine.database import Session
+from paddock.sim.engine.faults import Faults
 from paddock.sim.engine.fleet import Jit, Node, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.pods import OURS, TOKEN
@@ -58,10 +59,11 @@ class Violation:
         return f"{self.promise}: {self.what} (step {self.step}, {self.at:.1f} s)"
 
 
-#: Hosts are read every few seconds. Where the cluster's API is away for minutes, a replica stalls over
-#: what it has decided, and loops take their time, a decision may be this old.
+#: Hosts are read every few seconds, and what was decided before is carried out.
 FIT_WITHIN: Final = 30.0
-_FIT_AT_LAST: Final = 400.0
+#: The same where loops look up to six times less often, from the last time that hosts could not be
+#: read, or a replica stalled.
+_FIT_AT_LAST: Final = 120.0
 
 
 class Checks:
@@ -71,6 +73,7 @@ class Checks:
         fleet: SimFleet,
         github: FakeGitHub,
         ledger: Ledger,
+        faults: Faults,
         session: Session,
         step: Callable[[], int],
         now: Callable[[], float],
@@ -82,6 +85,7 @@ class Checks:
         self._fleet = fleet
         self._github = github
         self._ledger = ledger
+        self._faults = faults
         self._session = session
         self._step = step
         self._now = now
@@ -109,7 +113,8 @@ class Checks:
 
     def placing(self, pod: SimPod, node: Node) -> None:
         made = (pod.created_at - BEGINNING).total_seconds()
-        known = node.fault is not None and made - node.unfit_since > self._fit_within
+        seen = max(node.unfit_since, self._faults.hosts_unread_at)
+        known = node.fault is not None and made - seen > self._fit_within
         if known and not pod.by_hand:
             self.violate(
                 Promise.FIT,

@@ -229,20 +229,19 @@ class Faults:
         self._rng = rng
         self._trace = trace
         self.on = True
+        self.loses_wakeups = Fault.WAKEUP_LOST in weather.strength
         #: The database is away for everybody; calls that were under way when it went.
         self.database_away = False
         self._cut_off: set[str] = set()
         #: When a call of the database was last refused, cut off or slow.
         self.database_troubled_at = -math.inf
+        #: When hosts could last not be read, or a replica stalled over what it had read.
+        self.hosts_unread_at = -math.inf
         #: GitHub and the cluster's API answer nobody, and GitHub reaches nobody.
         self.dark = False
 
     def in_the_air(self, fault: Fault) -> bool:
         return self.on and fault in self._strength
-
-    @property
-    def loses_wakeups(self) -> bool:
-        return self.in_the_air(Fault.WAKEUP_LOST)
 
     def begin_failover(self) -> None:
         self.database_away = True

@@ -209,6 +209,8 @@ class FleetGate:
             await asyncio.sleep(self._faults.between(0.1, 8.0))
         await self._machine.turn(f"fleet.{what}")
         if self._faults.dark or self._faults.strike(Fault.FLEET_ERROR):
+            if self._faults.dark or what == "hosts":
+                self._faults.hosts_unread_at = asyncio.get_running_loop().time()
             raise FleetUnavailable(f"The simulated apiserver could not {what}.")
         yield
         if self._faults.strike(Fault.FLEET_REPLY_LOST):

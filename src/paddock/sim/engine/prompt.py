@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -42,14 +42,17 @@ _LOOK_EVERY: Final = 0.5
 _CLAIM_LASTS: Final = 330.0
 #: A runner that ended without a reported job counts as supply until GitHub was asked (I68).
 _SUPPLY_AFTER_END: Final = 150.0
-#: What executes somebody else's job is seen to do so within this.
+#: What executes another key's job, or an unheard one, is known to do so within this.
 _STRAYED: Final = 150.0
-#: The place of a Pod that ended is free when its end was seen.
-_END_SEEN: Final = 30.0
+#: The place of a Pod that ended is free when its end was seen: the watch may be late, the list fail,
+#: and the leader stall.
+_END_SEEN: Final = 180.0
 #: Rows that a restored backup brought back are looked at by recovery within this.
-_RESTORED: Final = 600.0
+_RESTORED: Final = 330.0
 #: A pool that was described anew: its Pods and its jobs' keys follow.
 _DESCRIBED: Final = 15.0
+#: The same where the wake-up of those who look at refused jobs is lost.
+_DESCRIBED_WITHOUT_WAKEUPS: Final = 320.0
 #: An App that was just installed: its account and runner groups are read first.
 _INSTALLED: Final = 20.0
 #: Where the webhook of an installation is lost, all of them are read again.
@@ -58,6 +61,9 @@ _INSTALLATIONS_READ: Final = 960.0
 _MINTS_PER_MINUTE: Final = 150
 #: The longest back-off, and the mint that it follows.
 _BACKOFF: Final = 3700.0
+
+
+_Begun = Mapping[str, tuple[int, Job | None]]
 
 
 @dataclass(slots=True, eq=False)
@@ -90,10 +96,14 @@ class Prompt:
     faults: Faults
     now: Callable[[], float]
     violate: Callable[[Promise, str], None]
+    #: A queued job of this age is taken for one that GitHub no longer has (`job-end`).
+    given_up_after: float
     #: When the webhook that queued a job first arrived.
     _known: dict[int, float] = field(default_factory=dict)
     #: The last moment at which a job was served, or had a reason to wait.
     _fine: dict[int, float] = field(default_factory=dict)
+    #: Jobs of which any webhook has arrived.
+    _heard_of: set[int] = field(default_factory=set)
     _claims: list[_Claimed] = field(default_factory=list)
     _refusals: list[_Refusal] = field(default_factory=list)
     _unusable: dict[str, float] = field(default_factory=dict)
@@ -103,12 +113,13 @@ class Prompt:
     # What it is told.
 
     def delivered(self, delivery: Delivery, status: int) -> None:
-        queued = delivery.event == "workflow_job" and delivery.action == "queued"
-        if queued and 200 <= status < 300:
-            job: int = delivery.payload["workflow_job"]["id"]
-            if not self.github.truth.executions_of(job):
-                self._known.setdefault(job, self.now())
-                self._count(self.github.world.jobs.get(job))
+        if delivery.event != "workflow_job" or not 200 <= status < 300:
+            return
+        job: int = delivery.payload["workflow_job"]["id"]
+        self._heard_of.add(job)
+        if delivery.action == "queued" and not self.github.truth.executions_of(job):
+            self._known.setdefault(job, self.now())
+            self._count(self.github.world.jobs.get(job))
 
     def _count(self, job: Job | None) -> None:
         """Whether the check can fail: a job comes while a Pod waits for it, and without an excuse."""
@@ -149,11 +160,21 @@ class Prompt:
             pod.asks = (pod.asks[0], self.now())
 
     def answered(self, path: str, status: int) -> None:
-        """GitHub answered a replica; 0 is no answer."""
-        if path.endswith("/generate-jitconfig") and not 200 <= status < 300:
-            parts = path.split("/")
+        """GitHub answered a replica; 0 is no answer. A mint needs a token first."""
+        parts = path.split("/")
+        if len(parts) == 4 and parts[1:3] == ["app", "installations"] and status == 404:
+            self._unusable[self._owner(parts[3])] = self.now()
+        if 200 <= status < 300 or parts[-1] not in ("generate-jitconfig", "access_tokens"):
+            return
+        if parts[-1] == "access_tokens":
+            self._refusals.append(_Refusal(self.now(), self._owner(parts[3]), None, status))
+        else:
             repository = "/".join(parts[2:4]) if parts[1] == "repos" else None
             self._refusals.append(_Refusal(self.now(), parts[2], repository, status))
+
+    def _owner(self, installation: str) -> str:
+        found = self.github.world.installations.get(int(installation))
+        return "" if found is None else found.account.login
 
     # What it does.
 
@@ -201,7 +222,7 @@ class Prompt:
         owner: str,
         labels: frozenset[str],
         jobs: Iterable[Job],
-        begun: Mapping[str, Job | None],
+        begun: _Begun,
         now: float,
     ) -> list[Job]:
         """Those that runners are on their way to. A runner of a repository serves only that repository,
@@ -219,14 +240,14 @@ class Prompt:
                     served.append(job)
         return served
 
-    def _supplies(
-        self, each: _Claimed, labels: frozenset[str], begun: Mapping[str, Job | None], now: float
-    ) -> bool:
+    def _supplies(self, each: _Claimed, labels: frozenset[str], begun: _Begun, now: float) -> bool:
         if each.released:
             return False
         if each.claim.name in begun:
-            job = begun[each.claim.name]
-            strayed = job is not None and not job.labels <= labels
+            # It counts for a job of its key until its own is known: another key's, or one of which
+            # nothing has been heard yet (I73).
+            number, job = begun[each.claim.name]
+            strayed = number not in self._heard_of or (job is not None and not job.labels <= labels)
             return strayed and now - each.at < _STRAYED
         pod = self.fleet.named(each.pod)
         if pod is None or not pod.alive or pod.silent:
@@ -240,14 +261,16 @@ class Prompt:
         ended = now if pod is None or pod.ended_at is None else pod.ended_at
         return now - ended
 
-    def _begun(self) -> Mapping[str, Job | None]:
-        world = self.github.world
+    def _begun(self) -> _Begun:
+        """By a runner's name: the job that it began."""
+        jobs = self.github.world.jobs
         return {
-            each.runner_name: world.jobs.get(each.job_id) for each in self.github.truth.executions
+            each.runner_name: (each.job_id, jobs.get(each.job_id))
+            for each in self.github.truth.executions
         }
 
     def _matters(self, each: _Claimed) -> bool:
-        return self.now() - each.at < _CLAIM_LASTS or self.fleet.named(each.pod) is not None
+        return self.now() - each.at < _CLAIM_LASTS or self._held(each)
 
     # Reasons to wait.
 
@@ -270,9 +293,16 @@ class Prompt:
         )
 
     def _excuse_of(self, job: Job) -> bool:
-        """A limit of its repository's own."""
-        pool = self.ledger.fits(job)
+        """A limit of its repository's own, an age at which GitHub has long given it up, or no pool of
+        its own until a moment ago: then it was refused, and is looked at again."""
+        pool, known = self.ledger.fits(job), self._known[job.id]
         assert pool is not None
+        described = self.ledger.described_at[pool]
+        refused = self.faults.loses_wakeups and known < described + _DESCRIBED
+        if refused and self.now() - described < _DESCRIBED_WITHOUT_WAKEUPS:
+            return True
+        if self.now() - known > self.given_up_after:
+            return True
         return self._over_limit(job.repository.full_name, pool)
 
     def _installed(self, owner: str, now: float) -> bool:
@@ -301,14 +331,14 @@ class Prompt:
                 used += self._cost(each.pod)
         return not history[-1][1].admit(used, cost)
 
-    def _counts(self, each: _Claimed, whose: str, begun: Mapping[str, Job | None]) -> bool:
+    def _counts(self, each: _Claimed, whose: str, begun: _Begun) -> bool:
         """Against a repository: what is registered there, and what is registered at its organisation
         and executes one of its jobs, or may do so, as far as is known here (I78)."""
         if whose == each.claim.login or each.claim.repository is not None:
             return whose in (each.claim.login, each.claim.repository)
         if each.claim.login != whose.partition("/")[0]:
             return False
-        job = begun.get(each.claim.name)
+        _, job = begun.get(each.claim.name, (0, None))
         if job is None or job.started_at is None or job.repository.full_name == whose:
             return True
         return (self.github.world.time - job.started_at).total_seconds() < _STRAYED
@@ -318,7 +348,12 @@ class Prompt:
         return Resources() if pod is None else pod.cost
 
     def _held(self, each: _Claimed) -> bool:
-        return not each.released and self._ended(each.pod, self.now()) < _END_SEEN
+        """A place is held as long as the Pod is there, and until its end was seen."""
+        pod = self.fleet.last(each.pod)
+        if each.released or pod is None:
+            return False
+        over = pod.over_at or pod.removed_at or self.now()
+        return pod.alive or self.now() - over < _END_SEEN
 
     def _full(self, pool: str) -> bool:
         size = self.ledger.size.get(pool)
@@ -329,32 +364,32 @@ class Prompt:
     # The verdict.
 
     async def _judge(
-        self, owner: str, labels: frozenset[str], jobs: Iterable[Job], now: float
+        self, owner: str, labels: frozenset[str], jobs: Sequence[Job], now: float
     ) -> None:
         within = WITHIN_WITHOUT_WAKEUPS if self.faults.loses_wakeups else WITHIN
-        late = [
-            job
-            for job in jobs
-            if now - max(self._fine[job.id], self.faults.database_troubled_at) > within
-        ]
-        if not late:
-            return
+        waits = {job.id: now - self._since(job) for job in jobs}
+        waiting = [job for job in jobs if waits[job.id] > _LOOK_EVERY]
         pool = next(name for name, own in self.ledger.labels.items() if own == labels)
-        warm = [pod for pod in self.fleet.pods_of(pool) if self._waits(pod, now) > within]
-        if not warm:
+        if not waiting or not any(self._waits(pod, now) for pod in self.fleet.pods_of(pool)):
             return
-        idle = await self._idle(warm)
-        if idle and not await self._backs_off(owner, late[0], labels):
-            pod = next(pod for pod in warm if pod.name in idle)
-            waited = now - max(self._fine[late[0].id], self.faults.database_troubled_at)
+        for job in waiting:
+            if await self._backs_off(owner, job, labels):
+                self._fine[job.id] = now
+            elif waits[job.id] > within:
+                await self._accuse(job, pool, waits[job.id], within, now)
+
+    async def _accuse(self, job: Job, pool: str, waited: float, within: float, now: float) -> None:
+        warm = [pod for pod in self.fleet.pods_of(pool) if self._waits(pod, now) > within]
+        idle = await self._idle(warm) if warm else ()
+        for pod in [pod for pod in warm if pod.name in idle][:1]:
             self.violate(
                 Promise.PROMPT,
-                f"job {late[0].id} of {late[0].repository.full_name} has waited for {waited:.1f} s,"
+                f"job {job.id} of {job.repository.full_name} has waited for {waited:.1f} s,"
                 f" and {pod.name} ({pool}) for {self._waits(pod, now):.1f} s",
             )
-        else:
-            for job in late:
-                self._fine[job.id] = now
+
+    def _since(self, job: Job) -> float:
+        return max(self._fine[job.id], self.faults.database_troubled_at)
 
     def _waits(self, pod: SimPod, now: float) -> float:
         """For how long a replica that could answer has held its request."""

@@ -208,6 +208,7 @@ class Simulation:
         short = self.faults.in_the_air(Fault.SHORT_DAY)
         if short:
             self.faults.happened(Fault.SHORT_DAY)
+        terms = _SHORT_TERMS if short else RecoveryTerms()
         self._github = FakeGitHub(
             now=clock.now,
             rng=_stream(plan, "github"),
@@ -231,6 +232,7 @@ class Simulation:
             fleet=self._fleet,
             github=self._github,
             ledger=self._ledger,
+            faults=self.faults,
             session=session,
             step=lambda: loop.steps,
             now=loop.time,
@@ -253,6 +255,7 @@ class Simulation:
             faults=self.faults,
             now=loop.time,
             violate=self.checks.violate,
+            given_up_after=terms.thresholds.job_end,
         )
         self._limit_check = LimitCheck(
             fleet=self._fleet,
@@ -292,7 +295,7 @@ class Simulation:
             refused=self.checks.refused,
             committed=self._committed,
             answered=self.prompt.answered,
-            recovery=_SHORT_TERMS if short else RecoveryTerms(),
+            recovery=terms,
         )
         self._replicas = [
             SimReplica(f"replica-{number}", around, VirtualClock(loop, ahead=ahead))

@@ -278,6 +278,7 @@ class Story:
             stage.trace.note(replica.name, "stalls")
             await asyncio.sleep(rng.uniform(3.0, 90.0))
             machine.stalled = False
+            stage.faults.hosts_unread_at = stage.clock.monotonic()
             stage.trace.note(replica.name, "goes on")
         if stage.faults.in_the_air(Fault.TWO_LEADERS) and rng.random() < 0.3:
             stage.leases.doubled = True

@@ -21,6 +21,7 @@ from paddock.sim.mutants import (  # noqa: F401 - each adds its own
     intake,
     minting,
     outages,
+    recovering,
     repository_limits,
     searching,
     serving,

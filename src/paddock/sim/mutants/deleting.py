@@ -72,6 +72,7 @@ def _before_deregister(undo: ExitStack, _session: Session) -> None:
     "That GitHub refuses to delete a busy runner is taken for a record that is gone.",
     "job-at-the-last-moment",
     breaks=Promise.LIVE_JOB,
+    also="the runner's own proof that it shows no job",
 )
 def _422_ignored(undo: ExitStack, _session: Session) -> None:
     remove, needs_proof = vars(Retirement)["_remove"], vars(Retirement)["_needs_proof"]

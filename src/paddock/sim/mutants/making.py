@@ -27,6 +27,8 @@ class Mutant:
     exposed_by: tuple[str, ...]
     #: The promise that it breaks. A run that breaks only other promises does not kill it.
     breaks: Promise
+    #: The second guard that it removes too, and without which the first is not missed.
+    also: str | None = None
     patch: Patch
 
     @contextmanager
@@ -44,7 +46,7 @@ MADE: list[Mutant] = []
 
 
 def mutant(
-    name: str, source: str, does: str, *exposed_by: str, breaks: Promise
+    name: str, source: str, does: str, *exposed_by: str, breaks: Promise, also: str | None = None
 ) -> Callable[[Patch], Patch]:
     def make(patch: Patch) -> Patch:
         MADE.append(
@@ -54,6 +56,7 @@ def mutant(
                 does=does,
                 exposed_by=exposed_by,
                 breaks=breaks,
+                also=also,
                 patch=patch,
             )
         )

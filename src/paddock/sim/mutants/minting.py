@@ -47,6 +47,7 @@ def _no_replay(undo: ExitStack, _session: Session) -> None:
     "The JIT of a key's last runner is given to its next one.",
     "two-jobs",
     breaks=Promise.ONE_HAND,
+    also="the index that gives a GitHub runner to one mint",
 )
 def _used_jit(undo: ExitStack, session: Session) -> None:
     ask = Minter._ask  # noqa: SLF001
@@ -77,6 +78,7 @@ def _used_jit(undo: ExitStack, session: Session) -> None:
     "A failed mint releases its runner's claim, whichever claim that is by now.",
     "late-release",
     breaks=Promise.LIMIT,
+    also="the table of legal transitions, and the state that a release asks for",
 )
 def _late_release(undo: ExitStack, session: Session) -> None:
     undo.enter_context(claims_may_be_released(session))
@@ -97,6 +99,7 @@ def _late_release(undo: ExitStack, session: Session) -> None:
     " gone.",
     "lost-mints",
     breaks=Promise.NO_LEAK,
+    also="the unique name of a mint, and debts of names that their runner has left",
 )
 def _name_reused(undo: ExitStack, session: Session) -> None:
     again = (

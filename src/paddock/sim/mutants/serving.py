@@ -68,6 +68,7 @@ def _age_ends_running(undo: ExitStack, _session: Session) -> None:
     "A runner that ended frees its place, and counts as supply for its job for ever.",
     "leaves",
     breaks=Promise.SERVED,
+    also="the look-up that ends the wait early",
 )
 def _job_unserved(undo: ExitStack, _session: Session) -> None:
     def for_ever(self: Any, *_: object) -> datetime:
@@ -131,6 +132,7 @@ def _suspects_without_bound(undo: ExitStack, _session: Session) -> None:
     "A stale claim is released also under a Pod that may hold its JIT.",
     "restored-claim",
     breaks=Promise.LIMIT,
+    also="the rule that leaves a doubtful claim alone",
 )
 def _stale_claim_always_released(undo: ExitStack, _session: Session) -> None:
     def change(table: tuple[Rule[Any], ...]) -> Sequence[Rule[Any]]:

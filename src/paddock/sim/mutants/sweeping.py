@@ -86,6 +86,7 @@ def _guard_on_single(undo: ExitStack, _session: Session) -> None:
     "46 s after the acknowledgement a late error releases the claim; then a sweep finds its Pod.",
     "long-job",
     breaks=Promise.LIVE_JOB,
+    also="the table of legal transitions, and the state that a release asks for",
 )
 def _released_mid_job(undo: ExitStack, session: Session) -> None:
     _sweeping(undo)

@@ -29,6 +29,7 @@ from paddock.sim.mutants.making import (
     "The last webhook to arrive decides what a job is.",
     "late-queued",
     breaks=Promise.LEGAL,
+    also="the trigger that refuses a lower rank",
 )
 def _not_final(undo: ExitStack, session: Session) -> None:
     undo.enter_context(
@@ -80,6 +81,7 @@ def _failed_attempts(undo: ExitStack, _session: Session) -> None:
     "A runner that exits with 0 has completed, whether it had a job or not.",
     "leaves",
     breaks=Promise.VERDICT,
+    also="recovery's rule of the same name, which asks GitHub later",
 )
 def _exit_0(undo: ExitStack, _session: Session) -> None:
     kept = tuple(rule for rule in endings.RULES if rule.name != "exit-without-job")

@@ -73,6 +73,7 @@ def _stamp_is_fatal(undo: ExitStack, _session: Session) -> None:
     "A list without Pods is believed, and one read is enough to be absent.",
     "empty-list",
     breaks=Promise.VERDICT,
+    also="the number of lists in which a Pod must be absent",
 )
 def _empty_is_gone(undo: ExitStack, _session: Session) -> None:
     async def believed(self: Any, _found: PodList) -> bool:
