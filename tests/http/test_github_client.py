@@ -346,9 +346,9 @@ async def github(script: Script, key_file: Path, clock: ManualClock) -> AsyncIte
         yield client
 
 
-async def mint(github: GitHub, scope: Scope = ACME) -> Any:
+async def mint(github: GitHub, scope: Scope = ACME, who: InstallationKey = WHO) -> Any:
     return await github.mint_jit(
-        WHO, scope, name="linux-x7k2-1", runner_group_id=RunnerGroupId(1), labels=["linux"]
+        who, scope, name="linux-x7k2-1", runner_group_id=RunnerGroupId(1), labels=["linux"]
     )
 
 
@@ -1092,9 +1092,16 @@ async def test_one_accounts_spent_quota_does_not_stop_another(
     await github.control_read(other, ACME)
 
 
-async def test_a_secondary_limit_stops_this_kind_of_request_for_the_whole_app(
+async def test_a_secondary_limit_stops_this_kind_of_request_of_its_installation_only(
     script: Script, github: GitHub, clock: ManualClock
 ) -> None:
+    """I26"""
+    other = InstallationKey(host=HOST, app=APP.app, installation=InstallationId(35))
+    script.on(
+        "POST",
+        "/app/installations/35/access_tokens",
+        lambda seen: token_reply(seen, clock, "ghs_othertoken0000"),
+    )
     script.on(
         "POST",
         MINT,
@@ -1104,11 +1111,12 @@ async def test_a_secondary_limit_stops_this_kind_of_request_for_the_whole_app(
     failure = await failing(mint(github))
     assert (failure.kind, failure.backs_off, failure.backoff_s) == (
         Kind.SECONDARY_LIMIT,
-        BackOff.APP,
+        BackOff.ACCOUNT,
         40,
     )
     clock.advance(20)
     assert (await failing(mint(github))).kind is Kind.BUDGET_SPENT
+    await mint(github, who=other)
     clock.advance(21)
     await mint(github)
 

@@ -646,9 +646,18 @@ class TestLimits:
         scene.passes(int(replies[-1].headers["retry-after"]))
         assert scene.mint("r9").status == 201
 
-    def test_180_mints_in_a_burst_are_all_that_one_app_may(self, scene: Scene) -> None:
+    def test_180_mints_in_a_burst_are_all_that_one_installation_may(self, scene: Scene) -> None:
         statuses = [scene.mint(f"r{number}").status for number in range(181)]
         assert statuses == [201] * 180 + [403]
+
+    def test_each_installation_is_counted_by_itself(self) -> None:
+        scene = Scene(quotas=Quotas(mint=1, points_per_minute=12))
+        assert [scene.mint(f"r{number}").status for number in range(2)] == [201, 403]
+        accounts = scene.github.accounts
+        other = accounts.install(scene.app, accounts.add_organization("other-org"))
+        body = {"name": "r3", "runner_group_id": 1, "labels": ["linux"]}
+        path = "/orgs/other-org/actions/runners/generate-jitconfig"
+        assert scene.call("POST", path, body, installation=other).status == 201
 
 
 class TestFaults:

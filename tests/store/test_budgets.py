@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +12,7 @@ from paddock.domain.accounts import MintBudget
 from paddock.domain.allocation import Withheld
 from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent
 from paddock.domain.github import AppKey, GitHubAppId, Host, InstallationId, Operation
+from paddock.domain.ids import AccountId
 from paddock.store.budgets import PgBudget
 from paddock.store.database import Database
 from tests.support.world import World
@@ -65,19 +68,92 @@ async def test_a_spent_mint_quota_stops_the_matcher_until_it_is_reset(world: Wor
     key = await world.key(account, pool)
     pods = await world.idle_pods(pool, 1)
     await world.queue(account, key, 1)
-    await budget(world).observe(MINTS, remaining=0, resets_in_s=600)
+    mints = replace(MINTS, installation=await installation_of(world, account))
+    await budget(world).observe(mints, remaining=0, resets_in_s=600)
 
     assert (await world.store.match(pods)).withheld == {key: Withheld.MINT_BUDGET}
     world.clock.advance(601)
     assert len((await world.store.match(pods)).claims) == 1
 
 
+async def installation_of(world: World, account: AccountId) -> InstallationId:
+    [row] = await world.rows("SELECT github_id FROM installations WHERE account_id = $1", account)
+    return InstallationId(row["github_id"])
+
+
+@pytest.mark.parametrize("limit", [{"per_minute": 3}, {"per_hour": 30}], ids=str)
+async def test_each_installation_has_mints_of_its_own(
+    database: Database, limit: dict[str, int]
+) -> None:
+    """I26: GitHub counts for an installation, so what one account mints takes nothing from others."""
+    world = await World(database).begin(
+        mints=MintBudget(**{"per_minute": None, "per_hour": None, **limit})
+    )
+    pool = await world.pool()
+    keys = []
+    for _ in range(3):
+        account = await world.account()
+        keys.append(await world.key(account, pool))
+        await world.queue(account, keys[-1], 5)
+    pods = await world.idle_pods(pool, 15)
+
+    match = await world.store.match(pods)
+
+    assert Counter(claim.key for claim in match.claims) == dict.fromkeys(keys, 3)
+    claimed = {claim.runner for claim in match.claims}
+    again = await world.store.match([pod for pod in pods if pod.id not in claimed])
+    assert again.withheld == dict.fromkeys(keys, Withheld.MINT_BUDGET)
+
+
+async def test_one_installations_spent_mints_stop_no_other(world: World) -> None:
+    """I26"""
+    accounts, pool = [await world.account() for _ in range(2)], await world.pool()
+    spent, other = [await world.key(account, pool) for account in accounts]
+    for account, key in zip(accounts, (spent, other), strict=True):
+        await world.queue(account, key, 1)
+    mints = replace(MINTS, installation=await installation_of(world, accounts[0]))
+    await budget(world).observe(mints, remaining=0, resets_in_s=600)
+
+    match = await world.store.match(await world.idle_pods(pool, 2))
+
+    assert [claim.key for claim in match.claims] == [other]
+    assert match.withheld == {spent: Withheld.MINT_BUDGET}
+
+
+async def test_an_app_without_an_hourly_limit_is_told_nothing_about_mints(
+    database: Database,
+) -> None:
+    world = await World(database).begin()
+    await budget(world).observe(MINTS, remaining=0, resets_in_s=600)
+    assert await world.rows("SELECT * FROM budgets") == []
+
+
+async def test_a_changed_size_holds_for_what_there_is(world: World) -> None:
+    await budget(world).observe(MINTS, remaining=5)
+    await world.store.ensure_app(world.host, 1, mints=MintBudget(per_hour=20))
+    [row] = await world.rows("SELECT capacity, tokens FROM budgets")
+    assert tuple(row) == (2, 2)
+    await world.store.ensure_app(world.host, 1, mints=MintBudget(per_hour=None))
+    assert await world.rows("SELECT * FROM budgets") == []
+
+
+async def test_points_are_counted_for_each_installation(world: World) -> None:
+    """I26: a pause that GitHub orders for one installation stops no other, nor the App itself."""
+    replica = budget(world)
+    slow = replace(DELETES, installation=InstallationId(5))
+    await replica.observe(slow, remaining=0, resets_in_s=600)
+    with pytest.raises(BudgetSpent):
+        await replica.take(slow, 5)
+    for free in (InstallationId(6), None):
+        await replica.take(replace(DELETES, installation=free), 5)
+
+
 async def test_a_mint_the_matcher_has_paid_for_is_not_paid_for_again(world: World) -> None:
-    before = await world.rows("SELECT * FROM budgets ORDER BY bucket")
+    before = await world.rows("SELECT * FROM budgets ORDER BY installation_id, bucket")
     await budget(world).take(MINTS, 1)
     points = BudgetKey(bucket=Bucket.POINTS, host=HOST, app=APP.app, operation=Operation.MINT)
     await budget(world).take(points, 5)
-    assert await world.rows("SELECT * FROM budgets ORDER BY bucket") == before
+    assert await world.rows("SELECT * FROM budgets ORDER BY installation_id, bucket") == before
 
 
 async def test_each_installations_quota_is_told_by_itself(world: World) -> None:

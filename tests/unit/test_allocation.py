@@ -24,11 +24,10 @@ from paddock.domain.allocation import (
     Withheld,
     allocate,
 )
-from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
+from paddock.domain.ids import AccountId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, UNLIMITED, Limits, Resources
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC).timestamp()
-APP = AppId(1)
 LINUX = PoolId(1)
 
 
@@ -57,13 +56,12 @@ def run(
     mints: int = 1000,
     batch: float = inf,
 ) -> Allocation:
-    terms = {AccountId(each.account): AccountTerms(app=APP) for each in demands}
+    terms = {AccountId(each.account): AccountTerms(mints=mints) for each in demands}
     terms |= {AccountId(number): term for number, term in (accounts or {}).items()}
     return allocate(
         demand=demands,
         supplies=Supplies(
             pods={LINUX: pods(waiting)} if isinstance(waiting, int) else waiting,
-            mints={APP: mints},
             batch=batch,
         ),
         accounts=terms,
@@ -83,14 +81,13 @@ def shares(allocation: Allocation) -> Counter[KeyId]:
     ("changes", "reason"),
     [
         (
-            {"accounts": {1: AccountTerms(app=APP, limits=Limits(runners=0))}},
+            {"accounts": {1: AccountTerms(limits=Limits(runners=0))}},
             Withheld.ACCOUNT_LIMIT,
         ),
         (
             {
                 "accounts": {
                     1: AccountTerms(
-                        app=APP,
                         limits=Limits(vcpu_milli=4000),
                         used=Resources(runners=1, vcpu_milli=3000),
                     )
@@ -139,7 +136,7 @@ def test_between_equal_accounts_the_oldest_job_goes_first() -> None:
 
 
 def test_a_limit_lowered_below_use_stops_new_claims() -> None:
-    over = AccountTerms(app=APP, limits=Limits(runners=2), used=Resources(runners=7))
+    over = AccountTerms(limits=Limits(runners=2), used=Resources(runners=7))
     allocation = run([demand(1, jobs(3))], accounts={1: over})
     assert allocation.withheld == {1: Withheld.ACCOUNT_LIMIT}
 
@@ -149,16 +146,23 @@ def test_a_saturating_account_does_not_starve_a_small_one() -> None:
     allocation = run(
         [demand(1, jobs(100)), demand(2, jobs(1, first=1000))],
         waiting=1,
-        accounts={1: AccountTerms(app=APP, used=Resources(runners=30))},
+        accounts={1: AccountTerms(used=Resources(runners=30))},
     )
     assert shares(allocation) == {2: 1}
+
+
+def test_an_account_whose_mints_are_spent_holds_up_no_other() -> None:
+    """I26: GitHub counts for an installation."""
+    spent = {1: AccountTerms(mints=1)}
+    allocation = run([demand(1, jobs(5)), demand(2, jobs(5))], accounts=spent)
+    assert shares(allocation) == {1: 1, 2: 5}
 
 
 def test_weights_are_shares() -> None:
     allocation = run(
         [demand(1, jobs(100)), demand(2, jobs(100))],
         waiting=40,
-        accounts={1: AccountTerms(app=APP, weight=3), 2: AccountTerms(app=APP, weight=1)},
+        accounts={1: AccountTerms(weight=3), 2: AccountTerms(weight=1)},
     )
     assert shares(allocation) == {1: 30, 2: 10}
 
@@ -183,7 +187,7 @@ def test_a_full_batch_is_not_a_reason_and_more_follows() -> None:
 def test_a_key_that_got_some_pods_and_could_use_more_is_short_of_pods() -> None:
     assert run([demand(1, jobs(3))], waiting=2).short_of_pods
     assert not run([demand(1, jobs(3))], waiting=3).short_of_pods
-    full = {1: AccountTerms(app=APP, limits=Limits(runners=2))}
+    full = {1: AccountTerms(limits=Limits(runners=2))}
     assert not run([demand(1, jobs(3))], waiting=2, accounts=full).short_of_pods
 
 
@@ -222,7 +226,7 @@ def worlds(draw: st.DrawFn) -> Case:
     }
     accounts = {
         AccountId(n): AccountTerms(
-            app=AppId(draw(st.integers(1, 2))),
+            mints=draw(some),
             weight=draw(st.integers(1, 4)),
             limits=Limits(runners=draw(some), vcpu_milli=draw(some), memory_mib=draw(some)),
             used=draw(
@@ -260,7 +264,6 @@ def worlds(draw: st.DrawFn) -> Case:
         demand=demands,
         supplies=Supplies(
             pods={pool: pods(draw(st.integers(0, 8)), pool=pool) for pool in costs},
-            mints={AppId(1): draw(some), AppId(2): draw(some)},
         ),
         accounts=accounts,
         repositories=repositories,
@@ -275,14 +278,14 @@ class After:
         self.accounts = {number: terms.used for number, terms in case.accounts.items()}
         self.repositories = {number: terms.used for number, terms in case.repositories.items()}
         self.pools: Counter[PoolId] = Counter()
-        self.apps: Counter[AppId] = Counter()
+        self.mints: Counter[AccountId] = Counter()
         for key in case.keys(allocation):
             cost = case.pools[key.pool].cost
             self.accounts[key.account] += cost
             if key.repository is not None:
                 self.repositories[key.repository] += cost
             self.pools[key.pool] += 1
-            self.apps[case.accounts[key.account].app] += 1
+            self.mints[key.account] += 1
 
 
 @given(worlds())
@@ -297,8 +300,8 @@ def test_no_limit_is_ever_exceeded(case: Case) -> None:
         assert used == limited.used or limited.limits.admit(used, NOTHING)
     for pool, pool_terms in case.pools.items():
         assert pool_terms.places is None or after.pools[pool] <= pool_terms.places
-    for app, mints in case.supplies.mints.items():
-        assert mints is None or after.apps[app] <= mints
+    for account, terms in case.accounts.items():
+        assert terms.mints is None or after.mints[account] <= terms.mints
 
 
 @given(worlds())
@@ -328,10 +331,7 @@ def test_no_pod_stays_idle_while_an_eligible_key_waits(case: Case) -> None:
                 )
             )
             and (pool.places is None or after.pools[key.pool] < pool.places)
-            and (
-                (mints := case.supplies.mints[account.app]) is None
-                or after.apps[account.app] < mints
-            )
+            and (account.mints is None or after.mints[key.account] < account.mints)
         )
         idle = len(case.supplies.pods[key.pool]) - after.pools[key.pool]
         assert not (idle and eligible)
@@ -361,7 +361,7 @@ def test_with_saturated_demand_nobody_ends_above_another_by_more_than_one_pod(
     """Weighted max-min: whoever received a Pod is, per unit of weight, no further than any other
     account would be with one Pod more."""
     accounts = {
-        n: AccountTerms(app=APP, weight=weight, used=Resources(runners=used[n]))
+        n: AccountTerms(weight=weight, used=Resources(runners=used[n]))
         for n, weight in enumerate(weights)
     }
     allocation = run(
@@ -387,7 +387,7 @@ def test_nobody_starves_over_time(number: int, rounds: int) -> None:
     for _ in range(rounds * number):
         if len(running) >= number:
             used[running.pop(0)] -= 1
-        accounts = {n: AccountTerms(app=APP, used=Resources(runners=u)) for n, u in used.items()}
+        accounts = {n: AccountTerms(used=Resources(runners=u)) for n, u in used.items()}
         [given_] = run(
             [demand(n, jobs(1, first=served[n] * number + n)) for n in used],
             waiting=1,

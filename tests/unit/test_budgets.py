@@ -150,12 +150,13 @@ def test_a_look_up_costs_a_point_and_a_request_of_the_installation() -> None:
     )
 
 
-def test_two_installations_share_points_but_not_quotas() -> None:
+def test_two_installations_and_the_app_itself_share_nothing() -> None:
     """I26"""
-    one = costs(Operation.GET_JOB, APP, InstallationId(7))
-    other = costs(Operation.GET_JOB, APP, InstallationId(8))
-    assert one[0] == other[0]
-    assert one[1] != other[1]
+    asked = [
+        costs(Operation.GET_JOB, APP, who) for who in (InstallationId(7), InstallationId(8), None)
+    ]
+    assert len({points for (points, _), _ in asked}) == 3
+    assert len({hourly for _, (hourly, _) in asked}) == 3
 
 
 def test_the_same_app_id_on_another_host_has_its_own_budget() -> None:

@@ -30,9 +30,9 @@ class InstallationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MintBudget:
-    """How many JITs an App may mint: GitHub's secondary limit (900 points a minute, 5 a write) and
-    the hourly quota `generate-jitconfig` has for itself. `None` is no limit: Enterprise hosts have
-    none unless their administrator sets one.
+    """How many JITs each installation of an App may mint: GitHub's secondary limit (900 points a
+    minute, 5 a write) and the hourly quota `generate-jitconfig` has for itself. `None` is no limit:
+    Enterprise hosts have none unless their administrator sets one.
 
     The last minute is counted exactly, so that a burst may use all of it. The hour is a bucket of
     one burst that refills so slowly that burst and refill together stay within any hour's quota:

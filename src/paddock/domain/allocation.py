@@ -21,7 +21,7 @@ from math import inf
 
 import msgspec
 
-from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
+from paddock.domain.ids import AccountId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, UNLIMITED, Limits, Resources
 
 
@@ -63,7 +63,9 @@ class KeyDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AccountTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    app: AppId
+    """`mints` is how many JITs its installation may still mint; `None` is as many as it likes."""
+
+    mints: int | None = None
     weight: int = 1
     limits: Limits = UNLIMITED
     used: Resources = NOTHING
@@ -85,11 +87,9 @@ class PoolTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Supplies(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to give: Pods that ask for work, by pool, of which at most `batch` are given out,
-    and mints each App may still make (`None`: as many as it likes)."""
+    """Pods that ask for work, by pool, of which at most `batch` are given out."""
 
     pods: Mapping[PoolId, Sequence[RunnerId]]
-    mints: Mapping[AppId, int | None]
     batch: float = inf
 
 
@@ -217,10 +217,6 @@ class _Pool(msgspec.Struct, eq=False, gc=False):
         return self.given < len(self.pods)
 
 
-class _App(msgspec.Struct, gc=False):
-    mints: float
-
-
 class _Queue(msgspec.Struct, eq=False, gc=False):
     """One key's unserved jobs, consumed from the oldest."""
 
@@ -244,7 +240,7 @@ class _Account(msgspec.Struct, eq=False, gc=False):
     weight: int
     runners: int
     room: _Room | None
-    app: _App
+    mints: float
     queues: list[_Queue]
 
     def turn(self) -> tuple[float, float, AccountId, _Account]:
@@ -265,7 +261,7 @@ class _Account(msgspec.Struct, eq=False, gc=False):
             return Withheld.POOL_MAXIMUM
         if not pool.has_pods:
             return Withheld.NO_POD
-        if self.app.mints <= 0:
+        if self.mints <= 0:
             return Withheld.MINT_BUDGET
         return None
 
@@ -277,7 +273,7 @@ class _Account(msgspec.Struct, eq=False, gc=False):
         if queue.repository is not None:
             queue.repository.take(pool.cost)
         pool.places -= 1
-        self.app.mints -= 1
+        self.mints -= 1
         given = Assignment(pool.pods[pool.given], queue.demand.key, queue.jobs[queue.taken].id)
         pool.given += 1
         queue.taken += 1
@@ -292,7 +288,6 @@ def _competitors(
     pools: Mapping[PoolId, PoolTerms],
 ) -> list[_Account]:
     """The accounts with unserved jobs, the key with the oldest at the head of each."""
-    apps = {app: _App(_or_any(mints)) for app, mints in supplies.mints.items()}
     rooms = {id_: _Room.within(terms.limits, terms.used) for id_, terms in repositories.items()}
     stocks = {
         id_: _Pool(terms.cost, _or_any(terms.places), supplies.pods.get(id_, ()))
@@ -310,8 +305,7 @@ def _competitors(
                 terms.weight,
                 terms.used.runners,
                 _Room.within(terms.limits, terms.used),
-                # An App that nobody knows the budget of may mint nothing.
-                apps.get(terms.app) or _App(0),
+                _or_any(terms.mints),
                 [],
             )
         repository = None if key.repository is None else rooms[key.repository]

@@ -89,16 +89,15 @@ class TokenBucket:
 
 
 class Bucket(StrEnum):
-    POINTS = "points"  # the secondary limit: per minute, App and kind of request
-    REST = "rest"  # the hourly quota of an installation, or of the App itself
+    POINTS = "points"  # the secondary limit, per minute and kind of request
+    REST = "rest"  # the hourly quota
     MINT = "mint"  # generate-jitconfig's own hourly quota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetKey:
-    """Whose bucket. GitHub counts the hourly quotas for an installation, and for the App itself
-    where it asks as such; one account that has used up its own must not hold up another (I26). For
-    the points it does not say where it draws the line; the safe reading is the App as a whole."""
+    """Whose bucket. GitHub counts for an installation, and for the App itself where it asks as such:
+    an account that has used up its own, or is told to slow down, must not hold up another (I26)."""
 
     bucket: Bucket
     host: Host
@@ -111,7 +110,13 @@ def costs(
     operation: Operation, app: AppKey, installation: InstallationId | None
 ) -> tuple[tuple[BudgetKey, int], ...]:
     """What one request is paid from: the minute's points and an hour's quota."""
-    points = BudgetKey(bucket=Bucket.POINTS, host=app.host, app=app.app, operation=operation)
+    points = BudgetKey(
+        bucket=Bucket.POINTS,
+        host=app.host,
+        app=app.app,
+        installation=installation,
+        operation=operation,
+    )
     hourly = BudgetKey(
         bucket=Bucket.MINT if operation is Operation.MINT else Bucket.REST,
         host=app.host,
@@ -123,7 +128,8 @@ def costs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLimits:
-    """GitHub's documented limits. An Enterprise Cloud organisation has 15,000 requests an hour."""
+    """GitHub's documented limits, for each installation. An Enterprise Cloud organisation has 15,000
+    requests an hour."""
 
     points_per_minute: int = 900
     rest_per_hour: int = 5_000
@@ -148,6 +154,7 @@ class BudgetSpent(Exception):
     """There would be no token soon enough. `seconds` is how long it would take."""
 
     def __init__(self, key: BudgetKey, seconds: float) -> None:
-        super().__init__(f"the {key.bucket} budget of App {key.app} on {key.host} is spent")
+        whose = f"installation {key.installation} of App" if key.installation else "App"
+        super().__init__(f"the {key.bucket} budget of {whose} {key.app} on {key.host} is spent")
         self.key = key
         self.seconds = seconds

@@ -264,11 +264,12 @@ RULES: Final[tuple[Rule, ...]] = (
         kind=Kind.SECONDARY_LIMIT,
         when='403 or 429 "… secondary rate limit …"',
         test=lambda t: t.status in (403, 429) and t.says(_SECONDARY),
-        backs_off=BackOff.APP,
+        backs_off=Side.ASKER,
         seconds=_MINUTE,
         ceiling=_HOUR,
         sentence="GitHub refused to {where}: too many requests in a short time. Nothing needs to be"
-        " done; the App pauses. If it happens often, lower the App's budgets in the settings.",
+        " done; the account pauses, and no other. If it happens often, lower the App's budgets in the"
+        " settings.",
     ),
     Rule(
         kind=Kind.NOT_ACCESSIBLE,
@@ -294,11 +295,12 @@ RULES: Final[tuple[Rule, ...]] = (
         kind=Kind.SECONDARY_LIMIT,
         when="429, or 403 with retry-after",
         test=lambda t: t.status == 429 or (t.status == 403 and "retry-after" in t.headers),
-        backs_off=BackOff.APP,
+        backs_off=Side.ASKER,
         seconds=_MINUTE,
         ceiling=_HOUR,
         sentence="GitHub refused to {where}: too many requests in a short time. Nothing needs to be"
-        " done; the App pauses. If it happens often, lower the App's budgets in the settings.",
+        " done; the account pauses, and no other. If it happens often, lower the App's budgets in the"
+        " settings.",
     ),
     Rule(
         kind=Kind.CLOCK_SKEW,

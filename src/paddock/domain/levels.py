@@ -40,10 +40,12 @@ class PoolLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLevel:
-    """What is left of one of an App's budgets towards GitHub."""
+    """What is left of one of an App's budgets towards GitHub, to the installation with the least."""
 
     app: int
     bucket: str
+    #: Whose installation it is; `None` is the App itself.
+    account: str | None
     tokens: float
     capacity: float
 

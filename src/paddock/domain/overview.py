@@ -89,10 +89,12 @@ class UnfitHost(Line, frozen=True, kw_only=True):
 
 
 class BudgetLine(Line, frozen=True, kw_only=True):
-    """What is left of a budget towards GitHub, of 1."""
+    """What is left of a budget towards GitHub, of 1, to the installation of the App with the least.
+    `account` is whose; null is the App itself."""
 
     app: int
     bucket: str
+    account: str | None
     left: float
 
 

@@ -92,7 +92,7 @@ class GitHubAppSettings(BaseModel):
         default=5_000, description="the hourly quota of an installation"
     )
     mints_per_hour: PositiveInt = Field(
-        default=10_000, description="the hourly quota generate-jitconfig has for itself"
+        default=10_000, description="the hourly quota of an installation for generate-jitconfig"
     )
 
     @model_validator(mode="after")

@@ -35,19 +35,20 @@ class Accounts(Part):
     async def ensure_app(
         self, host: HostId, github_id: int, *, slug: str | None = None, mints: MintBudget
     ) -> AppId:
-        now = self._clock.now()
+        hour = mints.hourly(self._clock.now())
         async with self._database.transaction() as connection:
-            app = AppId(
-                await connection.fetchval(_SQL["app"], host, github_id, slug, mints.per_minute)
+            app = await connection.fetchval(
+                _SQL["app"],
+                host,
+                github_id,
+                slug,
+                mints.per_minute,
+                hour and hour.capacity,
+                hour and hour.refill_per_s,
             )
-            hour = mints.hourly(now)
-            if hour is None:
-                await connection.execute(_SQL["no_mint_budget"], app)
-            else:
-                await connection.execute(
-                    _SQL["mint_budget"], app, hour.capacity, hour.refill_per_s, now
-                )
-        return app
+            await connection.execute(_SQL["mint_budgets"], app)
+            await connection.execute(_SQL["no_mint_budgets"], app)
+        return AppId(app)
 
     async def record_installation(
         self, facts: InstallationFacts, *, limits: Limits = UNLIMITED, weight: int = 1

@@ -21,6 +21,8 @@ _SQL = queries("budgets")
 
 #: Longer than this and the caller is better off with other work (I17).
 LONGEST_WAIT_S: Final = 5.0
+#: Stands where an installation's number would: GitHub has no such number.
+_THE_APP: Final = 0
 
 
 class PgBudget:
@@ -72,39 +74,35 @@ class PgBudget:
     @retrying
     async def _change(self, key: BudgetKey, change: Callable[[TokenBucket], TokenBucket]) -> None:
         app, limits = self._apps[AppKey(host=key.host, app=key.app)]
-        name, now = _name(key), self._clock.now()
-        new = limits.bucket(key.bucket, now)
+        now = self._clock.now()
+        place = app, key.installation or _THE_APP, _name(key)
         async with self._database.transaction(begin=UNFLUSHED) as connection:
-            row = await connection.fetchrow(_SQL["read"], app, name)
-            if row is None and key.bucket is Bucket.MINT:
-                return  # mints are not limited for this App
+            row = await connection.fetchrow(_SQL["read"], *place)
             if row is None:
-                await connection.execute(
-                    _SQL["make"], app, name, new.capacity, new.refill_per_s, now
-                )
-                row = await connection.fetchrow(_SQL["read"], app, name)
+                if key.bucket is Bucket.MINT:
+                    await connection.execute(_SQL["make_for_mints"], *place[:2], now)
+                else:
+                    new = limits.bucket(key.bucket, now)
+                    await connection.execute(
+                        _SQL["make"], *place, new.capacity, new.refill_per_s, now
+                    )
+                row = await connection.fetchrow(_SQL["read"], *place)
+            if row is None:
+                return  # mints are not limited for this App
             # The matcher's claims may overdraw the mint bucket by a take-over or two.
             kept = TokenBucket(**{**row, "tokens": max(0.0, row["tokens"])})
             changed = change(kept.at(now))
-            await connection.execute(_SQL["write"], app, name, changed.tokens, changed.as_of)
+            await connection.execute(_SQL["write"], *place, changed.tokens, changed.as_of)
 
     async def quotas_left(self, app: AppKey) -> Mapping[InstallationId | None, float]:
         async with self._database.transaction() as connection:
             rows = await connection.fetch(_SQL["left"], self._apps[app][0], self._clock.now())
-        return {_installation(row["bucket"]): row["tokens"] / row["capacity"] for row in rows}
+        return {_whose(row["installation_id"]): row["tokens"] / row["capacity"] for row in rows}
 
 
 def _name(key: BudgetKey) -> str:
-    match key.bucket:
-        case Bucket.MINT:
-            return "mint"
-        case Bucket.POINTS:
-            return f"points/{key.operation}"
-        case Bucket.REST:
-            return f"rest/{key.installation or 'app'}"
+    return f"points/{key.operation}" if key.bucket is Bucket.POINTS else key.bucket
 
 
-def _installation(name: str) -> InstallationId | None:
-    """Whose hourly quota it is."""
-    whose = name.removeprefix("rest/")
-    return None if whose == "app" else InstallationId(int(whose))
+def _whose(installation: int) -> InstallationId | None:
+    return None if installation == _THE_APP else InstallationId(installation)

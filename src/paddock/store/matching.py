@@ -122,6 +122,7 @@ class Matching(Runners):
             _list(each.key for each in chosen),
             _list(each.terms.account for each in chosen),
             _list(each.terms.app for each in chosen),
+            _list(each.terms.installation for each in chosen),
             [each.name for each in chosen],
             _list(each.hint for each in chosen),
             now,
@@ -175,8 +176,12 @@ class _Demand(msgspec.Struct, frozen=True, gc=False):
     job_keys: list[KeyId]
     queued_at: list[float]
     job_ids: list[JobId]
+    #: How many mints an installation of each App may make, and what is left to those that may bind.
     apps: list[AppId]
-    mints: list[int | None]
+    app_mints: list[int | None]
+    mint_apps: list[AppId]
+    mint_installations: list[int]
+    mints: list[int]
     backoff_scopes: list[str]
     backoff_subjects: list[int]
 
@@ -223,7 +228,7 @@ def _decision(
     unserved: Mapping[KeyId, Sequence[QueuedJob]],
     wider: Mapping[RepositoryId, Resources],
 ) -> _Decision:
-    used = _Used.of(read, terms)
+    used, mints = _Used.of(read, terms), _Mints(read)
     backing_off = {*zip(read.backoff_scopes, read.backoff_subjects, strict=True)}
     demand: list[KeyDemand] = []
     accounts: dict[AccountId, AccountTerms] = {}
@@ -245,7 +250,7 @@ def _decision(
         )
         if bound.account not in accounts:
             accounts[bound.account] = AccountTerms(
-                app=AppId(bound.app or 0),
+                mints=mints.left(bound),
                 weight=bound.weight,
                 limits=bound.limits,
                 used=used.by_account[bound.account],
@@ -266,7 +271,6 @@ def _decision(
         demand=demand,
         supplies=Supplies(
             pods={id_: [pod.id for pod in each] for id_, each in pods.items()},
-            mints=dict(zip(read.apps, read.mints, strict=True)),
             batch=BATCH,
         ),
         accounts=accounts,
@@ -326,6 +330,21 @@ class _Used:
             if bound.repository_id is not None:
                 used.by_repository[bound.repository_id] += held
         return used
+
+
+class _Mints:
+    """How many JITs each installation may still mint."""
+
+    def __init__(self, read: _Demand) -> None:
+        self._full = dict(zip(read.apps, read.app_mints, strict=True))
+        places = zip(read.mint_apps, read.mint_installations, strict=True)
+        self._left = dict(zip(places, read.mints, strict=True))
+
+    def left(self, terms: KeyTerms) -> int | None:
+        if terms.app is None or terms.installation is None:
+            return 0
+        full = self._full[terms.app]
+        return self._left.get((terms.app, terms.installation), full)
 
 
 def _blocked(key: KeyId, terms: KeyTerms, backing_off: set[tuple[str, int]]) -> Withheld | None:

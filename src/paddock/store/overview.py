@@ -64,7 +64,10 @@ class Overviews(Looking):
             backoffs=[line(BackOffLine, row) for row in backoffs],
             budgets=[
                 BudgetLine(
-                    app=row["app"], bucket=row["bucket"], left=row["tokens"] / row["capacity"]
+                    app=row["app"],
+                    bucket=row["bucket"],
+                    account=row["account"],
+                    left=row["tokens"] / row["capacity"],
                 )
                 for row in budgets
             ],

@@ -62,9 +62,9 @@ def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds)
             )
         case Withheld.MINT_BUDGET:
             return Told(
-                "The GitHub App has minted as many JITs as GitHub allows for now.",
-                "The budget comes back by itself, within a minute; another App, or higher limits in "
-                f"the settings, would raise it. {_before_it(wait)}".strip(),
+                f"As many JITs have been minted for {job.account} as GitHub allows for now.",
+                "The budget comes back by itself, within a minute; another App for the account, or "
+                f"higher limits in the settings, would raise it. {_before_it(wait)}".strip(),
             )
         case Withheld.NO_POD:
             return _no_pod(job, wait, thresholds)

@@ -161,7 +161,7 @@ LEVELS: Final = (
     ),
     Level(
         "paddock_github_budget_left_ratio",
-        "What is left of a budget towards GitHub, of 1.",
+        "What is left of a budget towards GitHub, of 1, to the installation that has the least.",
         ("app", "bucket"),
         lambda levels, _: (((str(b.app), b.bucket), b.tokens / b.capacity) for b in levels.budgets),
     ),

@@ -286,12 +286,12 @@ class Api:
             return
         limits, app = self._parts.limits, call.app
         mint = route.name.startswith("mint_")
-        owner = app if mint or route.who == "app" else call.token.installation
+        owner = app if route.who == "app" else call.token.installation
         bucket = limits.bucket(MINT if mint else CORE, owner)
         who = f"App ID {app.id}" if owner is app else f"installation ID {owner.id}"
         try:
             limits.spend(
-                bucket, who=who, app=app, endpoint=route.template, method=call.request.method
+                bucket, who=who, owner=owner, endpoint=route.template, method=call.request.method
             )
         finally:
             call.rate_headers = bucket.headers()

@@ -181,7 +181,7 @@ def revoke_token(call: Call) -> Reply:
 @routes.add("GET", "/rate_limit")
 def rate_limit(call: Call) -> Reply:
     core = call.parts.limits.bucket(CORE, call.token.installation)
-    mint = call.parts.limits.bucket(MINT, call.app)
+    mint = call.parts.limits.bucket(MINT, call.token.installation)
     body = {
         "resources": {"core": core.report(), "search": core.report(), MINT: mint.report()},
         "rate": core.report(),

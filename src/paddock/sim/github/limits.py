@@ -1,7 +1,6 @@
 """Rate limits: hourly buckets, and points per minute and endpoint.
 
-An installation has its quota; the mint bucket and the points are counted for the whole App, which is
-the strict reading of GitHub's rules and the one paddock budgets by.
+All of them are counted for an installation, and for the App itself where it asks as such.
 """
 
 from __future__ import annotations
@@ -65,10 +64,10 @@ class _Window:
 class Limits:
     world: World
     _buckets: dict[tuple[str, int], Bucket] = field(default_factory=dict)
-    _points: dict[tuple[int, str], _Window] = field(default_factory=dict)
+    _points: dict[tuple[str, int, str], _Window] = field(default_factory=dict)
 
     def bucket(self, resource: str, owner: App | Installation) -> Bucket:
-        """The current hour's bucket. `owner`: the App for mints and its own calls."""
+        """The current hour's bucket. `owner`: the App for its own calls."""
         limit = self.world.quotas.mint if resource == MINT else self.world.quotas.core
         key = (f"{resource}/{type(owner).__name__}", owner.id)
         bucket = self._buckets.get(key)
@@ -78,14 +77,16 @@ class Limits:
         bucket.limit = limit
         return bucket
 
-    def spend(self, bucket: Bucket, *, who: str, app: App, endpoint: str, method: str) -> None:
+    def spend(
+        self, bucket: Bucket, *, who: str, owner: App | Installation, endpoint: str, method: str
+    ) -> None:
         if bucket.used >= bucket.limit:
             raise answers.rate_limited(who, bucket.headers())
         bucket.used += 1
-        self._spend_points(app, endpoint, _POINTS_GET if method == "GET" else _POINTS_WRITE)
+        self._spend_points(owner, endpoint, _POINTS_GET if method == "GET" else _POINTS_WRITE)
 
-    def _spend_points(self, app: App, endpoint: str, points: int) -> None:
-        window = self._points.setdefault((app.id, endpoint), _Window())
+    def _spend_points(self, owner: App | Installation, endpoint: str, points: int) -> None:
+        window = self._points.setdefault((type(owner).__name__, owner.id, endpoint), _Window())
         window.forget(self.world.time - _MINUTE)
         if window.total + points > self.world.quotas.points_per_minute:
             raise answers.secondary_limited(60)

@@ -13,8 +13,12 @@ CREATE TABLE apps (
     host_id    smallint NOT NULL REFERENCES hosts,
     github_id  bigint NOT NULL,
     slug       text,
-    -- How many JITs it may mint within any sixty seconds; NULL is "no limit" (an Enterprise host).
+    -- How many JITs each of its installations may mint: within any sixty seconds; at once; and each second after that
+    -- (the bucket of an hour, paddock.domain.accounts). NULL is "no limit" (an Enterprise host).
     mints_per_minute  integer CHECK (mints_per_minute >= 0),
+    mint_burst        double precision CHECK (mint_burst > 0),
+    mint_refill_per_s double precision CHECK (mint_refill_per_s > 0),
+    CHECK ((mint_burst IS NULL) = (mint_refill_per_s IS NULL)),
     UNIQUE (host_id, github_id)
 );
 COMMENT ON TABLE apps IS 'GitHub Apps. Their keys and secrets are settings and never stored here.';

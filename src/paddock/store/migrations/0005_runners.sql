@@ -104,6 +104,8 @@ CREATE TABLE mints (
     -- foreign key would only look them up once more for every claim.
     key_id      integer NOT NULL,
     app_id      integer NOT NULL,
+    -- GitHub's number of the installation that it is counted for.
+    installation_id bigint NOT NULL,
     chosen_at   timestamptz NOT NULL,
     state       mint_state NOT NULL DEFAULT 'chosen',
     github_id   bigint,

@@ -56,17 +56,20 @@ CREATE TABLE backoffs (
 
 CREATE TABLE budgets (
     app_id    integer NOT NULL REFERENCES apps ON DELETE CASCADE,
-    -- Whose bucket and what for: "mint", "points/delete a runner", "rest/4711".
+    -- GitHub's number of the installation that it counts for; 0 is the App itself, where it asks as such.
+    installation_id bigint NOT NULL,
+    -- What for: "mint", "points/delete a runner", "rest".
     bucket    text NOT NULL,
     capacity  double precision NOT NULL CHECK (capacity > 0),
     refill_per_s  double precision NOT NULL CHECK (refill_per_s > 0),
     tokens    double precision NOT NULL,
     -- In the future: nothing comes back until then.
     as_of     timestamptz NOT NULL,
-    PRIMARY KEY (app_id, bucket),
+    PRIMARY KEY (app_id, installation_id, bucket),
     CHECK (tokens <= capacity)
 );
-COMMENT ON TABLE budgets IS 'Token buckets shared by all replicas (paddock.domain.budgets).';
+COMMENT ON TABLE budgets IS 'Token buckets shared by all replicas (paddock.domain.budgets). One that is not there is full.';
+CREATE INDEX budgets_of_mints ON budgets (app_id, installation_id) WHERE bucket = 'mint';
 
 -- What a bucket holds at a time.
 CREATE FUNCTION tokens_at(budget budgets, at timestamptz) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$

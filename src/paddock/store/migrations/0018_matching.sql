@@ -6,7 +6,7 @@
 -- for a claim. The mints of the last minute are those of both (I25).
 DROP INDEX mints_recent;
 DROP INDEX mints_unsettled;
-CREATE INDEX mints_unsettled ON mints (app_id, chosen_at) WHERE state <> 'settled';
+CREATE INDEX mints_unsettled ON mints (app_id, chosen_at, installation_id) WHERE state <> 'settled';
 CREATE INDEX mints_settled ON mints (app_id, settled_at) WHERE state = 'settled';
 
 -- Waits until all that was committed is as durable as the server's settings ask: on the local disk, and on synchronous
@@ -24,8 +24,8 @@ $$;
 -- The lock is free, and what was written is seen, before disk and standbys are waited for, which may take longer than
 -- all the rest. Nothing that others write meanwhile can outlive it: the log is flushed, and replicated, in its order.
 CREATE PROCEDURE claim(
-    ids uuid[], generations integer[], keys integer[], accounts integer[], apps integer[], names text[], hints bigint[],
-    moment timestamptz, by text, deadline timestamptz, INOUT left_out uuid[])
+    ids uuid[], generations integer[], keys integer[], accounts integer[], apps integer[], installations bigint[],
+    names text[], hints bigint[], moment timestamptz, by text, deadline timestamptz, INOUT left_out uuid[])
     LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -34,8 +34,8 @@ BEGIN
     IF cardinality(ids) > 0 THEN
         SET LOCAL synchronous_commit = off;
         WITH wanted AS (
-            SELECT * FROM unnest(ids, generations, keys, accounts, apps, names, hints)
-                AS w (id, generation, key_id, account_id, app_id, name, hint_job_id)
+            SELECT * FROM unnest(ids, generations, keys, accounts, apps, installations, names, hints)
+                AS w (id, generation, key_id, account_id, app_id, installation_id, name, hint_job_id)
         ), claimed AS (
             UPDATE runners r
                SET state = 'claimed', generation = r.generation + 1, version = r.version + 1,
@@ -44,15 +44,18 @@ BEGIN
                    claimed_at = moment, mint_deadline = deadline
               FROM wanted w
              WHERE r.id = w.id AND r.state = 'idle' AND r.generation = w.generation
-            RETURNING r.id, r.generation, r.name, r.key_id, w.app_id
+            RETURNING r.id, r.generation, r.name, r.key_id, w.app_id, w.installation_id
         ), named AS (
-            INSERT INTO mints (name, runner_id, generation, key_id, app_id, chosen_at)
-            SELECT name, id, generation, key_id, app_id, moment FROM claimed
+            INSERT INTO mints (name, runner_id, generation, key_id, app_id, installation_id, chosen_at)
+            SELECT name, id, generation, key_id, app_id, installation_id, moment FROM claimed
         ), spent AS (
-            UPDATE budgets b
-               SET tokens = tokens_at(b, moment) - s.mints, as_of = greatest(b.as_of, moment)
-              FROM (SELECT app_id, count(*) AS mints FROM claimed GROUP BY app_id) s
-             WHERE b.app_id = s.app_id AND b.bucket = 'mint'
+            INSERT INTO budgets AS b (app_id, installation_id, bucket, capacity, refill_per_s, tokens, as_of)
+            SELECT ap.id, s.installation_id, 'mint', ap.mint_burst, ap.mint_refill_per_s, ap.mint_burst - s.mints, moment
+              FROM (SELECT app_id, installation_id, count(*) AS mints FROM claimed GROUP BY app_id, installation_id) s
+              JOIN apps ap ON ap.id = s.app_id AND ap.mint_burst IS NOT NULL
+            ON CONFLICT (app_id, installation_id, bucket) DO UPDATE
+               SET tokens = tokens_at(b, moment) - (excluded.capacity - excluded.tokens),
+                   as_of = greatest(b.as_of, moment)
         )
         SELECT coalesce(array_agg(id), '{}') INTO written FROM claimed;
         IF cardinality(written) < cardinality(ids) THEN

@@ -2,7 +2,8 @@
 -- oldest program: 0.1.0
 
 -- What changes from match to match: what each key holds; per key with demand its oldest jobs that no supply is on its
--- way to; back-offs; the mints each App has left; and which terms hold. For so many `pods`, at `moment`; of each key
+-- way to; back-offs; the mints an installation of each App may make, and what those have left that have less than `pods`;
+-- and which terms hold. For so many `pods`, at `moment`; of each key
 -- `per_key` jobs (NULL: as many as a fair share needs). In JSON, by columns, in no order: a row of lists takes a
 -- driver longer to read.
 -- With `stall`, under the matcher's lock, which this session holds from then on, until `claim`. It is taken by a
@@ -54,24 +55,35 @@ BEGIN
              WHERE state = 'queued' AND jobs.key_id = d.key_id
              ORDER BY queued_at, id OFFSET d.served LIMIT (SELECT jobs FROM fair)) j
          WHERE d.served > 0 OR (SELECT jobs FROM fair) > 1
+    ), minted AS (
+        -- Counted in the last minute, for Apps that limit it.
+        SELECT ap.id AS app_id, m.installation_id, ap.mints_per_minute - count(*)::int AS mints
+          FROM apps ap
+         CROSS JOIN LATERAL (
+            SELECT installation_id FROM mints
+             WHERE app_id = ap.id AND state <> 'settled' AND chosen_at > moment - interval '60 seconds'
+             UNION ALL
+            SELECT installation_id FROM mints
+             WHERE app_id = ap.id AND state = 'settled' AND settled_at > moment - interval '60 seconds'
+               AND chosen_at > moment - interval '60 seconds') m
+         WHERE ap.mints_per_minute IS NOT NULL
+         GROUP BY ap.id, m.installation_id
     ), tokens AS (
-        SELECT ap.id AS app_id,
-               least(floor(tokens_at(b, moment))::int,
-                     ap.mints_per_minute
-                     - (SELECT count(*) FROM mints m
-                         WHERE ap.mints_per_minute IS NOT NULL AND m.app_id = ap.id AND m.state <> 'settled'
-                           AND m.chosen_at > moment - interval '60 seconds')::int
-                     - (SELECT count(*) FROM mints m
-                         WHERE ap.mints_per_minute IS NOT NULL AND m.app_id = ap.id AND m.state = 'settled'
-                           AND m.settled_at > moment - interval '60 seconds'
-                           AND m.chosen_at > moment - interval '60 seconds')::int) AS mints
-          FROM apps ap LEFT JOIN budgets b ON b.app_id = ap.id AND b.bucket = 'mint'
+        -- Of each installation that could have fewer mints left than Pods wait.
+        SELECT app_id, installation_id, min(mints) AS mints
+          FROM (SELECT * FROM minted
+                 UNION ALL
+                SELECT b.app_id, b.installation_id, floor(tokens_at(b, moment))::int FROM budgets b
+                 WHERE b.bucket = 'mint') t
+         GROUP BY app_id, installation_id
+        HAVING min(mints) < pods
     )
     SELECT json_build_object(
                'terms', (SELECT version FROM terms), 'depth', (SELECT jobs FROM fair),
                'held_keys', h.keys, 'runners', h.runners, 'vcpu_milli', h.vcpu_milli, 'memory_mib', h.memory_mib,
                'job_keys', u.keys, 'queued_at', u.queued_at, 'job_ids', u.ids,
-               'apps', t.apps, 'mints', t.mints,
+               'apps', a.apps, 'app_mints', a.mints,
+               'mint_apps', t.apps, 'mint_installations', t.installations, 'mints', t.mints,
                'backoff_scopes', b.scopes, 'backoff_subjects', b.subjects)
       FROM (SELECT coalesce(array_agg(key_id), '{}') AS keys, coalesce(array_agg(runners), '{}') AS runners,
                    coalesce(array_agg(vcpu_milli), '{}') AS vcpu_milli,
@@ -81,7 +93,13 @@ BEGIN
                    coalesce(array_agg(date_part('epoch', queued_at)), '{}') AS queued_at,
                    coalesce(array_agg(id), '{}') AS ids
               FROM unserved) u,
-           (SELECT coalesce(array_agg(app_id), '{}') AS apps, coalesce(array_agg(mints), '{}') AS mints FROM tokens) t,
+           (SELECT coalesce(array_agg(id), '{}') AS apps,
+                   coalesce(array_agg(least(floor(mint_burst)::int, mints_per_minute)), '{}') AS mints
+              FROM apps) a,
+           (SELECT coalesce(array_agg(app_id), '{}') AS apps,
+                   coalesce(array_agg(installation_id), '{}') AS installations,
+                   coalesce(array_agg(mints), '{}') AS mints
+              FROM tokens) t,
            (SELECT coalesce(array_agg(scope::text), '{}') AS scopes, coalesce(array_agg(subject), '{}') AS subjects
               FROM backoffs WHERE until > moment) b);
 END $$;

@@ -8,21 +8,25 @@ RETURNING id
 
 -- name: app
 -- The id of an App, made on first sight.
-INSERT INTO apps (host_id, github_id, slug, mints_per_minute) VALUES ($1, $2, $3, $4)
+INSERT INTO apps (host_id, github_id, slug, mints_per_minute, mint_burst, mint_refill_per_s)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (host_id, github_id) DO UPDATE
-   SET slug = coalesce(excluded.slug, apps.slug), mints_per_minute = excluded.mints_per_minute
+   SET slug = coalesce(excluded.slug, apps.slug), mints_per_minute = excluded.mints_per_minute,
+       mint_burst = excluded.mint_burst, mint_refill_per_s = excluded.mint_refill_per_s
 RETURNING id
 
--- name: mint_budget
--- An App's bucket for mints, full when new; a changed size keeps what has been spent.
-INSERT INTO budgets (app_id, bucket, capacity, refill_per_s, tokens, as_of) VALUES ($1, 'mint', $2, $3, $2, $4)
-ON CONFLICT (app_id, bucket) DO UPDATE
-   SET capacity = excluded.capacity, refill_per_s = excluded.refill_per_s,
-       tokens = least(budgets.tokens, excluded.capacity)
+-- name: mint_budgets
+-- The buckets for mints of App $1's installations have the size that the App has now; what was spent stays spent.
+UPDATE budgets
+   SET capacity = ap.mint_burst, refill_per_s = ap.mint_refill_per_s, tokens = least(tokens, ap.mint_burst)
+  FROM apps ap
+ WHERE ap.id = $1 AND app_id = ap.id AND bucket = 'mint' AND ap.mint_burst IS NOT NULL
+   AND (capacity, refill_per_s) <> (ap.mint_burst, ap.mint_refill_per_s)
 
--- name: no_mint_budget
--- An App whose host does not limit mints by the hour.
-DELETE FROM budgets WHERE app_id = $1 AND bucket = 'mint'
+-- name: no_mint_budgets
+-- Of an App whose host does not limit mints by the hour.
+DELETE FROM budgets USING apps ap
+ WHERE ap.id = $1 AND app_id = ap.id AND bucket = 'mint' AND ap.mint_burst IS NULL
 
 -- name: unchanged
 -- The account of installation $2 of host $1, if all that GitHub says of both is written already (I84): $3 App, $4

@@ -32,10 +32,15 @@ SELECT p.name AS pool, p.max_runners,
  ORDER BY p.name
 
 -- name: budgets[]
--- What is left of each App's budgets at $1.
-SELECT ap.github_id AS app, b.bucket, greatest(0, tokens_at(b, $1))::float8 AS tokens, b.capacity::float8 AS capacity
-  FROM budgets b JOIN apps ap ON ap.id = b.app_id
- ORDER BY ap.github_id, b.bucket
+-- Of each App's budgets at $1, what the installation has left that has the least, and whose it is; NULL is the App's own.
+SELECT DISTINCT ON (l.app, l.bucket) l.app, l.bucket, l.account, l.tokens, l.capacity
+  FROM (SELECT ap.github_id AS app, b.bucket, a.login AS account, greatest(0, tokens_at(b, $1))::float8 AS tokens,
+               b.capacity::float8 AS capacity, tokens_at(b, $1) / b.capacity AS share, b.app_id, b.installation_id
+          FROM budgets b
+          JOIN apps ap ON ap.id = b.app_id
+          LEFT JOIN installations i ON i.host_id = ap.host_id AND i.github_id = b.installation_id
+          LEFT JOIN accounts a ON a.id = i.account_id) l
+ ORDER BY l.app, l.bucket, l.share, l.app_id, l.installation_id
 
 -- name: owed
 -- Names owed at GitHub; deliveries set aside, and since when one has waited to be applied.

@@ -41,11 +41,11 @@ SELECT repository_id, runners, vcpu_milli, memory_mib FROM wider_use ORDER BY re
 SELECT move_misplaced_jobs($1)
 
 -- name: claim
--- Write the claims of runners $1 in generations $2 for keys $3 of accounts $4 by Apps $5 under names $6, with jobs $7
--- as hints, at $8, by $9, to be minted by $10; commit; let the lock go. Answers which were left out. Lists of numbers
--- come as text: the driver takes longer to write them as what they are.
-CALL claim($1::text::uuid[], $2::text::int[], $3::text::int[], $4::text::int[], $5::text::int[], $6,
-           $7::text::bigint[], $8, $9, $10, NULL)
+-- Write the claims of runners $1 in generations $2 for keys $3 of accounts $4 by Apps $5 through installations $6 under
+-- names $7, with jobs $8 as hints, at $9, by $10, to be minted by $11; commit; let the lock go. Answers which were left
+-- out. Lists of numbers come as text: the driver takes longer to write them as what they are.
+CALL claim($1::text::uuid[], $2::text::int[], $3::text::int[], $4::text::int[], $5::text::int[], $6::text::bigint[], $7,
+           $8::text::bigint[], $9, $10, $11, NULL)
 
 -- name: claim_of
 -- The claim of runner $1, as its mint needs it.

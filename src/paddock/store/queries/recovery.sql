@@ -160,10 +160,10 @@ RETURNING r.*
 
 -- name: adopted_mint
 -- The name under which GitHub knows an adopted runner $2, so that its events find it.
-INSERT INTO mints (name, runner_id, generation, key_id, app_id, chosen_at, state, github_id)
-SELECT $1, $2, $3, $4, i.app_id, $6, 'minted', $5
+INSERT INTO mints (name, runner_id, generation, key_id, app_id, installation_id, chosen_at, state, github_id)
+SELECT $1, $2, $3, $4, i.app_id, i.github_id, $6, 'minted', $5
   FROM demand_keys k
-  JOIN LATERAL (SELECT app_id FROM installations i WHERE i.account_id = k.account_id
+  JOIN LATERAL (SELECT app_id, github_id FROM installations i WHERE i.account_id = k.account_id
                  ORDER BY i.state, i.app_id LIMIT 1) i ON true
  WHERE k.id = $4
 ON CONFLICT DO NOTHING

@@ -60,15 +60,15 @@ WITH taken AS (
      WHERE id = $1 AND generation = $2 AND state = 'claimed' AND (mint_deadline < $3 OR $9)
     RETURNING *
 ), named AS (
-    INSERT INTO mints (name, runner_id, generation, key_id, app_id, chosen_at)
-    SELECT t.name, t.id, t.generation, t.key_id, m.app_id, $3
+    INSERT INTO mints (name, runner_id, generation, key_id, app_id, installation_id, chosen_at)
+    SELECT t.name, t.id, t.generation, t.key_id, m.app_id, m.installation_id, $3
       FROM taken t JOIN mints m ON m.runner_id = t.id AND m.generation = t.generation - 1
-    RETURNING app_id
+    RETURNING app_id, installation_id
 ), spent AS (
     UPDATE budgets b
        SET tokens = tokens_at(b, $3) - 1, as_of = greatest(b.as_of, $3)
       FROM named n
-     WHERE b.app_id = n.app_id AND b.bucket = 'mint'
+     WHERE b.app_id = n.app_id AND b.installation_id = n.installation_id AND b.bucket = 'mint'
 )
 SELECT * FROM taken
 

@@ -89,7 +89,8 @@ def _notes(seen: Overview) -> Iterator[Note]:
         if budget.left < _LITTLE_LEFT:
             yield Note(
                 "warn",
-                f"{budget.left:.0%} of the budget “{budget.bucket}” of App {budget.app} is left.",
+                f"{budget.left:.0%} of the budget “{budget.bucket}” of App {budget.app} is left"
+                f"{f' for {budget.account}' if budget.account else ''}.",
                 "/settings",
             )
     if seen.debts:
