@@ -171,6 +171,8 @@ class RecoverySettings(BaseModel):
     unassigned: float = _threshold("unassigned")
     refusals: int = _threshold("refusals")
     linger: float = _threshold("linger")
+    removals: int = _threshold("removals")
+    removed: float = _threshold("removed")
     adopt: float = _threshold("adopt")
     echo: float = _threshold("echo")
     verdict: float = _threshold("verdict")

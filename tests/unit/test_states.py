@@ -19,6 +19,7 @@ def test_every_live_state_can_end_and_can_be_fenced() -> None:
 
 def test_the_only_ways_out_of_retiring_are_busy_done_and_gone() -> None:
     assert {after for before, after in RUNNER_TRANSITIONS if before is S.RETIRING} == {
+        S.RETIRING,  # by force, once
         S.BUSY,
         S.DONE,
         S.GONE,

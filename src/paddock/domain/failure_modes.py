@@ -306,6 +306,23 @@ _PEOPLE: Final = (
         job=_GOES_ON,
         endings=(Ending.SURPLUS,),
     ),
+    FailureMode(
+        party=Party.PEOPLE,
+        what="An account removes the App while its runner executes a job, hangs or is stopped",
+        besides="A job that runs goes on and its runner exits after it. A runner that never exits is "
+        "ended after five days, or by an operator at once: `paddock runners retire NAME --force`.",
+        rules=("account-removed", "forced"),
+        job="Goes on, for as long as GitHub lets any job run.",
+        endings=(Ending.COMPLETED, Ending.TERMINATED),
+    ),
+    FailureMode(
+        party=Party.PEOPLE,
+        what="An operator ends a runner by force",
+        besides="Its Pod is deleted in the next round. The verdict names the operator and the reason.",
+        rules=("forced",),
+        job=_LOST,
+        endings=(Ending.TERMINATED,),
+    ),
 )
 
 FAILURE_MODES: Final = (*_POD, *_GITHUB, *_PADDOCK, *_PEOPLE)

@@ -16,6 +16,7 @@ from paddock.domain.fingerprints import ContainerState, Running
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pods import Phase, PodOrder
 from paddock.ports import FleetUnavailable
+from paddock.recovery.by_hand import retire_by_hand
 from paddock.sim.engine.backup import Backup
 from paddock.sim.engine.checks import FIT_WITHIN, Promise
 from paddock.sim.engine.faults import Fault
@@ -1175,6 +1176,95 @@ async def _vanished_pods(scene: Scene) -> None:
         if each is not None:
             scene.story.stage.pods.vanish(each, "forced away by another hand")
     await scene.executed(job, within=1800.0)
+
+
+# Accounts that remove the App.
+
+#: A forced retirement deletes its Pod in the next round.
+_FORCED_WITHIN: Final = 60.0
+
+
+async def _stopped_and_uninstalled(scene: Scene) -> SimPod | None:
+    """umbrella's runner is stopped in the middle of its job (`kill -STOP`), and the App removed."""
+    await scene.sleep(WARM)
+    scene.force_once(Fault.HANG)
+    job = scene.queue(60.0, repository="umbrella/core")
+    pod = await scene.started(job)
+    await scene.until(lambda: pod is None or scene.executes(pod) is None)
+    scene.note("umbrella removes the App")
+    scene.story.stage.ledger.uninstalled.add("umbrella")
+    [installation] = [i for i in scene.story.installations if i.account.login == "umbrella"]
+    scene.github.accounts.uninstall(installation)
+    await scene.sleep(30.0)
+    return pod
+
+
+@_told(
+    "uninstalled-stopped",
+    "I81",
+    "A runner is stopped in the middle of its job, and its account removes the App.",
+)
+async def _uninstalled_stopped(scene: Scene) -> None:
+    pod = await _stopped_and_uninstalled(scene)
+    await scene.until(lambda: pod is None or pod.removed, within=4000.0)
+
+
+@_told(
+    "ended-by-force",
+    "I36",
+    "The same, and an operator ends the runner by force.",
+)
+async def _ended_by_force(scene: Scene) -> None:
+    pod = await _stopped_and_uninstalled(scene)
+    if pod is None:
+        return
+    await retire_by_hand(scene.operator, pod.name, why="it hangs", force=True)
+    if not await scene.until(lambda: pod.removed, within=_FORCED_WITHIN):
+        scene.broken(
+            Promise.NO_LEAK, f"{pod.name} was ended by force and lives {_FORCED_WITHIN:.0f} s later"
+        )
+
+
+@_told("suspended-long-job", "I66", "An account is suspended while its long job executes.")
+async def _suspended_long_job(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(2400.0, repository="umbrella/core")
+    await scene.started(job)
+    [installation] = [i for i in scene.story.installations if i.account.login == "umbrella"]
+    scene.github.accounts.suspend(installation)
+    await scene.sleep(2000.0)
+    scene.github.accounts.unsuspend(installation)
+    await scene.executed(job)
+
+
+@_told(
+    "removed-for-a-moment",
+    "I29",
+    "For a minute GitHub does not know the installation of an account whose long job executes.",
+)
+async def _removed_for_a_moment(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    job = scene.queue(2400.0, repository="umbrella/core")
+    await scene.started(job)
+    await scene.sleep(960.0)  # just after all installations were read
+    [installation] = [i for i in scene.story.installations if i.account.login == "umbrella"]
+    until = scene.story.stage.clock.monotonic() + 60.0
+
+    def forget(request: Request, reply: Reply) -> Reply:
+        if scene.story.stage.clock.monotonic() > until:
+            return reply
+        if isinstance(reply.body, list):
+            kept = [each for each in reply.body if each["id"] != installation.id]
+            return Reply(200, kept, reply.headers)
+        return Reply(404, {"message": "Not Found"}, reply.headers)
+
+    def asked(request: Request) -> bool:
+        return request.path in ("/app/installations", f"/app/installations/{installation.id}")
+
+    scene.answer(asked, forget)
+    scene.note("GitHub forgets umbrella's installation")
+    scene.github.accounts.accept_permissions(installation, dict(installation.permissions))
+    await scene.executed(job, within=2400.0)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {each.name: each for each in _TOLD}

@@ -221,13 +221,22 @@ class Scene:
 
     def answer_runner_lists(self, change: Callable[[Request, Reply], Reply]) -> None:
         """Whenever a scope's runners are listed, a page at a time."""
+
+        def listed(request: Request) -> bool:
+            return request.path.endswith("/actions/runners") and "name" not in request.query
+
+        self.answer(listed, change)
+
+    def answer(
+        self, asked: Callable[[Request], bool], change: Callable[[Request, Reply], Reply]
+    ) -> None:
+        """What GitHub answers with success to questions like these is changed."""
         answer = self.github.request
 
         def changed(request: Request) -> Reply:
             reply = answer(request)
-            listed = request.path.endswith("/actions/runners") and request.method == "GET"
-            listed = listed and "name" not in request.query and reply.status == 200
-            return change(request, reply) if listed else reply
+            hit = request.method == "GET" and asked(request) and reply.status == 200
+            return change(request, reply) if hit else reply
 
         self.github.request = changed  # type: ignore[method-assign]
 

@@ -58,7 +58,8 @@ SECRET: Final = "simulated"  # noqa: S105 - a fake's
 #: again after 5.
 SETTLES_WITHIN: Final = 3600.0
 #: If nothing has changed for this long, nothing will: longer than any threshold of recovery's.
-STANDS_STILL: Final = 1500.0
+#: (That an account has removed the App is confirmed three times, a quarter of an hour apart.)
+STANDS_STILL: Final = 2400.0
 _LOOK_EVERY: Final = 20.0
 #: A replica dies so many times as likely with a claim in its hands: of all that it does, this leaves
 #: most to be settled.
@@ -70,9 +71,17 @@ _MOST_SKEW: Final = 300.0
 _SHORT_DAYS: Final = (900.0, 1400.0)
 #: A little more than a minute longer than what is taken for a lease that ran out.
 _SHORT_LEASE: Final = 420.0
+#: No drawn job lasts as long: what takes five days at GitHub takes this here.
+_LONGEST_JOB: Final = 1500.0
+_TERMS: Final = RecoveryTerms(thresholds=Thresholds(removed=_LONGEST_JOB))
 _SHORT_TERMS: Final = RecoveryTerms(
     thresholds=Thresholds(
-        in_progress=120.0, no_job=130.0, unheard=140.0, job_expired=150.0, job_end=1000.0
+        in_progress=120.0,
+        no_job=130.0,
+        unheard=140.0,
+        job_expired=150.0,
+        job_end=1000.0,
+        removed=_LONGEST_JOB,
     )
 )
 
@@ -208,7 +217,7 @@ class Simulation:
         short = self.faults.in_the_air(Fault.SHORT_DAY)
         if short:
             self.faults.happened(Fault.SHORT_DAY)
-        terms = _SHORT_TERMS if short else RecoveryTerms()
+        terms = _SHORT_TERMS if short else _TERMS
         self._github = FakeGitHub(
             now=clock.now,
             rng=_stream(plan, "github"),

@@ -18,6 +18,7 @@ from paddock.sim.mutants import (  # noqa: F401 - each adds its own
     clocks,
     deleting,
     ends,
+    forcing,
     intake,
     minting,
     outages,
