@@ -2,7 +2,7 @@
 
 `make cluster` starts it; `make test-cluster` runs these tests. They skip, saying why, where there is
 none, unless PADDOCK_REQUIRE_CLUSTER=1 makes that a failure; what a cluster may lack, a node that runs
-Pods for example, skips only the tests of it.
+Pods for example, skips only the tests of it, unless PADDOCK_REQUIRE_WHOLE_CLUSTER=1 makes that one too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -67,6 +67,12 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
         return (yield)
 
 
+def _lacks(reason: str) -> NoReturn:
+    if os.environ.get("PADDOCK_REQUIRE_WHOLE_CLUSTER") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def started_cluster() -> Cluster:
     if _IN_PARALLEL:
@@ -99,7 +105,7 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
 def node(started_cluster: Cluster) -> str:
     """The name of the real node, with the images made from the source as it is now."""
     if not started_cluster.facts.node:
-        pytest.skip("this cluster has no node that runs Pods; make cluster said why")
+        _lacks("this cluster has no node that runs Pods; make cluster said why")
     import_if_changed(started_cluster.layout)
     return NODE_NAME
 
@@ -159,7 +165,7 @@ async def kube(place: Installed) -> AsyncIterator[Kube]:
 async def fake_nodes(cluster: Cluster, api: Api) -> AsyncIterator[FakeNodes]:
     """Nodes whose Pods run at once and do nothing, by the hundred."""
     if not (cluster.has_kwok and cluster.has_controllers):
-        pytest.skip("this cluster has no kwok, or no scheduler; make cluster said why")
+        _lacks("this cluster has no kwok, or no scheduler; make cluster said why")
     async with FakeNodes(api) as nodes:
         yield nodes
 
@@ -188,11 +194,11 @@ async def site(
 def images(started_cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """paddock's own image, made from the source as it is now, and one as the next release might be."""
     if helm() is None:
-        pytest.skip("there is no helm: `python -m tools.cluster build helm` builds it")
+        _lacks("there is no helm: `python -m tools.cluster build helm` builds it")
     try:
         import_images(started_cluster, tmp_path_factory.mktemp("images"))
     except CannotBuild as error:
-        pytest.skip(str(error))
+        _lacks(str(error))
 
 
 @pytest.fixture
