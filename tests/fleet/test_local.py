@@ -294,6 +294,19 @@ async def test_a_single_container_runs_from_its_first_second(machine: Machine) -
     assert await fleet.log_tail(done.name, uid=done.uid, lines=9, most_bytes=99) == "asking\n"
 
 
+async def test_a_log_that_cannot_be_read_is_not_a_log_that_is_not_there(machine: Machine) -> None:
+    """I79: the first is asked for again, the second is not."""
+    fleet = await machine.fleet("echo hello; exit 139")
+    pod = await fleet.create(order())
+    await ended(fleet)
+    log = machine.directory(pod) / "runner.log"
+    log.rename(machine.directory(pod) / "kept")
+    assert await fleet.log_tail(pod.name, uid=pod.uid, lines=9, most_bytes=99) is None
+    log.mkdir()
+    with pytest.raises(FleetUnavailable):
+        await fleet.log_tail(pod.name, uid=pod.uid, lines=9, most_bytes=99)
+
+
 async def test_a_pool_may_name_its_own_runner(machine: Machine) -> None:
     fleet = await machine.fleet("exit 1")
     await fleet.create(order(runnerCommand=["/bin/sh", "-c", "exit 5"]))
