@@ -31,8 +31,9 @@ _numbers = itertools.count()
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """For `.ci/run`: whether tests failed, or did not run."""
-    if session.config.cache is not None and not hasattr(session.config, "workerinput"):
-        session.config.cache.set("paddock/exitstatus", int(exitstatus))
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        cache.set("paddock/exitstatus", int(exitstatus))
 
 
 @pytest.fixture(scope="session")
