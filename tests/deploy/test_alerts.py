@@ -101,6 +101,17 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {'paddock_host_fault_seconds{host="mac-1",reason="LoadFailed"}': "0+60x30"},
         {'paddock_host_fault_seconds{host="mac-1",reason="LoadFailed"}': "0 60 120 _x27"},
     ),
+    "PaddockLimitBypassed": (
+        {
+            'paddock_limit_bypassing_jobs{account="acme",repository="acme/api",'
+            'runner="foreign"}': "1x30"
+        },
+        {
+            # As long as it takes until the runners of before the limit are gone.
+            'paddock_limit_bypassing_jobs{account="acme",repository="acme/api",'
+            'runner="organisation"}': "3x8 _x22"
+        },
+    ),
     "PaddockDeadDeliveries": (
         {"paddock_dead_deliveries": "1x30"},
         {"paddock_dead_deliveries": "0x30"},

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from paddock.domain.accounts import InstallationFacts, MintBudget
-from paddock.domain.limits import Limits
+from paddock.domain.limits import Limits, Resources
+from paddock.domain.pools import PoolFacts
 from paddock.store.database import Database
 from paddock.store.store import PgStore
 from tests.support.payloads import delivery
@@ -121,6 +122,31 @@ async def test_a_repositorys_limits_are_its_own(paddock: Commands, world: World)
     assert done.stdout == "org-1/repo may use 2 runners\n"
     [row] = await world.rows("SELECT max_runners, limited FROM repositories")
     assert tuple(row) == (2, True)
+
+
+async def test_a_limit_that_cannot_be_exact_says_so(paddock: Commands, world: World) -> None:
+    """I78: where it is set, and in `paddock doctor`."""
+    account = await world.account()
+    spec = {"labels": ["self-hosted", "linux"], "runnerGroup": "builders"}
+    pool = await world.store.apply_pool(
+        PoolFacts(
+            name="linux",
+            labels=("self-hosted", "linux"),
+            shape="gated",
+            cost=Resources(),
+            max_runners=None,
+            runner_group="builders",
+            spec=json.dumps(spec),
+            spec_hash="v1",
+        )
+    )
+    await world.store.set_groups(account, {pool: 7})
+    done = paddock("accounts", "limits", "org-1", "--repository", "org-1/repo", "--runners", "2")
+    assert done.stdout.startswith("org-1/repo may use 2 runners\nnot exact in pool linux: ")
+    found = paddock.json("doctor")
+    assert "limits in org-1" in {finding["about"] for finding in found}
+    gone = paddock("accounts", "limits", "org-1", "--repository", "org-1/repo", "--runners", "none")
+    assert gone.stdout == "org-1/repo may use as much as there is\n"
 
 
 async def test_a_login_on_two_hosts_must_say_which(

@@ -10,8 +10,8 @@ import pytest
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.endings import Ending
-from paddock.domain.ids import AccountId, JobId, PoolId, RepositoryId
-from paddock.domain.jobs import JobReport, RepositoryFacts
+from paddock.domain.ids import AccountId, GitHubRunnerId, JobId, PoolId, RepositoryId
+from paddock.domain.jobs import Executor, JobReport, RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.domain.pools import PoolFacts
 from paddock.domain.runners import Claim, Runner, WaitingPod
@@ -58,15 +58,16 @@ class Organisation:
         )
         return [JobId(job) for job in jobs]
 
-    async def executes(self, runner: Runner, name: str, job: JobId) -> None:
+    async def executes(self, runner: Runner | Executor, name: str, job: JobId) -> None:
+        by = executor(runner) if isinstance(runner, Runner) else runner
         await self.world.store.apply_jobs(
-            [self._report(name, job, JobState.IN_PROGRESS, runner)], why="test"
+            [self._report(name, job, JobState.IN_PROGRESS, by)], why="test"
         )
 
     def _report(
-        self, name: str, job: int, state: JobState, runner: Runner | None = None
+        self, name: str, job: int, state: JobState, by: Executor | None = None
     ) -> JobReport:
-        facts = self.world.facts(job, state, executor=None if runner is None else executor(runner))
+        facts = self.world.facts(job, state, executor=by)
         return JobReport(
             facts=facts, account=self.account, repository=self.facts[name], served=self.pool
         )
@@ -262,6 +263,46 @@ async def test_a_limited_repository_that_is_transferred_takes_its_limit_along(
     await new.queue("site")
     await old.queue("site")
     assert sorted(map(str, await new.claim(pods[1:]))) == ["None", "site"]
+
+
+async def test_jobs_that_limits_do_not_bind_are_reported(org: Organisation) -> None:
+    """I78: on runners that are not paddock's, and on those of the organisation."""
+    world = org.world
+    pods = await world.idle_pods(org.pool, 2)
+    [first, second] = await org.queue("api", 2)
+    [third] = await org.queue("site")
+    [runner] = await org.run(pods[:1])
+    stranger = Executor(github_id=GitHubRunnerId(77), name="somebody-elses")
+    await org.executes(runner, "api", first)
+    await org.executes(stranger, "api", second)
+    await org.executes(stranger, "site", third)
+    assert await world.store.limit_bypasses() == []
+    await org.limit("api")
+    found = await world.store.limit_bypasses()
+    assert [(each.repository[-3:], each.runner, each.jobs) for each in found] == [
+        ("api", "foreign", 1),
+        ("api", "organisation", 1),
+    ]
+    assert (await world.store.levels()).limit_bypasses == tuple(found)
+    dossiers = [await world.store.job_dossier(world.host, job) for job in (first, second, third)]
+    assert [each and each.job.beside_limits for each in dossiers] == [
+        "organisation",
+        "foreign",
+        None,
+    ]
+
+
+async def test_pools_whose_group_makes_limits_inexact_are_named(org: Organisation) -> None:
+    world = org.world
+    await _name_a_group(world)
+    await world.store.set_groups(org.account, {org.pool: 7})
+    assert await world.store.pools_beside_limits() == []
+    await org.limit("api")
+    assert await world.store.pools_beside_limits(org.account) == [("org-1", "linux")]
+    [job] = await org.queue("api")
+    found = await world.store.job_dossier(world.host, job)
+    assert found is not None
+    assert found.job.beside_limits == "runner group"
 
 
 async def test_two_replicas_a_hundred_pods_and_a_limit_that_is_being_set(

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from paddock.domain.endings import Ending
-from paddock.domain.overview import Cell, Overview, Pause, QueueLine
+from paddock.domain.overview import Cell, LimitBypassLine, Overview, Pause, QueueLine
 from paddock.domain.states import RunnerState
 from paddock.web.dashboard import charts
 from paddock.web.dashboard.attention import attention
@@ -92,12 +92,16 @@ def test_what_is_worst_comes_first() -> None:
                 Pause(what="pool", name="linux", at=NOW, by="operator:ana"),
             ],
             dead_deliveries=1,
+            limit_bypasses=[
+                LimitBypassLine(account="a", repository="a/api", runner="foreign", jobs=2)
+            ],
         )
     )
     assert [(note.kind, note.text) for note in notes] == [
         ("bad", "All dispatch is paused since 09:00 by operator:ana."),
         ("bad", "1 delivery could not be applied and was set aside."),
         ("warn", "Pool linux is paused since 09:00 by operator:ana."),
+        ("warn", "2 jobs of a/api on foreign runners: its limits do not hold there."),
         ("warn", "2 queued jobs fit no pool."),
         ("warn", "The oldest job that a pool takes has waited for 6m 00s."),
         ("warn", "GitHub does not see 1 runner whose container is up."),

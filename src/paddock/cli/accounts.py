@@ -12,7 +12,7 @@ from paddock.cli.operating import NotFound, Why, with_store
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.accounts import AccountSummary
-from paddock.domain.limits import Limits
+from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.quantities import mebibytes, milli
 from paddock.store.store import PgStore
 
@@ -91,6 +91,11 @@ def limits(
     What is not named stays as it is; `none` takes a limit away; 0 means none at all. A limit below
     what is in use stops new runners and ends none.
 
+    With --repository: while any repository of an organisation has limits, all runners for the
+    organisation register at repositories. Runners that are registered at the organisation already can
+    still take the repository's jobs; they count against its limit until they execute another job or
+    are gone.
+
     Examples:
 
         paddock accounts limits acme --runners 20
@@ -108,12 +113,12 @@ def limits(
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
 
-    async def work(store: PgStore) -> Limits:
+    async def work(store: PgStore) -> tuple[Limits, list[str]]:
         account = await _find(store, login)
         if repository is None:
             after = changed(account.limits)
             await store.set_account_limits(account.id, after)
-            return after
+            return after, []
         found = await store.find_repository(account.id, repository)
         if found is None:
             raise NotFound(
@@ -122,10 +127,15 @@ def limits(
             )
         after = changed(found[1])
         await store.set_repository_limits(found[0], after)
-        return after
+        return after, [pool for _, pool in await store.pools_beside_limits(account.id)]
 
-    after = with_store(work, config=config, data_dir=data_dir)
+    after, inexact = with_store(work, config=config, data_dir=data_dir)
     show(f"{repository or login} may use {_described(after)}")
+    for pool in inexact if after != UNLIMITED else ():
+        show(
+            f"not exact in pool {pool}: it names a runner group, so its runners register at the "
+            "organisation and can take jobs of every repository of the group"
+        )
 
 
 @app.command()

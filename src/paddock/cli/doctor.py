@@ -15,7 +15,7 @@ from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import console, show, show_json
 from paddock.cli.running import run
 from paddock.cli.store import open_database
-from paddock.domain.levels import HostFault
+from paddock.domain.levels import HostFault, LimitBypass
 from paddock.fleet.local.settings import NO_CGROUP
 from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
 from paddock.serve import configured_apps
@@ -81,6 +81,10 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
             yield _pools(len(pools))
             for fault in await store.host_faults():
                 yield _unfit(fault)
+            for bypass in await store.limit_bypasses():
+                yield _bypassed(bypass)
+            for account, pool in await store.pools_beside_limits():
+                yield _inexact(account, pool)
         except StoreError as error:
             yield ill("database", error.message, "see docs/database.md")
     async for finding in _github(settings, groups, clock):
@@ -104,6 +108,22 @@ def _unfit(fault: HostFault) -> Finding:
         f"host {fault.host}",
         f"it has been unfit for runners since {fault.since:%Y-%m-%d %H:%M} UTC: {fault.why}",
         "look at the condition of its Node; docs/macos.md says what each means",
+    )
+
+
+def _bypassed(bypass: LimitBypass) -> Finding:
+    return poor(
+        f"limits of {bypass.repository}", bypass.sentence, "see docs/alerts.md#paddocklimitbypassed"
+    )
+
+
+def _inexact(account: str, pool: str) -> Finding:
+    return poor(
+        f"limits in {account}",
+        f"pool {pool} names a runner group, so its runners register at the organisation, and limits "
+        "of single repositories are not exact",
+        "take the group from the pool, or the repositories with limits from the group "
+        "(docs/matching.md#limits-of-repositories)",
     )
 
 

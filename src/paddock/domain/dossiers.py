@@ -97,6 +97,8 @@ class JobOnFile:
     #: Whether its code is the repository's own, and how that is known; `None` where nobody asked.
     trusted: bool | None = None
     trust_why: str | None = None
+    #: Its repository has limits, and why they do not hold for this job (I78).
+    beside_limits: Literal["foreign", "organisation", "runner group"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

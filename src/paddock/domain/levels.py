@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 from paddock.domain.states import RunnerState
 
@@ -65,12 +65,34 @@ class HostFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitBypass:
+    """Jobs of a repository with limits that execute on runners which those limits cannot refuse: a
+    foreign runner, or one that is registered at the organisation (I78)."""
+
+    account: str
+    repository: str
+    runner: Literal["foreign", "organisation"]
+    jobs: int
+
+    @property
+    def sentence(self) -> str:
+        what = "1 job" if self.jobs == 1 else f"{self.jobs} jobs"
+        where = (
+            "runners that are not paddock's"
+            if self.runner == "foreign"
+            else "runners that are registered at its organisation"
+        )
+        return f"{what} of {self.repository} on {where}: its limits do not hold there."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
     queues: tuple[Queue, ...]
     crews: tuple[Crew, ...]
     pools: tuple[PoolLevel, ...]
     budgets: tuple[BudgetLevel, ...]
     host_faults: tuple[HostFault, ...]
+    limit_bypasses: tuple[LimitBypass, ...]
     debts: int
     dead_deliveries: int
     #: Since when the oldest delivery that is not applied yet has been here.

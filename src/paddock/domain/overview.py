@@ -88,6 +88,15 @@ class UnfitHost(Line, frozen=True, kw_only=True):
     since: datetime
 
 
+class LimitBypassLine(Line, frozen=True, kw_only=True):
+    """Jobs of a repository with limits on runners that its limits cannot refuse."""
+
+    account: str
+    repository: str
+    runner: str
+    jobs: int
+
+
 class BudgetLine(Line, frozen=True, kw_only=True):
     """What is left of a budget towards GitHub, of 1, to the installation of the App with the least.
     `account` is whose; null is the App itself."""
@@ -125,6 +134,7 @@ class Overview(Line, frozen=True, kw_only=True):
     backoffs: list[BackOffLine]
     budgets: list[BudgetLine]
     unfit_hosts: list[UnfitHost]
+    limit_bypasses: list[LimitBypassLine]
     pools: int
     accounts: int
 

@@ -193,6 +193,12 @@ class Accounts(Part):
             )
         return True
 
+    async def pools_beside_limits(self, account: AccountId | None = None) -> list[tuple[str, str]]:
+        """Logins and pools: accounts with limits of repositories (this one, or all), and pools whose
+        runner group keeps their runners at the organisation."""
+        rows = await self._database.rows(_SQL["pools_beside_limits"], account)
+        return [(row["login"], row["pool"]) for row in rows]
+
     async def set_weight(self, account: AccountId, weight: int) -> bool:
         async with self._matching() as connection:
             found = await connection.fetchval(_SQL["set_weight"], account, weight)

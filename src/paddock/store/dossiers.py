@@ -240,6 +240,7 @@ def _job_of(row: asyncpg.Record) -> JobOnFile:
         seen_at=row["seen_at"],
         since=row["since"],
         why=row["why"],
+        beside_limits=row["beside_limits"],
         trusted=row["trusted"],
         trust_why=row["trust_why"],
     )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from paddock.domain.levels import BudgetLevel, Crew, HostFault, Levels, PoolLevel, Queue, Steps
+from paddock.domain.levels import (
+    BudgetLevel,
+    Crew,
+    HostFault,
+    Levels,
+    LimitBypass,
+    PoolLevel,
+    Queue,
+    Steps,
+)
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
 from paddock.store.sql import queries
@@ -21,6 +30,7 @@ class Leveling(Part):
             pools = await connection.fetch(_SQL["pools"])
             budgets = await connection.fetch(_SQL["budgets"], self._clock.now())
             faults = await connection.fetch(_FAULTS["current"])
+            bypasses = await connection.fetch(_SQL["limit_bypasses"])
             owed = await connection.fetchrow(_SQL["owed"])
         return Levels(
             queues=tuple(Queue(**row) for row in queues),
@@ -31,10 +41,14 @@ class Leveling(Part):
             pools=tuple(PoolLevel(**row) for row in pools),
             budgets=tuple(BudgetLevel(**row) for row in budgets),
             host_faults=tuple(HostFault(**row) for row in faults),
+            limit_bypasses=tuple(LimitBypass(**row) for row in bypasses),
             debts=owed["debts"],
             dead_deliveries=owed["dead_deliveries"],
             oldest_pending_at=owed["oldest_pending_at"],
         )
+
+    async def limit_bypasses(self) -> list[LimitBypass]:
+        return [LimitBypass(**row) for row in await self._database.rows(_SQL["limit_bypasses"])]
 
     async def steps(self, *, after: datetime, until: datetime) -> list[Steps]:
         rows = await self._database.rows(_SQL["steps"], after, until)

@@ -16,6 +16,7 @@ from paddock.domain.overview import (
     Cell,
     EndPoint,
     LatencyPoint,
+    LimitBypassLine,
     Overview,
     Pause,
     QueueLine,
@@ -51,6 +52,7 @@ class Overviews(Looking):
             backoffs = await connection.fetch(_SQL["backoffs"], now)
             budgets = await connection.fetch(_LEVELS["budgets"], now)
             faults = await connection.fetch(_FAULTS["current"])
+            bypasses = await connection.fetch(_LEVELS["limit_bypasses"])
         return line(
             Overview,
             told,
@@ -72,6 +74,7 @@ class Overviews(Looking):
                 for row in budgets
             ],
             unfit_hosts=[line(UnfitHost, row) for row in faults],
+            limit_bypasses=[line(LimitBypassLine, row) for row in bypasses],
         )
 
     async def _numbers(self, connection: Connection) -> dict[str, Any]:

@@ -124,6 +124,8 @@ def _by_github(job: JobOnFile) -> Iterable[Fact]:
 def _remarks(dossier: JobDossier) -> Iterable[str]:
     """What else explains it: whose code it is, runners that were meant for it and came to nothing, and
     late news."""
+    if dossier.job.beside_limits is not None:
+        yield _beside_limits(dossier.job)
     if dossier.job.trusted is False and dossier.job.trust_why:
         yield f"It is untrusted: {clause(dossier.job.trust_why)}."
     for each in dossier.runners:
@@ -158,6 +160,17 @@ def _remarks(dossier: JobDossier) -> Iterable[str]:
     learnt = next((event for event in dossier.events if event.pod is None), None)
     if learnt is not None and "webhook" not in learnt.why:
         yield f"No webhook told of it: {clause(learnt.why)}."
+
+
+def _beside_limits(job: JobOnFile) -> str:
+    match job.beside_limits:
+        case "foreign":
+            because = "its runner is not paddock's"
+        case "organisation":
+            because = f"its runner is registered at {job.account}, and not at the repository"
+        case _:
+            because = f"runners of the pool {job.pool} register at {job.account}, in a runner group"
+    return f"{job.repository} has limits, and they do not bind this job: {because}."
 
 
 def _times(number: int) -> str:

@@ -160,6 +160,15 @@ LEVELS: Final = (
         lambda levels, now: (((f.host, f.reason), _age(f.since, now)) for f in levels.host_faults),
     ),
     Level(
+        "paddock_limit_bypassing_jobs",
+        "Jobs of a repository with limits on runners that its limits cannot refuse: foreign ones, or "
+        "its organisation's.",
+        ("account", "repository", "runner"),
+        lambda levels, _: (
+            ((b.account, b.repository, b.runner), b.jobs) for b in levels.limit_bypasses
+        ),
+    ),
+    Level(
         "paddock_github_budget_left_ratio",
         "What is left of a budget towards GitHub, of 1, to the installation that has the least.",
         ("app", "bucket"),

@@ -145,6 +145,16 @@ RETURNING account_id
 -- The first limit of a repository, and the removal of the last, change where runners of accounts $1 register.
 SELECT move_misplaced_jobs($1)
 
+-- name: pools_beside_limits[]
+-- Pools that name a runner group in organisations of which a repository has limits; of account $1, or of all.
+SELECT a.login, p.name AS pool
+  FROM accounts a
+  JOIN pool_groups g ON g.account_id = a.id
+  JOIN pools p ON p.id = g.pool_id AND p.state = 'active' AND p.runner_group IS NOT NULL
+ WHERE a.id = coalesce($1, a.id) AND a.kind = 'organization'
+   AND EXISTS (SELECT FROM repositories r WHERE r.account_id = a.id AND r.limited)
+ ORDER BY a.login, p.name
+
 -- name: set_weight
 -- An account's share beside others'.
 UPDATE accounts SET weight = $2 WHERE id = $1 RETURNING id

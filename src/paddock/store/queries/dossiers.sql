@@ -11,13 +11,20 @@ SELECT id FROM runners
 
 -- name: job
 -- Job $2 of host $1, whose it is, and which pool takes it.
-SELECT j.*, h.name AS host, a.login, r.full_name, k.pool_id, k.repository_id AS registers_at, p.name AS pool
+SELECT j.*, h.name AS host, a.login, r.full_name, k.pool_id, k.repository_id AS registers_at, p.name AS pool,
+       CASE WHEN NOT r.limited THEN NULL
+            WHEN j.executor_id IS NOT NULL AND j.runner_id IS NULL THEN 'foreign'
+            WHEN xk.id IS NOT NULL AND xk.repository_id IS NULL THEN 'organisation'
+            WHEN j.state = 'queued' AND k.repository_id IS NULL AND p.runner_group IS NOT NULL THEN 'runner group'
+       END AS beside_limits
   FROM jobs j
   JOIN hosts h ON h.id = j.host_id
   JOIN accounts a ON a.id = j.account_id
   JOIN repositories r ON r.id = j.repository_id
   LEFT JOIN demand_keys k ON k.id = j.key_id
   LEFT JOIN pools p ON p.id = k.pool_id
+  LEFT JOIN runners x ON x.id = j.runner_id
+  LEFT JOIN demand_keys xk ON xk.id = x.key_id
  WHERE j.host_id = $1 AND j.id = $2
 
 -- name: check

@@ -42,6 +42,20 @@ SELECT DISTINCT ON (l.app, l.bucket) l.app, l.bucket, l.account, l.tokens, l.cap
           LEFT JOIN accounts a ON a.id = i.account_id) l
  ORDER BY l.app, l.bucket, l.share, l.app_id, l.installation_id
 
+-- name: limit_bypasses[]
+-- Jobs of limited repositories that execute on runners that their limits cannot refuse (I78).
+SELECT a.login AS account, rep.full_name AS repository,
+       CASE WHEN j.runner_id IS NULL THEN 'foreign' ELSE 'organisation' END AS runner, count(*)::int AS jobs
+  FROM repositories rep
+  JOIN accounts a ON a.id = rep.account_id
+  JOIN jobs j ON j.repository_id = rep.id AND j.state = 'in_progress'
+  LEFT JOIN runners r ON r.id = j.runner_id
+  LEFT JOIN demand_keys k ON k.id = r.key_id
+ WHERE rep.limited
+   AND (j.runner_id IS NULL AND j.executor_id IS NOT NULL OR k.id IS NOT NULL AND k.repository_id IS NULL AND r.gone_at IS NULL)
+ GROUP BY a.login, rep.full_name, 3
+ ORDER BY a.login, rep.full_name, 3
+
 -- name: owed
 -- Names owed at GitHub; deliveries set aside, and since when one has waited to be applied.
 SELECT (SELECT count(*) FROM mints m JOIN runners r ON r.id = m.runner_id

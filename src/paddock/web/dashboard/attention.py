@@ -9,7 +9,7 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from paddock.domain.endings import Ending
-from paddock.domain.overview import Overview, Pause, UnfitHost
+from paddock.domain.overview import LimitBypassLine, Overview, Pause, UnfitHost
 from paddock.domain.states import JobState
 from paddock.web.dashboard.words import count, length
 
@@ -44,6 +44,7 @@ def _notes(seen: Overview) -> Iterator[Note]:
             "/accounts",
         )
     yield from (_unfit(host, seen.at) for host in seen.unfit_hosts)
+    yield from (_bypassed(bypass) for bypass in seen.limit_bypasses)
     if seen.dead_deliveries:
         yield Note(
             "bad",
@@ -112,6 +113,15 @@ def _unfit(unfit: UnfitHost, now: datetime) -> Note:
         "bad",
         f"{unfit.host} has been unfit for runners for {length(now - unfit.since)}: {unfit.why}",
         f"/runners?node={quote(unfit.host)}",
+    )
+
+
+def _bypassed(bypass: LimitBypassLine) -> Note:
+    whose = "foreign runners" if bypass.runner == "foreign" else "runners of its organisation"
+    return Note(
+        "warn",
+        f"{count(bypass.jobs, 'job')} of {bypass.repository} on {whose}: its limits do not hold there.",
+        f"/jobs?status=in_progress&repository={quote(bypass.repository)}",
     )
 
 
