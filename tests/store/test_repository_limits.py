@@ -305,15 +305,12 @@ async def test_pools_whose_group_makes_limits_inexact_are_named(org: Organisatio
     assert found.job.beside_limits == "runner group"
 
 
-async def test_two_replicas_a_hundred_pods_and_a_limit_that_is_being_set(
-    database: Database, database_url: str
-) -> None:
-    """I78, I25: whatever was claimed at the organisation before counts, and nothing after it is."""
-    world = await World(database).begin()
-    org = await Organisation(world).begin()
-    pods = await world.idle_pods(org.pool, 100)
-    await org.queue("api", 50)
-    await org.queue("site", 50)
+async def _race(
+    database: Database, database_url: str, org: Organisation, pods: Sequence[WaitingPod]
+) -> tuple[int, int]:
+    """Two replicas match while the limit is set: how many claims are at the organisation, and how many
+    at the limited repository."""
+    world = org.world
     other = await Database.connect(database_url)
     try:
         replicas = [
@@ -325,20 +322,53 @@ async def test_two_replicas_a_hundred_pods_and_a_limit_that_is_being_set(
             await asyncio.sleep(0.02)
             await replicas[1].set_repository_limits(org.ids["api"], ONE)
 
-        matches, _ = await asyncio.gather(
-            asyncio.gather(*(replicas[n % 2].match(pods[n * 2 : n * 2 + 2]) for n in range(50))),
-            limit(),
+        matches = (replicas[n % 2].match(pods[n * 2 : n * 2 + 2]) for n in range(50))
+        await asyncio.gather(limit(), *matches)
+    finally:
+        await other.close()
+    rows = await world.rows(
+        "SELECT k.repository_id, e.id > l.id AS after_the_limit FROM runners r"
+        "  JOIN demand_keys k ON k.id = r.key_id"
+        "  JOIN events e ON e.runner_id = r.id AND e.after = 'claimed'"
+        "  JOIN (SELECT max(id) AS id FROM events WHERE after = 'repository limits') l ON true"
+        " WHERE r.state = 'claimed' ORDER BY e.id"
+    )
+    assert all(row["after_the_limit"] == (row["repository_id"] is not None) for row in rows)
+    scopes = [row["repository_id"] for row in rows]
+    return scopes.count(None), scopes.count(org.ids["api"])
+
+
+async def test_two_replicas_a_hundred_pods_and_a_limit_that_is_being_set(
+    database: Database, database_url: str
+) -> None:
+    """I78, I25: what was claimed at the organisation before counts; nothing is claimed there after."""
+    org = await Organisation(await World(database).begin()).begin()
+    pods = await org.world.idle_pods(org.pool, 100)
+    await org.queue("api", 50)
+    await org.queue("site", 50)
+    at_organisation, at_repository = await _race(database, database_url, org, pods)
+    assert at_repository == (0 if at_organisation else 1)
+
+
+async def test_two_replicas_a_hundred_pods_and_one_place_in_the_repository(
+    database: Database, database_url: str
+) -> None:
+    """I78, I25"""
+    org = await Organisation(await World(database).begin()).begin()
+    pods = await org.world.idle_pods(org.pool, 100)
+    await org.limit("api")
+    await org.queue("api", 50)
+    await org.queue("site", 50)
+    other = await Database.connect(database_url)
+    try:
+        replicas = [
+            PgStore(each, clock=org.world.clock, ids=org.world.ids, actor=f"replica-{number}")
+            for number, each in enumerate((database, other))
+        ]
+        matches = await asyncio.gather(
+            *(replicas[n % 2].match(pods[n * 2 : n * 2 + 2]) for n in range(50))
         )
     finally:
         await other.close()
-    assert sum(len(match.claims) for match in matches) > 0
-    rows = await world.rows(
-        "SELECT r.id, r.claimed_at, k.repository_id, e.id AS step FROM runners r"
-        "  JOIN demand_keys k ON k.id = r.key_id"
-        "  JOIN events e ON e.runner_id = r.id AND e.after = 'claimed'"
-        " WHERE r.state = 'claimed' ORDER BY e.id"
-    )
-    scopes = [row["repository_id"] for row in rows]
-    at_organisation = scopes.count(None)
-    assert scopes[:at_organisation] == [None] * at_organisation
-    assert scopes.count(org.ids["api"]) <= (0 if at_organisation else 1)
+    scopes = [_scope(claim) for match in matches for claim in match.claims]
+    assert sorted(map(str, scopes)) == ["api", *["site"] * 50]
