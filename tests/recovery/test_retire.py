@@ -13,6 +13,7 @@ from paddock.domain.names import runner_name
 from paddock.domain.pods import Phase
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
+from paddock.domain.vitals import VitalsReport
 from paddock.recovery.retire import Retirement, Step
 from paddock.recovery.search import RunnerSearch
 from tests.support.recovery import HOST, Yard, waiting
@@ -147,12 +148,13 @@ async def test_a_job_that_begins_between_the_two_proofs_is_seen(scene: Yard) -> 
 
 async def test_a_job_that_the_sidecar_marked_is_believed(scene: Yard) -> None:
     runner = await scene.running()
-    await scene.world.store.add_vitals(
-        runner.pod_name,
+    report = VitalsReport(
+        pod_name=runner.pod_name,
         pod_uid=runner.pod_uid or "",
         samples=[],
         job_started_at=scene.world.clock.now(),
     )
+    await scene.world.store.add_vitals([report])
     runner = await scene.fenced(runner)
 
     assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.BUSY]

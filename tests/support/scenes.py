@@ -27,7 +27,7 @@ from paddock.domain.recovery import ActionTaken, Outcome
 from paddock.domain.runners import Runner, WaitingPod
 from paddock.domain.sizing import Decision, SizeTerms
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.vitals import Sample
+from paddock.domain.vitals import Sample, VitalsReport
 from paddock.pools.spec import parse_pools
 from paddock.store.database import Database
 from paddock.store.store import PgStore
@@ -445,12 +445,13 @@ class Scene:
                 )
             )
         for start in range(0, len(samples), 64):
-            await self.store.add_vitals(
-                working.runner.pod_name,
+            report = VitalsReport(
+                pod_name=working.runner.pod_name,
                 pod_uid=working.runner.pod_uid or "",
                 samples=samples[start : start + 64],
                 job_started_at=self.clock.at,
             )
+            await self.store.add_vitals([report])
 
     async def _finish(self, working: _Working) -> None:
         job = working.runner.job or working.job

@@ -8,6 +8,9 @@ a long job keeps its whole story and its last minutes in full.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
 from typing import Annotated, Final
 
 import msgspec
@@ -33,6 +36,33 @@ class Sample(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     cpu_seconds: _Number | None = None
     disk_used: _Number | None = None
     load: _Number | None = None
+
+
+#: The newest samples are kept apart from the rest of a series, so that a report rewrites two kilobytes
+#: and not sixty. As many as this join the rest together.
+MOST_RECENT: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VitalsReport:
+    """What a Pod's sidecar sent."""
+
+    pod_name: str
+    pod_uid: str
+    samples: Sequence[Sample]
+    #: When its job began, by its own word.
+    job_started_at: datetime | None = None
+
+
+class Kept(Enum):
+    """What became of a report."""
+
+    KEPT = auto()
+    #: No row knows this Pod, or its runner has ended.
+    UNWANTED = auto()
+    #: Its samples are kept. Another transaction holds the runner's row, so that its job began is not
+    #: noted yet.
+    NOT_MARKED = auto()
 
 
 def extend(series: Sequence[Sample], samples: Sequence[Sample]) -> list[Sample]:

@@ -71,7 +71,7 @@ from paddock.domain.steering import StartFailures
 from paddock.domain.summary import Summary
 from paddock.domain.surveys import PoolExplanation, Survey
 from paddock.domain.trust import Trust, TrustQuestion
-from paddock.domain.vitals import Sample
+from paddock.domain.vitals import Kept, Sample, VitalsReport
 
 
 class Store(Protocol):
@@ -566,15 +566,9 @@ class Store(Protocol):
     ) -> None: ...
 
     # Vitals.
-    async def add_vitals(
-        self,
-        pod_name: str,
-        *,
-        pod_uid: str,
-        samples: Sequence[Sample],
-        job_started_at: datetime | None,
-    ) -> bool:
-        """Extend the series of the Pod's runner; false if it has none."""
+    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[Kept]:
+        """Extend the series of the Pods' runners; what became of each report, in their order. No row
+        that another transaction has locked is waited for."""
         ...
 
     async def vitals(self, runner: RunnerId) -> list[Sample]: ...

@@ -31,11 +31,11 @@ from paddock.domain.ids import HostId, JobId, KeyId, PoolId, RunnerId
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.runners import WaitingPod, WaitingPods
 from paddock.domain.states import JobState
-from paddock.domain.vitals import Sample
 from paddock.store.database import Connection
 from paddock.store.living import runner_of
 from paddock.store.matching import BATCH, Matching
 from paddock.store.sql import queries
+from paddock.store.vitals import series_of
 
 _SQL = queries("dossiers")
 _VITALS = queries("vitals")
@@ -50,8 +50,6 @@ _FAILED_MINTS: Final = 5
 _LOOKED_THROUGH: Final = 5_000
 
 _BIGINT: Final = 2**63
-
-_samples = msgspec.msgpack.Decoder(list[Sample]).decode
 
 
 class _ToldJob(msgspec.Struct, frozen=True):
@@ -159,8 +157,7 @@ class DossierReading(Matching):
         names = await connection.fetch(_SQL["names"], runner)
         events = await connection.fetch(_SQL["runner_events"], runner)
         actions = await connection.fetch(_SQL["runner_actions"], runner)
-        series = await connection.fetchval(_VITALS["read"], runner)
-        samples = _samples(series) if series else []
+        samples = series_of(await connection.fetchrow(_VITALS["read"], runner))
         return RunnerDossier(
             runner=runner_of(row),
             pool=row["pool"],

@@ -8,7 +8,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
-import msgspec
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.reading import (
@@ -22,7 +21,6 @@ from paddock.domain.reading import (
     RunnerStory,
     VitalsLine,
 )
-from paddock.domain.vitals import Sample
 from paddock.ports.reading import Reading
 from paddock.store.database import Connection
 from paddock.store.looking import line
@@ -40,11 +38,11 @@ from paddock.store.reading_lists import (
     verdict_line,
 )
 from paddock.store.sql import queries
+from paddock.store.vitals import series_of
 
 _SQL = queries("reading")
 _SIZING = queries("sizing")
 
-_series = msgspec.msgpack.Decoder(list[Sample]).decode
 
 #: The longest story there is: a runner has a dozen events, a job some more with every demotion.
 _STORY: Final = 200
@@ -114,7 +112,7 @@ class PgReading(Lists, Overviews):
                 _SQL["jobs"], *[None] * 6, False, None, None, _STORY, None, runner
             )
             verdicts = await connection.fetch(_SQL["verdicts"], *[None] * 8, 1, runner)
-            series = await connection.fetchval(_SQL["series"], runner)
+            vitals = await connection.fetchrow(_SQL["series"], runner)
             tail = await connection.fetchval(_SQL["log_tail"], runner)
         steps = {step: row[column] for step, column in _STEPS.items() if row[column] is not None}
         return RunnerStory(
@@ -127,7 +125,7 @@ class PgReading(Lists, Overviews):
             jobs=[job_line(each) for each in jobs],
             verdict=verdict_line(verdicts[0]) if verdicts else None,
             log_tail=tail,
-            vitals=[VitalsLine.of(each) for each in _series(series)] if series else [],
+            vitals=[VitalsLine.of(each) for each in series_of(vitals)],
         )
 
     async def pool(self, name: str) -> PoolStory | None:

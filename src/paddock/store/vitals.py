@@ -1,16 +1,23 @@
-"""Vitals: one compact series per runner, rewritten as it grows."""
+"""Vitals: one bounded series per runner.
+
+Two thousand busy Pods report every five seconds, so reports are written many at a time, and without a
+lock on rows that dispatch needs. A runner's row is only read, and written once in its life, when its
+job begins. A crash of the database may lose the last half second of samples: their commit waits for no
+disk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+import asyncpg
 import msgspec
 
 from paddock.domain.ids import RunnerId
-from paddock.domain.vitals import Sample, extend
+from paddock.domain.vitals import MOST_RECENT, Kept, Sample, VitalsReport, extend
 from paddock.store.base import Part
-from paddock.store.database import retrying
+from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.sql import queries
 
 _SQL = queries("vitals")
@@ -19,31 +26,95 @@ _decode = msgspec.msgpack.Decoder(list[Sample]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
+def series_of(row: asyncpg.Record | None) -> list[Sample]:
+    """The whole of it, from what `vitals.sql` reads."""
+    if row is None:
+        return []
+    return [*_part(row["series"]), *_part(row["recent"])]
+
+
+def _part(encoded: bytes) -> list[Sample]:
+    return _decode(encoded) if encoded else []
+
+
 class Vitals(Part):
     @retrying
-    async def add_vitals(
-        self,
-        pod_name: str,
-        *,
-        pod_uid: str,
-        samples: Sequence[Sample],
-        job_started_at: datetime | None,
-    ) -> bool:
+    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[Kept]:
+        """In their order. Repeating a report adds nothing."""
+        async with self._database.transaction(begin=UNFLUSHED) as connection:
+            rows = await connection.fetch(
+                _SQL["known"],
+                [each.pod_name for each in reports],
+                [each.pod_uid for each in reports],
+            )
+            known = {(row["pod_name"], row["pod_uid"]): row for row in rows}
+            await self._keep(connection, _longer(reports, known))
+        marked = await self._mark(reports, known)
+        return [_outcome(report, known, marked) for report in reports]
+
+    async def _keep(self, connection: Connection, longer: Mapping[RunnerId, list[Sample]]) -> None:
+        if not longer:
+            return
+        full = [runner for runner, recent in longer.items() if len(recent) > MOST_RECENT]
+        rows = await connection.fetch(_SQL["series"], full) if full else []
+        series = {row["runner_id"]: _part(row["series"]) for row in rows}
+        kept = []
+        for runner in sorted(longer):
+            recent, whole = longer[runner], b""
+            last = datetime.fromtimestamp(min(recent[-1].at, 4e9), UTC)
+            if len(recent) > MOST_RECENT:
+                # The last one stays: it tells what has been reported already.
+                whole = _encode(extend(series.get(runner, []), recent[:-1]))
+                recent = recent[-1:]
+            kept.append((runner, whole, _encode(recent), last))
+        await connection.execute(_SQL["keep"], *map(list, zip(*kept, strict=True)))
+
+    async def _mark(
+        self, reports: Sequence[VitalsReport], known: Mapping[tuple[str, str], asyncpg.Record]
+    ) -> frozenset[RunnerId]:
+        """Those runners whose job's beginning is noted now. It is evidence, so it is flushed."""
+        marks = {
+            row["id"]: report.job_started_at
+            for report in reports
+            if report.job_started_at is not None
+            if (row := known.get((report.pod_name, report.pod_uid))) is not None
+            if row["job_marked_at"] is None
+        }
+        if not marks:
+            return frozenset()
         async with self._database.transaction() as connection:
-            row = await connection.fetchrow(_SQL["series"], pod_name, pod_uid)
-            if row is None:
-                return False
-            if job_started_at is not None:
-                await connection.execute(_SQL["mark"], row["id"], job_started_at)
-            series = extend(_decode(row["series"]) if row["series"] else [], samples)
-            if series:
-                last = datetime.fromtimestamp(min(series[-1].at, 4e9), UTC)
-                await connection.execute(
-                    _SQL["keep"], row["id"], _encode(series), len(series), last
-                )
-        return True
+            rows = await connection.fetch(_SQL["mark"], list(marks), list(marks.values()))
+        return frozenset(RunnerId(row["id"]) for row in rows)
 
     async def vitals(self, runner: RunnerId) -> list[Sample]:
         async with self._database.transaction() as connection:
-            series = await connection.fetchval(_SQL["read"], runner)
-        return _decode(series) if series else []
+            return series_of(await connection.fetchrow(_SQL["read"], runner))
+
+
+def _longer(
+    reports: Sequence[VitalsReport], known: Mapping[tuple[str, str], asyncpg.Record]
+) -> dict[RunnerId, list[Sample]]:
+    """The recent samples of every runner that reported new ones."""
+    longer: dict[RunnerId, list[Sample]] = {}
+    for report in reports:
+        row = known.get((report.pod_name, report.pod_uid))
+        if row is None:
+            continue
+        before = longer.get(row["id"]) or _part(row["recent"])
+        after = extend(before, report.samples)
+        if len(after) > len(before):
+            longer[RunnerId(row["id"])] = after
+    return longer
+
+
+def _outcome(
+    report: VitalsReport,
+    known: Mapping[tuple[str, str], asyncpg.Record],
+    marked: frozenset[RunnerId],
+) -> Kept:
+    row = known.get((report.pod_name, report.pod_uid))
+    if row is None:
+        return Kept.UNWANTED
+    if report.job_started_at is None or row["job_marked_at"] is not None or row["id"] in marked:
+        return Kept.KEPT
+    return Kept.NOT_MARKED

@@ -22,9 +22,10 @@ from starlette.routing import Route
 
 from paddock.dispatch.dispatcher import Dispatcher
 from paddock.dispatch.identity import Identities
+from paddock.dispatch.vitals import VitalsBatches
 from paddock.domain.handover import Answer, Handover, Leave, NothingYet
 from paddock.domain.pods import Audience, PodIdentity
-from paddock.domain.vitals import MOST_REPORTED, Sample
+from paddock.domain.vitals import MOST_REPORTED, Sample, VitalsReport
 from paddock.github.payloads import PayloadError
 from paddock.github.webhooks import JSON_TYPE
 from paddock.ports import Clock, FleetUnavailable, Store
@@ -84,7 +85,7 @@ class PodEndpoints:
     ) -> None:
         self._dispatcher = dispatcher
         self._identities = identities
-        self._store = store
+        self._vitals_batches = VitalsBatches(store, clock)
         self._clock = clock
         self._reported: dict[str, float] = {}
 
@@ -145,11 +146,13 @@ class PodEndpoints:
         self._slow_down(pod)
         report = await _body(request, Report, most=_MOST_VITALS)
         began = report.job_started_at
-        kept = await self._store.add_vitals(
-            pod.pod_name,
-            pod_uid=pod.pod_uid,
-            samples=report.samples,
-            job_started_at=None if began is None else datetime.fromtimestamp(began, UTC),
+        kept = await self._vitals_batches.add(
+            VitalsReport(
+                pod_name=pod.pod_name,
+                pod_uid=pod.pod_uid,
+                samples=report.samples,
+                job_started_at=None if began is None else datetime.fromtimestamp(began, UTC),
+            )
         )
         if not kept:
             return _json(410, Left("the runner has ended"))

@@ -16,11 +16,13 @@ from paddock.dispatch.identity import Identities
 from paddock.dispatch.inbox import Inbox, NotStored
 from paddock.dispatch.installations import NewAccount, register_apps
 from paddock.dispatch.sealing import Sealer
+from paddock.dispatch.vitals import VitalsBatches
 from paddock.domain.accounts import MintBudget
 from paddock.domain.github import AppKey
 from paddock.domain.handover import Answer, Leave
 from paddock.domain.ids import AppId, HostId
 from paddock.domain.limits import Limits
+from paddock.domain.vitals import Sample, VitalsReport
 from paddock.github.apps import Apps
 from paddock.github.budget import Budget
 from paddock.github.client import GitHubClient
@@ -103,6 +105,7 @@ class SimReplica:
         self.dispatcher: Dispatcher | None = None
         self.identities: Identities | None = None
         self.inbox: Inbox | None = None
+        self.vitals: VitalsBatches | None = None
         self.store: Store | None = None
         self._hosts: Mapping[AppKey, tuple[HostId, AppId]] = {}
         self._signatures = Signatures(around.apps)
@@ -129,7 +132,7 @@ class SimReplica:
             self._down()
 
     def _down(self) -> None:
-        self.dispatcher = self.identities = self.inbox = self.store = None
+        self.dispatcher = self.identities = self.inbox = self.vitals = self.store = None
         self.machine.crash()
         self._around.processes.spawn(self._again(), name=f"restart {self.name}")
 
@@ -193,6 +196,7 @@ class SimReplica:
             self._hosts = {app.key: (app.host, app.app) for app in registered}
             async with running((*intake(replica), *work.services), clock):
                 self.store, self.inbox = store, inbox
+                self.vitals = VitalsBatches(store, clock)
                 self.dispatcher, self.identities = work.dispatcher, work.identities
                 await asyncio.Event().wait()
 
@@ -222,9 +226,15 @@ class SimReplica:
         return await dispatcher.acknowledge(pod, delivery)
 
     async def report_job(self, pod: SimPod) -> None:
-        assert self.store is not None
-        await self.store.add_vitals(
-            pod.name, pod_uid=pod.uid, samples=[], job_started_at=self._around.clock.now()
+        assert self.vitals is not None
+        began = self._around.clock.now()
+        await self.vitals.add(
+            VitalsReport(
+                pod_name=pod.name,
+                pod_uid=pod.uid,
+                samples=[Sample(at=began.timestamp())],
+                job_started_at=began,
+            )
         )
 
     async def receive(self, outgoing: Outgoing) -> int:

@@ -73,7 +73,7 @@ SELECT name, chosen_at, state, github_id, outcome FROM mints WHERE runner_id = $
 
 -- name: series
 -- What runner $1 measured of itself.
-SELECT series FROM vitals WHERE runner_id = $1
+SELECT series, recent FROM vitals WHERE runner_id = $1
 
 -- name: log_tail
 -- The last words of runner $1.

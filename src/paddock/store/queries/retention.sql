@@ -28,11 +28,15 @@ DELETE FROM jobs WHERE (host_id, id) IN (
 
 -- name: runners
 -- Runners gone before $1, with their verdicts, vitals and names, once all their names are settled.
-DELETE FROM runners WHERE id IN (
+WITH old AS (
     SELECT r.id FROM runners r
      WHERE r.gone_at < $1
        AND NOT EXISTS (SELECT FROM mints m WHERE m.runner_id = r.id AND m.state <> 'settled')
-     ORDER BY r.gone_at, r.id LIMIT $2)
+     ORDER BY r.gone_at, r.id LIMIT $2
+), measured AS (
+    DELETE FROM vitals WHERE runner_id IN (SELECT id FROM old)
+)
+DELETE FROM runners WHERE id IN (SELECT id FROM old)
 
 -- name: backoffs
 -- Back-offs that ended before $1.

@@ -1,21 +1,42 @@
 -- What runners measured of themselves.
 
--- name: series
--- The series of the runner of Pod $1 with UID $2, held until the end of the transaction.
-SELECT r.id, v.series FROM runners r LEFT JOIN vitals v ON v.runner_id = r.id
- WHERE r.pod_name = $1 AND r.pod_uid = $2 AND r.state <> 'gone'
-   FOR UPDATE OF r
+-- name: known[]
+-- The living runners of Pods $1 with UIDs $2, with their newest samples. No row is locked.
+SELECT r.id, r.pod_name, r.pod_uid, r.job_marked_at, coalesce(v.recent, '') AS recent
+  FROM unnest($1::text[], $2::text[]) AS p (pod_name, pod_uid)
+  JOIN runners r ON r.pod_name = p.pod_name AND r.pod_uid = p.pod_uid AND r.state <> 'gone'
+  LEFT JOIN vitals v ON v.runner_id = r.id
+ ORDER BY r.id
+
+-- name: series[]
+-- All but the newest samples of runners $1.
+SELECT runner_id, series FROM vitals WHERE runner_id = ANY ($1) ORDER BY runner_id
 
 -- name: keep
--- Its series now, with so many samples ($3), the last at $4.
-INSERT INTO vitals (runner_id, series, samples, last_at) VALUES ($1, $2, $3, $4)
+-- Runners $1 have these newest samples ($3), the last at $4; all others ($2), unless that is empty: then they are
+-- as they were. What another replica has written since is not undone by what is older.
+INSERT INTO vitals (runner_id, series, recent, last_at)
+SELECT k.runner_id, k.series, k.recent, k.last_at
+  FROM unnest($1::uuid[], $2::bytea[], $3::bytea[], $4::timestamptz[]) AS k (runner_id, series, recent, last_at)
+ ORDER BY k.runner_id
 ON CONFLICT (runner_id) DO UPDATE
-   SET series = excluded.series, samples = excluded.samples, last_at = excluded.last_at
+   SET series = coalesce(nullif(excluded.series, ''), vitals.series), recent = excluded.recent,
+       last_at = excluded.last_at
+ WHERE vitals.last_at <= excluded.last_at
 
--- name: mark
--- By its own words runner $1 executes a job, since $2. A hint: nothing is decided by it alone.
-UPDATE runners SET job_marked_at = coalesce(job_marked_at, $2) WHERE id = $1 AND job_marked_at IS NULL
+-- name: mark[]
+-- By their own words runners $1 execute a job, since $2. A hint: nothing is decided by it alone. Written once, and
+-- not while another transaction has the row. Returns those that are marked now.
+WITH free AS (
+    SELECT id FROM runners WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+), marked AS (
+    UPDATE runners r SET job_marked_at = coalesce(r.job_marked_at, m.at)
+      FROM unnest($1::uuid[], $2::timestamptz[]) AS m (id, at) JOIN free f ON f.id = m.id
+     WHERE r.id = m.id
+    RETURNING r.id
+)
+SELECT id FROM marked ORDER BY id
 
 -- name: read
 -- A runner's series.
-SELECT series FROM vitals WHERE runner_id = $1
+SELECT series, recent FROM vitals WHERE runner_id = $1
