@@ -318,12 +318,18 @@ async def _race(
             for number, each in enumerate((database, other))
         ]
 
+        begun = asyncio.Event()
+
+        async def match(replica: PgStore, own: Sequence[WaitingPod]) -> None:
+            for first in range(0, len(own), 2):
+                await replica.match(own[first : first + 2])
+                begun.set()
+
         async def limit() -> None:
-            await asyncio.sleep(0.02)
+            await begun.wait()
             await replicas[1].set_repository_limits(org.ids["api"], ONE)
 
-        matches = (replicas[n % 2].match(pods[n * 2 : n * 2 + 2]) for n in range(50))
-        await asyncio.gather(limit(), *matches)
+        await asyncio.gather(limit(), *(match(replicas[n], pods[n::2]) for n in range(2)))
     finally:
         await other.close()
     rows = await world.rows(
