@@ -6,7 +6,8 @@ Every one ends well with the product as it is; each exposes at least one way of 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -27,6 +28,7 @@ from paddock.sim.engine.scale import LINUX, MACOS, SMALL
 from paddock.sim.github import FaultKind, Reply, Request
 from paddock.sim.github.records import Job, JobStatus
 from paddock.sim.stage import WARM, Scenario, Scene, Script
+from paddock.store import matching
 
 _TOLD: list[Scenario] = []
 
@@ -237,6 +239,74 @@ async def _restored_claim(scene: Scene) -> None:
     second = scene.queue(20.0, repository="umbrella/core", labels=MACOS)
     await scene.executed(first)
     await scene.executed(second, within=1800.0)
+
+
+# What accounts and pools take from one another.
+
+#: A batch that the Pods of one pool fill in a world of some Pods.
+_SMALL_BATCH: Final = 1
+
+
+@contextmanager
+def _small_batches() -> Iterator[None]:
+    batch = matching.BATCH
+    matching.BATCH = _SMALL_BATCH
+    try:
+        yield
+    finally:
+        matching.BATCH = batch
+
+
+async def _crowd(scene: Scene) -> None:
+    """Many idle Pods of one pool."""
+    crowd = replace(SMALL.pools[0], min_idle=30)
+    await scene.describe(crowd)
+    scene.story.stage.ledger.idle[crowd.name] = crowd.idle
+    await scene.sleep(2 * WARM)
+
+
+@_told(
+    "crowded-pool",
+    "I77",
+    "More idle Pods of one pool wait than a match gives out; then a job of another pool comes.",
+)
+async def _crowded_pool(scene: Scene) -> None:
+    with _small_batches():
+        await _crowd(scene)
+        for _ in range(6):
+            await scene.executed(scene.queue(1.0, repository="umbrella/core", labels=MACOS))
+            await scene.sleep(11.0)
+
+
+@_told(
+    "spends-its-mints",
+    "I26",
+    "One account uses up the mints that GitHub allows an installation in a minute; then a job of"
+    " another account comes.",
+)
+async def _spends_its_mints(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.session.execute("UPDATE apps SET mints_per_minute = 2")
+    jobs = [scene.queue(120.0) for _ in range(2)]
+    for job in jobs:
+        await scene.started(job)
+    await scene.executed(scene.queue(20.0, repository="umbrella/core"))
+    for job in jobs:
+        await scene.executed(job)
+
+
+@_told(
+    "told-to-slow-down",
+    "I26",
+    "GitHub refuses one account's mint for asking too often; then a job of another account comes.",
+)
+async def _told_to_slow_down(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.github.inject(FaultKind.SECONDARY_LIMIT, owner="acme", path="generate-jitconfig")
+    slow = scene.queue(20.0)
+    await scene.sleep(3.0)
+    await scene.executed(scene.queue(20.0, repository="umbrella/core"))
+    await scene.executed(slow)
 
 
 # Races with a retirement.

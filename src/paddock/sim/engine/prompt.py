@@ -57,7 +57,7 @@ _DESCRIBED_WITHOUT_WAKEUPS: Final = 320.0
 _INSTALLED: Final = 20.0
 #: Where the webhook of an installation is lost, all of them are read again.
 _INSTALLATIONS_READ: Final = 960.0
-#: The App's mints per minute, less what a burst takes (`Surroundings`).
+#: An installation's mints per minute, less what a burst takes (`Surroundings`).
 _MINTS_PER_MINUTE: Final = 150
 #: The longest back-off, and the mint that it follows.
 _BACKOFF: Final = 3700.0
@@ -78,13 +78,15 @@ class _Claimed:
 
 @dataclass(slots=True)
 class _Refusal:
-    """A mint that GitHub did not grant."""
+    """A mint, or a token for one, that GitHub did not grant."""
 
     at: float
     owner: str
     #: That of one repository says nothing of its account.
     repository: str | None
     status: int
+    #: The App asked for itself, with its own key.
+    by_app: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +169,8 @@ class Prompt:
         if 200 <= status < 300 or parts[-1] not in ("generate-jitconfig", "access_tokens"):
             return
         if parts[-1] == "access_tokens":
-            self._refusals.append(_Refusal(self.now(), self._owner(parts[3]), None, status))
+            owner = self._owner(parts[3])
+            self._refusals.append(_Refusal(self.now(), owner, None, status, by_app=True))
         else:
             repository = "/".join(parts[2:4]) if parts[1] == "repos" else None
             self._refusals.append(_Refusal(self.now(), parts[2], repository, status))
@@ -289,8 +292,12 @@ class Prompt:
             or not self._installed(owner, now)
             or self._over_limit(owner, pool)
             or self._full(pool)
-            or sum(now - each.at < 60 for each in self._claims) >= _MINTS_PER_MINUTE
+            or self._mints(owner, now) >= _MINTS_PER_MINUTE
         )
+
+    def _mints(self, owner: str, now: float) -> int:
+        """Claims of the last minute, which GitHub counts for an installation."""
+        return sum(each.claim.login == owner and now - each.at < 60 for each in self._claims)
 
     def _excuse_of(self, job: Job) -> bool:
         """A limit of its repository's own, an age at which GitHub has long given it up, or no pool of
@@ -428,7 +435,10 @@ class Prompt:
         recent = [each for each in self._refusals if self.now() - each.at < _BACKOFF]
         match scope:
             case "app":
-                return bool(recent)
+                return any(
+                    each.owner == owner or (each.by_app and each.status in (401, 403, 429))
+                    for each in recent
+                )
             case "account":
                 return any(
                     each.owner == owner and (each.repository is None or each.status != 404)

@@ -26,6 +26,7 @@ from paddock.sim.mutants import (  # noqa: F401 - each adds its own
     repository_limits,
     searching,
     serving,
+    sharing,
     sweeping,
     telling,
     untuned,
