@@ -27,6 +27,7 @@ from paddock.domain.github import (
     Removal,
     RunId,
     RunnerGroupId,
+    RunnerPage,
     RunnerRecord,
     Scope,
 )
@@ -161,6 +162,14 @@ async def _find(s: Scene) -> None:
         assert isinstance(await s.github.find_runner(s.who, scope, name="nobody"), Absent)
 
 
+async def _list_runners(s: Scene) -> None:
+    for scope in (ACME, SITE):
+        minted = await s.mint(f"r-{scope.repository}", scope)
+        listed = await s.github.list_runners(s.who, scope)
+        assert isinstance(listed, RunnerPage)
+        assert minted.runner in listed.runners
+
+
 async def _get_runner(s: Scene) -> None:
     for scope in (ACME, SITE):
         minted = await s.mint(f"r-{scope.repository}", scope)
@@ -256,6 +265,7 @@ CALLS: dict[str, Callable[[Scene], Awaitable[None]]] = {
     "resolve_name_conflict": _conflict,
     "delete_runner": _delete,
     "find_runner": _find,
+    "list_runners": _list_runners,
     "get_runner": _get_runner,
     "control_read": _control,
     "list_runner_groups": _groups,
