@@ -499,6 +499,33 @@ async def test_a_job_that_github_does_not_assign_is_explained(scene: Yard) -> No
     assert "runner group" in check["waits_because"]
 
 
+async def test_a_job_that_github_does_not_assign_keeps_no_other_of_its_key_waiting(
+    scene: Yard,
+) -> None:
+    """I17: the job waits, and not its key; it is tried again later."""
+    recovery = scene.recovery()
+    job = None
+    for number in range(3):
+        runner = await scene.running()
+        job = job or runner.hint
+        assert job is not None
+        for each in await scene.world.rows("SELECT id FROM jobs WHERE id <> $1", job):
+            ended = scene.world.facts(each["id"], JobState.COMPLETED)
+            await scene.world.report(scene.account, scene.key, ended)
+        scene.github.job(job, "queued", scene.world.clock.now())
+        await scene.rounds(recovery, 1200)
+        assert (await scene.row(runner)).state is S.GONE
+        if number == 0:
+            assert await scene.world.store.refused_jobs(10) == [], "it is withheld for 15 minutes"
+    assert await scene.world.rows("SELECT FROM backoffs") == []
+    [row] = await scene.world.rows("SELECT refusal, state FROM jobs WHERE id = $1", job)
+    assert (row["refusal"], row["state"]) == ("not assigned", "queued")
+    await scene.world.queue(scene.account, scene.key, 1)
+    assert await serve(scene) == 1
+
+    assert [each.facts.id for each in await scene.world.store.refused_jobs(10)] == [job]
+
+
 async def test_the_stamp_comes_when_the_poller_has_ended(scene: Yard) -> None:
     """I56: not while the JIT is on its way."""
     runner, recovery = await scene.armed(), scene.recovery()

@@ -44,6 +44,11 @@ ENDED_WITHOUT_A_JOB: Final = BackOffTerms(
 )
 
 
+#: A job that GitHub does not assign although a runner for it was online: the job waits, and not the
+#: others of its key. It is tried again with another runner, which costs a mint and a Pod for minutes.
+NOT_ASSIGNED: Final = BackOffTerms(reason="not assigned", seconds=900, ceiling=4 * 3600)
+
+
 def subject_of(failure: Failure, claim: Claim) -> Subject | None:
     """Whom a failed mint is about; `None` if nobody has to wait. A repository that registers at its
     organisation shares its key with others: then it is the key that waits."""

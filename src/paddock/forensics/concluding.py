@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, BackOffScope, Subject
+from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, NOT_ASSIGNED, BackOffScope, Subject
 from paddock.domain.endings import (
     LOG_WANTED_FOR,
     Ending,
@@ -209,8 +209,14 @@ class Conclusion:
             # Where there is nothing to forgive this deletes nothing, and so writes nothing.
             keys = [Subject(BackOffScope.KEY, key) for key in sorted(forgiven)]
             await self._store.recover_from_backoffs(keys)
+        # If GitHub does not assign one of its jobs, that job is why, and it alone waits (I17).
+        excused = {
+            key
+            for key in sorted(set(jobless) - forgiven)
+            if await self._store.withhold_unassigned(key, NOT_ASSIGNED)
+        }
         for key in jobless:
-            if key not in forgiven:
+            if key not in forgiven | excused:
                 await self._store.back_off(Subject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB)
 
 

@@ -536,6 +536,10 @@ class Store(Protocol):
 
     async def explain_job(self, host: HostId, job: JobId, *, waits_because: str) -> None: ...
 
+    async def withhold_unassigned(self, key: KeyId, terms: BackOffTerms) -> int:
+        """Jobs of the key that GitHub was found not to assign are no demand for a while; how many."""
+        ...
+
     async def expire_job(self, host: HostId, job: JobId, *, state: JobState, why: str) -> bool:
         """A job that GitHub does not know any more, or lets wait no longer, is over as `stale`. False
         if it is not in this state any more, or if it is on a runner of ours that lives."""

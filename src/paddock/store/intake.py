@@ -51,7 +51,7 @@ class Intake(Jobs):
 
     async def refused_jobs(self, limit: int) -> list[RefusedJob]:
         async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["refused"], limit)
+            rows = await connection.fetch(_SQL["refused"], limit, self._clock.now())
         return [
             RefusedJob(
                 facts=JobFacts(

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
+from paddock.domain.backoffs import BackOffTerms
 from paddock.domain.comparison import ActiveRepository
 from paddock.domain.endings import Ending
 from paddock.domain.evidence import Executor, JobWord
@@ -335,6 +336,18 @@ class Recovering(Runners):
     async def explain_job(self, host: HostId, job: JobId, *, waits_because: str) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["explain"], host, job, waits_because)
+
+    async def withhold_unassigned(self, key: KeyId, terms: BackOffTerms) -> int:
+        async with self._database.transaction() as connection:
+            rows = await connection.fetch(
+                _SQL["withhold"],
+                key,
+                self._clock.now(),
+                terms.seconds,
+                terms.ceiling,
+                terms.reason,
+            )
+        return len(rows)
 
     async def expire_job(self, host: HostId, job: JobId, *, state: JobState, why: str) -> bool:
         async with self._database.transaction() as connection:

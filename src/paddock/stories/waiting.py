@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from paddock.domain.allocation import Withheld
+from paddock.domain.backoffs import NOT_ASSIGNED
 from paddock.domain.dossiers import JobDossier, JobOnFile, Pause, RelatedRunner, Wait
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.runners import Runner
@@ -75,6 +76,12 @@ def _refused(job: JobOnFile) -> Told:
         return Told(
             f"Its pool takes no jobs of strangers: {clause(job.refusal_detail or '')}.",
             "Nothing here, if it is a stranger's; a run whose code cannot be told is asked for again.",
+        )
+    if job.refusal == NOT_ASSIGNED.reason:
+        return Told(
+            f"GitHub does not assign it: {clause(job.refusal_detail or '')}.",
+            "Look at the runner group's access to the repository, at its labels and at GitHub's own "
+            "status. Another runner is tried after 15 minutes, then twice as long, up to 4 hours.",
         )
     wanted = ", ".join(job.labels) or "no label at all"
     return Told(

@@ -300,8 +300,9 @@ class Prompt:
         return sum(each.claim.login == owner and now - each.at < 60 for each in self._claims)
 
     def _excuse_of(self, job: Job) -> bool:
-        """A limit of its repository's own, an age at which GitHub has long given it up, or no pool of
-        its own until a moment ago: then it was refused, and is looked at again."""
+        """A limit of its repository's own, an age at which GitHub has long given it up, a runner group
+        that its repository may not use, or no pool of its own until a moment ago: then it was refused,
+        and is looked at again."""
         pool, known = self.ledger.fits(job), self._known[job.id]
         assert pool is not None
         described = self.ledger.described_at[pool]
@@ -309,6 +310,9 @@ class Prompt:
         if refused and self.now() - described < _DESCRIBED_WITHOUT_WAKEUPS:
             return True
         if self.now() - known > self.given_up_after:
+            return True
+        group = self.github.world.groups[job.repository.owner.id][0]
+        if group.visibility == "selected" and job.repository.id not in group.repositories:
             return True
         return self._over_limit(job.repository.full_name, pool)
 

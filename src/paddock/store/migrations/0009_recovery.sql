@@ -101,6 +101,9 @@ CREATE TABLE job_checks (
     -- How often in a row the answer was this.
     times      integer NOT NULL CHECK (times >= 1),
     waits_because text,
+    -- It is no demand until then: runners came online for it and GitHub did not assign it; how often so far.
+    withheld_until timestamptz,
+    withheld   integer NOT NULL DEFAULT 0 CHECK (withheld >= 0),
     PRIMARY KEY (host_id, job_id),
     FOREIGN KEY (host_id, job_id) REFERENCES jobs ON DELETE CASCADE
 );

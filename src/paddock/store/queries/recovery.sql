@@ -290,6 +290,25 @@ RETURNING times
 -- Why job $2 of host $1 waits, as far as is known.
 UPDATE job_checks SET waits_because = $3 WHERE host_id = $1 AND job_id = $2
 
+-- name: withhold[]
+-- The queued jobs of key $1 that GitHub was found not to assign are no demand for a while from $2 on: $3 seconds times
+-- 2^(n-1) the n-th time, $4 at most. Others of the key are served as before.
+WITH unassigned AS (
+    UPDATE job_checks c
+       SET withheld = c.withheld + 1,
+           withheld_until = $2::timestamptz + least($3::float8 * 2.0 ^ least(c.withheld, 16), $4::float8) * interval '1 second'
+      FROM jobs j
+     WHERE j.host_id = c.host_id AND j.id = c.job_id AND j.key_id = $1 AND j.state = 'queued'
+       AND c.waits_because IS NOT NULL
+    RETURNING c.host_id, c.job_id, c.waits_because
+), refused AS (
+    UPDATE jobs j SET key_id = NULL, refusal = $5, refusal_detail = u.waits_because
+      FROM unassigned u
+     WHERE j.host_id = u.host_id AND j.id = u.job_id
+    RETURNING j.host_id, j.id
+)
+SELECT host_id, id FROM refused ORDER BY host_id, id
+
 -- name: expire
 -- Job $2 of host $1, in state $6, is over: it was queued for longer than GitHub keeps one, or GitHub does not know it
 -- or its repository any more. One that is on a runner of ours that lives is left alone.
