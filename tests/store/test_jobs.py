@@ -205,6 +205,25 @@ async def in_progress(world: World) -> Runner:
     return busy
 
 
+async def test_a_runner_that_was_busy_by_its_own_word_learns_its_job(world: World) -> None:
+    """I73: it counts for one of the queued jobs until GitHub says which one it has."""
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    [job] = await world.queue(account, key, 1)
+    [claim] = (await world.store.match(await world.idle_pods(pool, 1))).claims
+    runner = await world.arm(claim.runner, claim.generation)
+    assert isinstance(runner, Runner)
+    await world.store.occupy_runner(
+        runner.id, generation=runner.generation, job=None, why="its own log says so"
+    )
+    await world.report(
+        account, key, world.facts(job, JobState.IN_PROGRESS, executor=executor(runner))
+    )
+    busy = await world.store.runner(runner.id)
+    assert busy is not None
+    assert busy.job == job
+
+
 async def test_a_job_may_fall_back_to_queued_once_its_runner_is_gone(world: World) -> None:
     runner = await in_progress(world)
     assert runner.job is not None

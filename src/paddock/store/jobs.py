@@ -84,6 +84,13 @@ class Jobs(Part):
             [report.facts.id for report, _ in ours],
             [row["id"] for _, row in ours],
         )
+        busy = [(report, row) for report, row in ours if row["state"] == RunnerState.BUSY]
+        if busy:
+            await connection.execute(
+                _RUNNERS["name_jobs"],
+                [row["id"] for _, row in busy],
+                [report.facts.id for report, _ in busy],
+            )
         if ended := [row["id"] for _, row in ours if row["state"] == RunnerState.GONE]:
             await connection.execute(_SQL["heard_of"], ended)
         unplaced = []

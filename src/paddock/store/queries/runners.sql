@@ -82,6 +82,12 @@ UPDATE runners
    AND forced_by IS NULL
 RETURNING *
 
+-- name: name_jobs
+-- Runners $1 that were busy by their own word: GitHub now says with which jobs ($2). They are no supply any more (I73).
+UPDATE runners r SET job_id = e.job_id
+  FROM unnest($1::uuid[], $2::bigint[]) AS e (id, job_id)
+ WHERE r.id = e.id AND r.state = 'busy' AND r.job_id IS NULL
+
 -- name: finish
 -- armed, running, busy or retiring → done: its job $7 completed, and with it GitHub removes the record.
 WITH finished AS (
