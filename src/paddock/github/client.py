@@ -116,7 +116,7 @@ class GitHubClient:
             at=_back_off(scope),
         )
         try:
-            answered = await self._answered(who, request, _runners(who, scope))
+            answered = await self._of_runner(who, scope, request)
         except GitHubError as error:
             if error.failure.kind is Kind.RUNNER_BUSY:
                 return Removal.BUSY
@@ -127,8 +127,12 @@ class GitHubClient:
         self, who: InstallationKey, scope: Scope, *, name: str
     ) -> RunnerRecord | Absent:
         request = _runners(who, scope, {"name": name, "per_page": PER_PAGE})
-        # Older Enterprise Servers ignore the name and list everything.
-        for page in await self._caller.everything(who, request, wire.Runners):
+        try:
+            # Older Enterprise Servers ignore the name and list everything.
+            pages = await self._caller.everything(who, request, wire.Runners)
+        except GitHubError as error:
+            return await self._absent_if_deleted(who, scope, error)
+        for page in pages:
             for runner in page.runners:
                 if runner.name.casefold() == name.casefold():
                     return runner.record(who.host)
@@ -144,8 +148,10 @@ class GitHubClient:
             what=f"show runner {runner} of {_place(who, scope)}",
             at=_back_off(scope),
         )
-        found = await self._look_up(who, request, wire.Runner, _runners(who, scope))
-        return found if isinstance(found, Absent) else found.record(who.host)
+        answered = await self._of_runner(who, scope, request)
+        if isinstance(answered, Absent):
+            return answered
+        return self._caller.decode(request, answered.answer, wire.Runner).record(who.host)
 
     async def list_runners(
         self, who: InstallationKey, scope: Scope, *, page: str | None = None
@@ -283,6 +289,32 @@ class GitHubClient:
             at=BackOff.APP,
         )
         await self._caller.ask(app, request)
+
+    async def _of_runner(
+        self, who: InstallationKey, scope: Scope, request: Request
+    ) -> Received | Absent:
+        try:
+            return await self._answered(who, request, _runners(who, scope))
+        except GitHubError as error:
+            return await self._absent_if_deleted(who, scope, error)
+
+    async def _absent_if_deleted(
+        self, who: InstallationKey, scope: Scope, error: GitHubError
+    ) -> Absent:
+        """The runners of a deleted repository went with it. The proof is the complete list of what the
+        same installation can read; an empty one counts only if the App itself is told that the
+        installation is active (I66). Without proof the error is raised."""
+        if scope.repository is None or error.failure.kind is not Kind.NOT_FOUND:
+            raise error
+        listed = await self.list_repositories(who)
+        if not listed:
+            found = await self.get_installation(who.app_key, who.installation)
+            if isinstance(found, Absent) or found.suspended_at is not None:
+                raise error
+        full_name = f"{scope.owner}/{scope.repository}"
+        if full_name.casefold() in {each.full_name.casefold() for each in listed}:
+            raise error
+        return Absent(proof=f"{full_name} is not among the repositories that {who} can read")
 
     async def _look_up(
         self, who: Who, request: Request, kind: type[T], control: Request
