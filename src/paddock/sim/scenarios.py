@@ -1195,6 +1195,24 @@ async def _failover_during_mint(scene: Scene) -> None:
     await scene.executed(job)
 
 
+@_told(
+    "repository-deleted-under-a-runner",
+    "I66",
+    "A repository is deleted while a runner that is registered there hangs before its first word.",
+)
+async def _repository_deleted_under_a_runner(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.force_once(Fault.NEVER_REGISTERS)
+    job = scene.queue(20.0, repository="ana/dotfiles", labels=MACOS)
+    await scene.until(lambda: any(pod.jit for pod in scene.living))
+    await scene.sleep(5.0)
+    ledger = scene.story.stage.ledger
+    deleted = ledger.delete(scene.github.accounts.delete_repository(job.repository))
+    ledger.jobs_of_deleted_repositories |= deleted
+    scene.note("ana/dotfiles is deleted")
+    await scene.sleep(400.0)
+
+
 # Webhooks and wake-ups that are lost.
 
 

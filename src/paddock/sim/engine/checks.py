@@ -213,7 +213,7 @@ class Checks:
                 )
         found += [
             (Promise.KNOWN, f"job {job} was deleted with its run, here it is {rows.jobs[job]}")
-            for job in sorted(self._ledger.deleted_jobs)
+            for job in self._ledger.knowable_deleted_jobs()
             if rows.jobs.get(job, "completed") not in self._ends_of_deleted(job)
         ]
         return found

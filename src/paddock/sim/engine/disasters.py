@@ -85,8 +85,7 @@ class Disasters:
         repository = self._rng.choice(left)
         stage.trace.note("users", f"{repository.full_name} is deleted")
         story.repositories.remove(repository)
-        jobs = {job.id for job in stage.github.accounts.delete_repository(repository)}
-        stage.ledger.deleted_jobs |= jobs
+        jobs = stage.ledger.delete(stage.github.accounts.delete_repository(repository))
         stage.ledger.jobs_of_deleted_repositories |= jobs
 
     async def strike_database(self) -> None:

@@ -118,17 +118,7 @@ class Fault(StrEnum):
     LOG_AWAY = "log-away"
 
 
-#: What the product does not bear yet; to be named to be tried.
-UNFIXED = frozenset(
-    {
-        Fault.UNINSTALLED,
-        Fault.REPOSITORY_DELETED,
-        Fault.APPROVED_LATE,
-        Fault.PRIMARY_LIMIT,
-        Fault.SECONDARY_LIMIT,
-    }
-)
-ALL = frozenset(Fault) - UNFIXED
+ALL = frozenset(Fault)
 
 #: How likely a fault is at one opportunity when it is in the air with strength 1.
 CHANCE: dict[Fault, float] = {

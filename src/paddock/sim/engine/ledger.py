@@ -32,6 +32,7 @@ class Ledger:
     forgotten_records: set[int] = field(default_factory=set)
     #: Jobs whose run, or repository, was deleted at GitHub.
     deleted_jobs: set[int] = field(default_factory=set)
+    owners_of_deleted: dict[int, str] = field(default_factory=dict)
     #: Those of them whose repository was deleted.
     jobs_of_deleted_repositories: set[int] = field(default_factory=set)
     #: Accounts (their logins) that uninstalled the App: nothing of them can be read any more.
@@ -59,6 +60,18 @@ class Ledger:
     def limited_repositories(self, login: str) -> list[str]:
         """Those of this account that have, or had, limits of their own."""
         return sorted(whose for whose in self.limits if whose.startswith(f"{login}/"))
+
+    def delete(self, jobs: Iterable[Job]) -> set[int]:
+        """At GitHub, with all that could be read of them."""
+        owners = {job.id: job.repository.owner.login for job in jobs}
+        self.owners_of_deleted |= owners
+        self.deleted_jobs |= set(owners)
+        return set(owners)
+
+    def knowable_deleted_jobs(self) -> list[int]:
+        """Those of accounts that still have the App."""
+        owners = self.owners_of_deleted
+        return sorted(job for job in self.deleted_jobs if owners.get(job) not in self.uninstalled)
 
     def waits_rightly(self, job: Job) -> bool:
         """Whether nobody could serve it, whatever paddock did."""

@@ -488,6 +488,8 @@ class _Job:
         self._job = job
         self._name = name
         self._github = life.github
+        #: What it was told to do; its repository may be deleted meanwhile.
+        self._given = life.github.world.jobs[job]
         self._fate: Fault | None = None
 
     async def execute(self) -> None:
@@ -506,7 +508,7 @@ class _Job:
                 Fault.HANG,
                 Fault.GIVEN_BACK,
             )
-            seconds = self._github.world.jobs[self._job].spec.seconds
+            seconds = self._given.spec.seconds
             if self._fate not in (None, Fault.WORKER_KILLED, Fault.NO_COMPLETION):
                 seconds *= rng.uniform(0.1, 1.0)
             if self._fate is Fault.GIVEN_BACK:
@@ -562,7 +564,7 @@ class _Job:
                 asyncio.get_running_loop().call_later(
                     life.rng.uniform(1.0, 20.0),
                     self._github.jobs.give_back,
-                    self._github.world.jobs[self._job],
+                    self._given,
                     self._jit.runner_id,
                 )
                 raise Exit(137, "killed at its start", frozenset({Ending.GUEST_OOM_OR_KILL}))
@@ -579,7 +581,7 @@ class _Job:
                 await self._complete(cancelled=cancelled)
 
     async def _complete(self, *, cancelled: bool) -> None:
-        spec = self._github.world.jobs[self._job].spec
+        spec = self._given.spec
         conclusion = "cancelled" if cancelled else spec.conclusion
         code = {"success": 100, "failure": 102, "cancelled": 103}.get(conclusion, 100)
         if self._fate is Fault.WORKER_KILLED:

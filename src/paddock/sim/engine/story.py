@@ -166,7 +166,7 @@ class Story:
         if all(job.status in (JobStatus.WAITING, JobStatus.QUEUED) for job in run.jobs):
             stage.trace.note("users", f"delete run {run.id}: jobs {[job.id for job in run.jobs]}")
             stage.github.jobs.delete_run(run)
-            stage.ledger.deleted_jobs |= {job.id for job in run.jobs}
+            stage.ledger.delete(run.jobs)
 
     def _spec(self) -> JobSpec:
         rng = self.rng

@@ -30,6 +30,7 @@ from paddock.sim.mutants import (  # noqa: F401 - each adds its own
     sweeping,
     telling,
     untuned,
+    untuned_at_size,
     watching,
 )
 from paddock.sim.mutants.making import MADE, Mutant

@@ -8,7 +8,9 @@ from typing import Any
 from paddock.dispatch import deliveries, dispatcher
 from paddock.dispatch.comparison import Comparison
 from paddock.domain.evidence import Subject
+from paddock.domain.github_errors import GitHubError
 from paddock.domain.limits import UNLIMITED
+from paddock.github.client import GitHubClient
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import mutant, swapped, table, without
@@ -98,6 +100,20 @@ def _lingering_kept(undo: ExitStack, _session: Session) -> None:
 )
 def _vanished_kept(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(table(Subject.RUNNER, without("pod-gone")))
+
+
+@mutant(
+    "deleted-repository-asked-for-ever",
+    "I66",
+    "A runner of a deleted repository waits for an answer about its record.",
+    "repository-deleted-under-a-runner",
+    breaks=Promise.NO_LEAK,
+)
+def _deleted_repository_asked(undo: ExitStack, _session: Session) -> None:
+    async def unproven(_self: Any, _who: Any, _scope: Any, error: GitHubError) -> Any:
+        raise error
+
+    undo.enter_context(swapped(GitHubClient, "_absent_if_deleted", unproven))
 
 
 @mutant(
