@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,7 +19,7 @@ from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.forensics.concluding import Conclusion
 from paddock.forensics.masking import mask
-from paddock.ports import Circumstances
+from paddock.ports import Circumstances, FleetUnavailable
 from tests.support.recovery import Yard, waiting
 from tests.support.world import executor
 
@@ -279,6 +280,31 @@ async def test_a_dead_node_is_asked_for_one_log_at_a_time(scene: Yard) -> None:
     await scene.rounds(recovery)
     assert scene.fleet.calls["log_tail"] == 1
     await scene.rounds(recovery, 130)
+    assert not scene.fleet.pods
+
+
+async def test_a_log_that_cannot_be_read_costs_no_other_pod_its_log(
+    scene: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I79: the Pods end together on one node, and the unreadable log is requested first."""
+    runners = [await scene.running() for _ in range(4)]
+    unreadable = runners[0].pod_name
+    read = scene.fleet.log_tail
+
+    async def fail_for_one(name: PodName, **how: Any) -> str | None:
+        if name == unreadable:
+            raise FleetUnavailable("this one log cannot be read")
+        return await read(name, **how)
+
+    monkeypatch.setattr(scene.fleet, "log_tail", fail_for_one)
+    recovery = scene.recovery()
+    for each in runners:
+        scene.fleet.end_runner(each.pod_name, exit_code=139)
+    await scene.rounds(recovery, 130)
+
+    tails = [(await scene.verdict(each))["log_tail"] for each in runners]
+    assert tails[0] is None
+    assert None not in tails[1:]
     assert not scene.fleet.pods
 
 

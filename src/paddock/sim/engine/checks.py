@@ -314,7 +314,8 @@ class Checks:
         if log is not None and log != really:
             yield f"{pod.name} said {really!r}, its verdict says {log!r}"
         if log is None and really and pod.reaped and _began_abnormal(row):
-            last = self._fleet.log_failed_at.get(pod.node, -math.inf)
+            failed_at = self._fleet.log_failed_at
+            last = max(failed_at.get(whose, -math.inf) for whose in (pod.uid, pod.node))
             if pod.over_at is None or last < pod.over_at + LOG_WANTED_FOR.total_seconds():
                 yield f"{pod.name} was deleted before its log was read or its time was up"
 

@@ -335,8 +335,11 @@ class SimFleet:
     def note_unread_log(self, name: PodName) -> None:
         """A request for its log failed, for whatever reason."""
         pod = self._there.get(name)
-        if pod is not None:
-            self.log_failed_at[pod.node] = self._clock.monotonic()
+        if pod is None:
+            return
+        now = self._clock.monotonic()
+        its_own = pod.log_away_until > now and not self._is_lost(pod)
+        self.log_failed_at[pod.uid if its_own else pod.node] = now
 
     def review(self, token: str) -> PodIdentity | None:
         pod = self._tokens.get(token)

@@ -33,7 +33,7 @@ def _asked_once(undo: ExitStack, _session: Session) -> None:
     tail = vars(PostMortem)["_tail"]
 
     async def once(self: Any, wanted: WantedLog, this: Any) -> _Tail:
-        if self._tries[wanted.runner] > 1:
+        if self._tries.get(wanted.runner, 0) >= 1:
             return _Tail(known=False)
         found: _Tail = await tail(self, wanted, this)
         return found
