@@ -41,7 +41,7 @@ class Keys:
         armed = [await self.world.arm(each.runner, each.generation) for each in match.claims]
         return [runner for runner in armed if not isinstance(runner, Conflict)]
 
-    async def ends(self, runner: Runner, exit_code: int) -> None:
+    async def ends(self, runner: Runner, exit_code: int, *, pod_reason: str = "") -> None:
         found = await self.world.store.runner(runner.id)
         assert found is not None
         terminated = Terminated(exit_code=exit_code, finished_at=self.world.clock.now())
@@ -50,6 +50,7 @@ class Keys:
             uid=found.pod_uid or "",
             pool="linux",
             phase=Phase.FAILED,
+            reason=pod_reason,
             created_at=self.world.clock.now(),
             containers=(ContainerStatus("runner", ContainerState(terminated=terminated)),),
         )
@@ -82,6 +83,16 @@ async def test_the_third_runner_in_a_row_without_a_job_puts_its_key_in_back_off(
     assert reason == ENDED_WITHOUT_A_JOB.reason
     keys.world.clock.advance(ENDED_WITHOUT_A_JOB.seconds)
     assert len((await keys.match()).claims) == 1, "it is tried again"
+
+
+async def test_runners_that_end_with_their_node_say_nothing_of_their_key(keys: Keys) -> None:
+    """I69, I77: a dead node with many runners of a key puts no key in back-off."""
+    account, key = await keys.key()
+    await keys.world.queue(account, key, 5)
+    for runner in await keys.armed(await keys.match(4)):
+        await keys.ends(runner, EXITED_AT_ONCE, pod_reason="NodeLost")
+
+    assert await keys.world.rows("SELECT reason FROM backoffs") == []
 
 
 async def test_a_runner_that_had_a_job_ends_the_row(keys: Keys) -> None:

@@ -53,6 +53,9 @@ _REFINED_AT_ONCE: Final = 100
 _TERMINATED: Final = 1
 _KILLED: Final = 137
 
+#: The node's doing, which says nothing of a key.
+_ENDED_WITH_ITS_NODE: Final = frozenset({Ending.NODE_LOST, Ending.EVICTED, Ending.HARD_DELETED})
+
 ENDINGS = Counter("paddock_runner_endings_total", "Runners ended, by class.", ["ending"])
 REFINED = Counter("paddock_verdicts_refined_total", "Verdicts changed by late news.", ["ending"])
 
@@ -194,29 +197,29 @@ class Conclusion:
     async def _judge_keys(self, ends: Sequence[_Ended]) -> None:
         """A key whose runners keep ending without a job backs off before it drains the App's mint
         budget; one that gives jobs is forgiven (I69). A runner that never had a JIT says nothing of
-        its key, and neither does one that we no longer wanted. Not in the transaction of the end: a
-        crash here loses some counts."""
+        its key, and neither does one that we no longer wanted, or one that ended with its node. Ends
+        that are seen together count once for a key. Not in the transaction of the end: a crash here
+        loses some counts."""
         forgiven: set[KeyId] = set()
-        jobless: list[KeyId] = []
-        for runner, mark in ((end.runner, end.evidence.fingerprint) for end in ends):
+        jobless: set[KeyId] = set()
+        for end in ends:
+            runner = end.runner
             if runner.key is None or runner.delivery is None:
                 continue
-            if runner.job is not None or says_it_had_a_job(mark):
+            if runner.job is not None or says_it_had_a_job(end.evidence.fingerprint):
                 forgiven.add(runner.key)
-            elif runner.retired in (None, Retired.GIVEN_UP):
-                jobless.append(runner.key)
+            elif (
+                runner.retired in (None, Retired.GIVEN_UP)
+                and classify(end.evidence).ending not in _ENDED_WITH_ITS_NODE
+            ):
+                jobless.add(runner.key)
         if forgiven:
             # Where there is nothing to forgive this deletes nothing, and so writes nothing.
             keys = [Subject(BackOffScope.KEY, key) for key in sorted(forgiven)]
             await self._store.recover_from_backoffs(keys)
-        # If GitHub does not assign one of its jobs, that job is why, and it alone waits (I17).
-        excused = {
-            key
-            for key in sorted(set(jobless) - forgiven)
-            if await self._store.withhold_unassigned(key, NOT_ASSIGNED)
-        }
-        for key in jobless:
-            if key not in forgiven | excused:
+        for key in sorted(jobless - forgiven):
+            # If GitHub does not assign one of its jobs, that job is why, and it alone waits (I17).
+            if not await self._store.withhold_unassigned(key, NOT_ASSIGNED):
                 await self._store.back_off(Subject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB)
 
 

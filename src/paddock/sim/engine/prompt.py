@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+from paddock.domain.endings import Ending
 from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.runners import Claim, Conflict, Match
 from paddock.sim.engine.checks import Promise
@@ -61,6 +62,8 @@ _INSTALLATIONS_READ: Final = 960.0
 _MINTS_PER_MINUTE: Final = 150
 #: The longest back-off, and the mint that it follows.
 _BACKOFF: Final = 3700.0
+#: Such ends are the node's doing, and no reason to keep a key waiting.
+_WITH_ITS_NODE: Final = frozenset({Ending.NODE_LOST, Ending.EVICTED, Ending.HARD_DELETED})
 
 
 _Begun = Mapping[str, tuple[int, Job | None]]
@@ -454,11 +457,13 @@ class Prompt:
                 return refused or self._jobless(owner, labels) >= 3
 
     def _jobless(self, owner: str, labels: frozenset[str]) -> int:
-        """Runners of this account and pool that ended without a job."""
-        begun = self._begun()
+        """Runners of this account and pool that lately ended without a job, and not with their node."""
+        begun, since = self._begun(), self.now() - _BACKOFF
         return sum(
             pod.jit is not None
             and pod.ended_at is not None
+            and pod.ended_at > since
+            and not pod.endings & _WITH_ITS_NODE
             and pod.jit.runner_name not in begun
             and self.github.world.by_client_id[pod.jit.client_id].owner.login == owner
             for pod in self.fleet.pods
