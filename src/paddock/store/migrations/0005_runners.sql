@@ -192,14 +192,26 @@ CREATE TRIGGER jobs_demoted BEFORE UPDATE OF state ON jobs
 -- What limited repositories use of runners that are registered at their organisation: those that execute, or have
 -- executed, one of their jobs. One whose job is not known may yet have any: it counts against every limited repository
 -- of the organisation, if its pool's runners would register at repositories now (I78).
+-- Runners are added up by pool and repository first, so that the cost is not runners times limited repositories: the
+-- matcher reads this under its lock.
 CREATE VIEW wider_use AS
-SELECT rep.id AS repository_id, count(*)::int AS runners, sum(r.vcpu_milli)::bigint AS vcpu_milli,
-       sum(r.memory_mib)::bigint AS memory_mib
+WITH used AS MATERIALIZED (
+    SELECT k.account_id, k.pool_id, j.repository_id, count(*) AS runners, sum(r.vcpu_milli) AS vcpu_milli,
+           sum(r.memory_mib) AS memory_mib
+      FROM demand_keys k
+      JOIN runners r ON r.key_id = k.id AND r.gone_at IS NULL
+      LEFT JOIN LATERAL (SELECT repository_id FROM jobs WHERE runner_id = r.id ORDER BY host_id, id DESC LIMIT 1) j ON true
+     WHERE k.repository_id IS NULL
+       AND EXISTS (SELECT FROM repositories l WHERE l.account_id = k.account_id AND l.limited)
+     GROUP BY k.account_id, k.pool_id, j.repository_id
+), counted AS MATERIALIZED (
+    SELECT * FROM used u
+     WHERE u.repository_id IS NOT NULL
+        OR EXISTS (SELECT FROM registration(u.account_id, u.pool_id) WHERE at_repository)
+)
+SELECT rep.id AS repository_id, sum(c.runners)::int AS runners, sum(c.vcpu_milli)::bigint AS vcpu_milli,
+       sum(c.memory_mib)::bigint AS memory_mib
   FROM repositories rep
-  JOIN demand_keys k ON k.account_id = rep.account_id AND k.repository_id IS NULL
-  JOIN runners r ON r.key_id = k.id AND r.gone_at IS NULL
-  LEFT JOIN LATERAL (SELECT repository_id FROM jobs WHERE runner_id = r.id ORDER BY host_id, id DESC LIMIT 1) j ON true
+  JOIN counted c ON c.account_id = rep.account_id AND (c.repository_id = rep.id OR c.repository_id IS NULL)
  WHERE rep.limited
-   AND (j.repository_id = rep.id
-        OR j.repository_id IS NULL AND EXISTS (SELECT FROM registration(k.account_id, k.pool_id) WHERE at_repository))
  GROUP BY rep.id;
