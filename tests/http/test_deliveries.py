@@ -285,10 +285,10 @@ async def test_an_installation_is_read_once_for_all_that_wait_for_it(scene: GitH
     reads = 0
     read = scene.installations.read
 
-    async def counted(app: AppId, installation: int) -> bool:
+    async def counted(app: AppId, installation: int, **how: Any) -> bool:
         nonlocal reads
         reads += 1
-        return await read(app, installation)
+        return await read(app, installation, **how)
 
     scene.installations.read = counted  # type: ignore[method-assign]
     reading = asyncio.create_task(scene.reads.run())

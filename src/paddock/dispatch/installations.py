@@ -7,7 +7,7 @@ hour for renames and whatever an event failed to tell.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -103,15 +103,23 @@ class Installations:
                 )
         return complete
 
-    async def read(self, app: AppId, installation: int) -> bool:
+    async def read(
+        self,
+        app: AppId,
+        installation: int,
+        *,
+        listed: Sequence[InstallationRecord] | None = None,
+    ) -> bool:
         """Read one installation and write what it is. False if GitHub does not know it (any more), or
-        if it has no runners; raises `GitHubError` when nothing could be learnt."""
+        if it has no runners; raises `GitHubError` when nothing could be learnt. `listed`: the App's
+        list, where it was just read."""
         registered = self._apps[app]
         found = await self._github.get_installation(registered.key, InstallationId(installation))
         if isinstance(found, Absent):
             # Believed only if the App's own list agrees: a single wrong 404 would leave the account's
             # jobs waiting until all installations are read again (I29).
-            listed = await self._github.list_installations(registered.key)
+            if listed is None:
+                listed = await self._github.list_installations(registered.key)
             found = next((record for record in listed if record.id == installation), found)
         if isinstance(found, Absent):
             await self._store.remove_installation(registered.host, installation)
@@ -130,7 +138,7 @@ class Installations:
         for known in [*await self._store.active_installations(app.app), *removed]:
             # Not being listed proves nothing by itself (I29); being asked for by id does.
             if known not in listed:
-                complete &= await self._try(known, self.read(app.app, known))
+                complete &= await self._try(known, self.read(app.app, known, listed=found))
         return complete
 
     async def _try(self, installation: int, reading: Awaitable[bool]) -> bool:

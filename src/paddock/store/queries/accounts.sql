@@ -81,9 +81,10 @@ ON CONFLICT (host_id, github_id) DO UPDATE SET confirmations = r.confirmations +
 DELETE FROM removals WHERE host_id = $1 AND github_id = $2
 
 -- name: removed_installations[]
--- Removed installations of App $1 whose accounts still have runners here.
+-- Removed installations of App $1 whose accounts still have runners here, and no other installation.
 SELECT i.github_id FROM installations i
  WHERE i.app_id = $1 AND i.state = 'removed'
+   AND NOT EXISTS (SELECT FROM installations o WHERE o.account_id = i.account_id AND o.state <> 'removed')
    AND EXISTS (SELECT FROM runners r WHERE r.gone_at IS NULL AND r.account_id = i.account_id)
  ORDER BY i.github_id
 
