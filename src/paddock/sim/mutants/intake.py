@@ -20,7 +20,7 @@ from paddock.sim.mutants.making import mutant, swapped, table, without
     "I76",
     "A job's age counts from its creation, however long it waited for an approval.",
     "approved-after-days",
-    breaks=Promise.SERVED,
+    breaks=Promise.PROMPT,
 )
 def _age_from_creation(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(swapped(facts, "_known_queued_at", lambda *_: None))
