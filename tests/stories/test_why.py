@@ -15,7 +15,6 @@ import asyncpg
 import pytest
 
 from paddock.domain.endings import Ending
-from paddock.domain.limits import Limits
 from paddock.ports.dossiers import Dossiers
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.faults import Fault
@@ -145,11 +144,7 @@ def test_a_job_that_waits_for_its_accounts_limit(world: Tell) -> None:
 def test_a_job_that_waits_for_its_repositorys_limit(world: Tell) -> None:
     async def script(scene: Scene) -> None:
         await scene.executed(scene.queue(1.0, repository="acme/api"))
-        accounts = await scene.operator.list_accounts()
-        [acme] = [account.id for account in accounts if account.login == "acme"]
-        found = await scene.operator.find_repository(acme, "acme/api")
-        assert found is not None
-        await scene.operator.set_repository_limits(found[0], Limits(runners=1))
+        await scene.limit_repository("acme/api", 1)
         scene.queue(120.0, repository="acme/api")
         second = scene.queue(10.0, repository="acme/api")
         await scene.sleep(20.0)
@@ -336,6 +331,8 @@ def test_a_runner_whose_pod_vanished(world: Tell) -> None:
 
 def test_a_pause_and_who_made_it(world: Tell) -> None:
     async def script(scene: Scene) -> None:
+        paused = scene.story.stage.ledger.paused
+        paused.add("acme")
         await scene.operator.pause_dispatch(why="a deployment")
         job = scene.queue(10.0)
         await scene.sleep(20.0)
@@ -346,6 +343,7 @@ def test_a_pause_and_who_made_it(world: Tell) -> None:
         idle = await why(scene, scene.living[0].name)
         assert idle.why.endswith("and all dispatch is paused, by sim.")
         await scene.operator.resume_dispatch(why="it is over")
+        paused.discard("acme")
         await scene.executed(job)
 
     world(script)

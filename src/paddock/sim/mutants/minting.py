@@ -110,7 +110,7 @@ def _name_reused(undo: ExitStack, session: Session) -> None:
         routine(
             session,
             "claim",
-            ("app_id, moment FROM claimed\n", f"app_id, moment FROM claimed {again}\n"),
+            ("moment FROM claimed\n", f"moment FROM claimed {again}\n"),
         )
     )
     undo.enter_context(

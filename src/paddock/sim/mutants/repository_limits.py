@@ -49,7 +49,7 @@ def _wider_runners_not_counted(undo: ExitStack, _session: Session) -> None:
 def _jobless_not_counted(undo: ExitStack, session: Session) -> None:
     define = "CREATE OR REPLACE VIEW wider_use AS "
     text: str = session.run(session.fetchval("SELECT pg_get_viewdef('wider_use'::regclass)"))
-    changed = changed_text("wider_use", text, [("j.repository_id IS NULL", "false")])
+    changed = changed_text("wider_use", text, [("c.repository_id IS NULL", "false")])
     undo.enter_context(changed_schema(session, [define + changed], [define + text]))
 
 
