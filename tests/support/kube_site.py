@@ -135,6 +135,10 @@ class KubeSite:
             "spec": described,
         }
         await self.place.api.apply(f"{self.place.pools}/{name}", body)
+        if self.answering():
+            # A job that is queued before its pool is known is left to the comparison with GitHub's
+            # lists, which takes minutes.
+            await self.until("SELECT true FROM pools WHERE name = $1 AND state = 'active'", name)
 
     def queue(self, **job: Any) -> Job:
         described = JobSpec(**{"labels": LABELS, **job})
@@ -143,9 +147,11 @@ class KubeSite:
 
     async def pod_of(self, job: Job) -> str:
         """Where GitHub says it runs; its row may be behind."""
-        async with asyncio.timeout(PATIENCE):
-            while job.runner is None:  # noqa: ASYNC110 -- another's doing
-                await asyncio.sleep(0.05)
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while job.runner is None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(f"job {job.id} has no runner\n{await self._state()}")
+            await asyncio.sleep(0.05)
         return job.runner.name.rpartition("-")[0]
 
     async def busy(self, job: Job) -> str:
@@ -175,8 +181,14 @@ class KubeSite:
                 if value:
                     return value
             await asyncio.sleep(0.1)
+        raise AssertionError(f"{query}\n{await self._state()}")
+
+    async def _state(self) -> str:
+        """For whoever looks for the reason of a failure."""
         runners = await self.rows("SELECT pod_name, state, node, since FROM runners")
-        raise AssertionError(f"{query}\n{runners}\n{self._logs()}")
+        jobs = await self.rows("SELECT id, state, key_id, since FROM jobs")
+        deliveries = await self.rows("SELECT event, state, received_at FROM deliveries")
+        return f"{runners}\n{jobs}\n{deliveries}\n{self._logs()}"
 
     async def kill(self, process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
