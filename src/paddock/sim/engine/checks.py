@@ -289,8 +289,11 @@ class Checks:
                 # It was there for so short a time that nobody ever saw it: whether it left as it was
                 # told to, or never was, is all there is to say.
                 accepted |= {Ending.LEFT, Ending.NEVER_STARTED}
-            if Ending.HANDSHAKE_FAILED in accepted and self._was_cancelled(pod):
+            if Ending.HANDSHAKE_FAILED in accepted and (
+                self._was_cancelled(pod) or self._uninstalled(pod)
+            ):
                 # GitHub gives up a cancelled job in the same words, whether its runner answered or not.
+                # Of an account that uninstalled the App it says nothing.
                 accepted.add(Ending.COMPLETED)
             if row["ending"] not in accepted:
                 wanted = " or ".join(sorted(accepted))
@@ -324,6 +327,12 @@ class Checks:
         if pod in self._ledger.logs_told:
             self.violate(Promise.VERDICT, f"the log of {pod} was told twice")
         self._ledger.logs_told.add(pod)
+
+    def _uninstalled(self, pod: SimPod) -> bool:
+        return pod.jit is not None and (
+            self._github.world.by_client_id[pod.jit.client_id].owner.login
+            in self._ledger.uninstalled
+        )
 
     def _was_cancelled(self, pod: SimPod) -> bool:
         return any(
