@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tools.cluster import binaries
-from tools.cluster.cluster import Cluster
+from tools.cluster.cluster import Cluster, make_empty
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError, Missing
 from tools.cluster.facts import Facts, free_ports
@@ -127,3 +129,15 @@ async def test_one_that_always_ends_says_why(
     cluster.daemons["kubelet"].start()
     with pytest.raises(ClusterError, match="bad flag"):
         await cluster._wait("kubelet", never)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_the_mounts_of_a_killed_cluster_do_not_prevent_the_next_start(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "state")
+    volume = layout.node / "kubelet" / "pods" / "one" / "volumes"
+    volume.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", volume], check=False).returncode:
+        pytest.skip("mounting is not permitted here")
+    make_empty(layout)
+    assert list(layout.root.iterdir()) == []
+    assert str(layout.root) not in Path("/proc/mounts").read_text()

@@ -163,6 +163,7 @@ class Cluster:
             await daemon.stop()
         if self.facts.node:
             node.clean_up(self.layout)
+            node.remove_bridge()
 
     async def _until_of_use(self, name: str) -> None:
         match name:
@@ -236,8 +237,7 @@ async def up(*, build: bool = True, with_node: bool = True) -> Cluster:
         if build:
             binaries.build()
         facts = _decide(with_node=with_node)
-        shutil.rmtree(layout.root, ignore_errors=True)
-        layout.root.mkdir(parents=True, mode=0o711)
+        make_empty(layout)
         controlplane.write_credentials(layout, facts)
         if facts.node:
             node.write_configuration(layout, facts)
@@ -264,6 +264,16 @@ async def down(*, force: bool = False) -> bool:
         # Logs are kept until the next start.
         layout.facts.unlink()
         return True
+
+
+def make_empty(layout: Layout) -> None:
+    """Remove what an earlier cluster left. One that was killed left its mounts and the processes that
+    hold containers, and a directory below which something is mounted cannot be removed."""
+    if layout.root.exists():
+        if os.geteuid() == 0:
+            node.clean_up(layout)
+        shutil.rmtree(layout.root)
+    layout.root.mkdir(parents=True, mode=0o711)
 
 
 def _decide(*, with_node: bool) -> Facts:

@@ -6,6 +6,7 @@ first version of cgroups, and no CAP_SYS_RESOURCE.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -112,13 +113,13 @@ def end_containers(layout: Layout) -> None:
 
 
 def clean_up(layout: Layout) -> None:
-    """After containerd was stopped: what it may have left outside its directory."""
+    """After containerd was stopped or killed: what it may have left outside its directory."""
     for pid in _shims(layout):
-        os.kill(pid, signal.SIGKILL)
-    below = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in sorted((each for each in below if _is_below(each, layout.root)), reverse=True):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in sorted((each for each in mounts if _is_below(each, layout.root)), reverse=True):
         run("umount", "--lazy", mount, check=False)
-    remove_bridge()
 
 
 def run(program: str, *arguments: str, check: bool = True) -> str:
