@@ -329,7 +329,10 @@ class Prompt:
         if not here or here[0].suspended_at is not None:
             self._unusable[owner] = now
             return False
-        age = (self.github.world.time - here[0].created_at).total_seconds()
+        time, created, changed = self.github.world.time, here[0].created_at, here[0].updated_at
+        if changed != created and (time - changed).total_seconds() < _INSTALLATIONS_READ:
+            return False
+        age = (time - created).total_seconds()
         unusable = self._unusable.get(owner, -_INSTALLATIONS_READ)
         return age >= _INSTALLED and now - unusable >= _INSTALLATIONS_READ
 
