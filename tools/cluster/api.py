@@ -22,9 +22,9 @@ PATIENCE_S: Final = 150.0
 #: For one answer.
 _TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.2
-#: What an API server says for a while after it called itself ready. Other answers of this kind, 429,
-#: are meant: an eviction that a budget forbids.
-_WARMING_UP: Final = "storage is (re)initializing"
+#: An API server that starts or stops refuses requests with these messages, before it looks at them. Its
+#: other refusals are final: a 429 is an eviction that a budget forbids.
+_TRY_AGAIN: Final = frozenset({"storage is (re)initializing", "apiserver is shutting down"})
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
 
@@ -97,7 +97,7 @@ class Api:
                 if answer.is_success:
                     return answer.content
                 message = _message(answer)
-                if message != _WARMING_UP or time.monotonic() > deadline:
+                if message not in _TRY_AGAIN or time.monotonic() > deadline:
                     raise Refused(answer.status_code, message)
             await asyncio.sleep(_POLL_S)
 
