@@ -50,6 +50,9 @@ _STRAYED: Final = 150.0
 _END_SEEN: Final = 180.0
 #: Rows that a restored backup brought back are looked at by recovery within this.
 _RESTORED: Final = 330.0
+#: Jobs that a restored backup does not know are found by comparison with GitHub's lists, each repository
+#: every two to thirty minutes.
+_COMPARED: Final = 1860.0
 #: A pool that was described anew: its Pods and its jobs' keys follow.
 _DESCRIBED: Final = 15.0
 #: The same where the wake-up of those who look at refused jobs is lost.
@@ -312,7 +315,8 @@ class Prompt:
         refused = self.faults.loses_wakeups and known < described + _DESCRIBED
         if refused and self.now() - described < _DESCRIBED_WITHOUT_WAKEUPS:
             return True
-        if self.now() - known > self.given_up_after:
+        assert job.queued_at is not None
+        if (self.github.world.time - job.queued_at).total_seconds() > self.given_up_after:
             return True
         group = self.github.world.groups[job.repository.owner.id][0]
         if group.visibility == "selected" and job.repository.id not in group.repositories:
@@ -390,7 +394,7 @@ class Prompt:
         if not waiting or not any(self._waits(pod, now) for pod in self.fleet.pods_of(pool)):
             return
         for job in waiting:
-            if await self._backs_off(owner, job, labels):
+            if await self._backs_off(owner, job, labels) or await self._forgotten(job, now):
                 self._fine[job.id] = now
             elif waits[job.id] > within:
                 await self._accuse(job, pool, waits[job.id], within, now)
@@ -424,6 +428,13 @@ class Prompt:
             [pod.name for pod in pods],
         )
         return {row["pod_name"] for row in rows}
+
+    async def _forgotten(self, job: Job, now: float) -> bool:
+        """A restored backup does not know it, and it has not been found again."""
+        restored = self.ledger.restored_at
+        if self._known[job.id] > restored or now - restored > _COMPARED:
+            return False
+        return not await self.session.fetch("SELECT FROM jobs WHERE id = $1", job.id)
 
     async def _backs_off(self, owner: str, job: Job, labels: frozenset[str]) -> bool:
         rows = await self.session.fetch(

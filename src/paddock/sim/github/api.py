@@ -35,6 +35,9 @@ ERRORS = frozenset(FaultKind) - {
     FaultKind.BUSY_UNSEEN,
     FaultKind.BUSY_DELETED,
 }
+#: GitHub counts the requests of an installation's token for that installation, and those of an App's own
+#: key for the App.
+LIMITS = frozenset({FaultKind.RATE_LIMIT, FaultKind.SECONDARY_LIMIT})
 
 
 @dataclass(slots=True)
@@ -299,9 +302,11 @@ class Api:
     def _maybe_fail(self, call: Call) -> None:
         world = self._parts.world
         owner = owner_of(call)
+        counted_for = None if call.route.who == "app" else owner
+        route, path = call.route.name, call.request.path
         kind = world.take_injected(
-            ERRORS, route=call.route.name, owner=owner, path=call.request.path
-        )
+            ERRORS - LIMITS, route=route, owner=owner, path=path
+        ) or world.take_injected(LIMITS, route=route, owner=counted_for, path=path)
         if kind is not None:
             raise self._refusal(kind, call, owner or "octo-org")
         if world.chance(world.faults.server_error, "server_error"):

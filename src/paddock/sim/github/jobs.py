@@ -120,6 +120,7 @@ class Jobs:
             self._enter(job)
 
     def _enter(self, job: Job) -> None:
+        job.queued_at = self._world.time
         self._hooks.job(job, "queued")
         self._world.after(
             self._world.draw(self._world.faults.assign_delay), lambda: self._assignable(job)

@@ -215,6 +215,8 @@ class Job:
     created_at: datetime
     status: JobStatus = JobStatus.QUEUED
     conclusion: str | None = None
+    #: When it was created, or approved. GitHub does not publish it.
+    queued_at: datetime | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
     #: What GitHub says about the executor, kept after the record is gone.
