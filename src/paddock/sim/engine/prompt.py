@@ -50,8 +50,8 @@ _STRAYED: Final = 150.0
 _END_SEEN: Final = 180.0
 #: Rows that a restored backup brought back are looked at by recovery within this.
 _RESTORED: Final = 330.0
-#: Jobs that a restored backup does not know are found by comparison with GitHub's lists, each repository
-#: every two to thirty minutes.
+#: Jobs that a restored backup does not know are found by comparison with GitHub's lists: a repository
+#: is compared every two to thirty minutes.
 _COMPARED: Final = 1860.0
 #: A pool that was described anew: its Pods and its jobs' keys follow.
 _DESCRIBED: Final = 15.0

@@ -35,8 +35,8 @@ ERRORS = frozenset(FaultKind) - {
     FaultKind.BUSY_UNSEEN,
     FaultKind.BUSY_DELETED,
 }
-#: GitHub counts the requests of an installation's token for that installation, and those of an App's own
-#: key for the App.
+#: GitHub counts the requests of an installation's token for that installation, and those of an App's
+#: own key for the App.
 LIMITS = frozenset({FaultKind.RATE_LIMIT, FaultKind.SECONDARY_LIMIT})
 
 
