@@ -21,6 +21,7 @@ from paddock.dispatch.pauses import Pauses, Place
 from paddock.domain.comparison import (
     RECENT,
     ActiveRepository,
+    OpenJob,
     due,
     interval,
     news,
@@ -35,7 +36,7 @@ from paddock.domain.github import (
     Scope,
     repository_scope,
 )
-from paddock.domain.github_errors import BackOff, GitHubError
+from paddock.domain.github_errors import BackOff, GitHubError, Kind
 from paddock.domain.ids import AppId, JobId, RepositoryId
 from paddock.domain.jobs import JobReport
 from paddock.domain.recovery import ActionTaken, Outcome
@@ -148,7 +149,12 @@ class Comparison:
         # of ours that would have to be asked for.
         open_jobs = await self._store.open_jobs(repository.id)
         now = self._clock.now()
-        runs = await self._github.list_active_runs(self._who(repository), scope)
+        try:
+            runs = await self._github.list_active_runs(self._who(repository), scope)
+        except GitHubError as error:
+            if error.failure.kind is Kind.NOT_FOUND:
+                await self._doubt(repository, open_jobs)
+            raise
         listed = [job for _, jobs in runs.runs for job in jobs]
         known = dict(await self._store.job_states(repository.host, [job.id for job in listed]))
         await self._apply(repository, news(listed, known), known)
@@ -157,6 +163,12 @@ class Comparison:
             await self._look_up(repository, scope, job, known)
         await self._store.note_comparison(repository.id)
         return runs.complete
+
+    async def _doubt(self, repository: ActiveRepository, jobs: Sequence[OpenJob]) -> None:
+        """The repository was deleted, or cannot be read for now. Recovery asks about its jobs, and
+        finds out which it is (I66)."""
+        for job in self._turn(repository.id, [job.id for job in jobs]):
+            await self._store.note_job_check(repository.host, job, answer=JobWord.UNREADABLE)
 
     def _turn(self, repository: RepositoryId, jobs: Sequence[JobId]) -> list[JobId]:
         """The next few, going round: what stays open must not keep the others from being asked for."""

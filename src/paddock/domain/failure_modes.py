@@ -191,7 +191,9 @@ _GITHUB: Final = (
     FailureMode(
         party=Party.GITHUB,
         what="A repository is deleted while one of its jobs is in progress",
-        rules=("repository-deleted",),
+        rules=("repository-deleted", "record-removed", "forced"),
+        besides="A runner that is registered there and never exits is ended after five days, or by an "
+        "operator at once: `paddock runners retire NAME --force`.",
         job="Completed here as stale, once no runner of ours is on it and GitHub did not know the "
         "repository three times in a row.",
     ),

@@ -150,7 +150,7 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
         action=Action.STALE,
         holds=lambda e, _: (
             e.state in (JobState.WAITING, JobState.QUEUED)
-            and e.word in (JobWord.ABSENT, JobWord.REPOSITORY_GONE)
+            and e.word in (JobWord.ABSENT, JobWord.REPOSITORY_GONE, JobWord.UNREADABLE)
         ),
         needs=(job_is(JobWord.ABSENT, JobWord.REPOSITORY_GONE, times=lambda t: t.absent_reads),),
         invariants=("I29", "I66"),

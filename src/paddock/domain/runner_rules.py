@@ -57,9 +57,9 @@ def _storm(e: Evidence, t: Thresholds) -> bool:
     return e.suspects >= t.suspects and 2 * e.suspects >= e.recent
 
 
-def _outlives_its_account(e: Evidence, t: Thresholds) -> bool:
-    """Its account cannot be asked about it, ever again, and no job lasts so long."""
-    if not e.named or not alive(e.pod) or e.removals < t.removals:
+def _outlives_any_job(e: Evidence, t: Thresholds) -> bool:
+    """It has held its JIT for longer than GitHub lets any job run."""
+    if not e.named or not alive(e.pod):
         return False
     return (e.since if e.acknowledged is None else e.acknowledged) >= t.removed
 
@@ -148,7 +148,7 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
     Rule(
         name="forced",
         subject=Subject.RUNNER,
-        seen="It was ended by force: by an operator, or by `account-removed`",
+        seen="It was ended by force: by an operator, by `account-removed` or `record-removed`",
         done="Delete its Pod, whether a job is on it or not",
         action=Action.RETIRE,
         holds=lambda e, _: e.state is _S.RETIRING and e.forced,
@@ -161,8 +161,19 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
         "its JIT for {removed}, longer than GitHub lets any job run",
         done="End it by force: GitHub can never be asked about it again",
         action=Action.FORCE,
-        holds=_outlives_its_account,
+        holds=lambda e, t: e.removals >= t.removals and _outlives_any_job(e, t),
         invariants=("I27", "I29", "I81"),
+    ),
+    Rule(
+        name="record-removed",
+        subject=Subject.RUNNER,
+        seen="It is busy, GitHub has no record of it, and it has held its JIT for {removed}, longer "
+        "than GitHub lets any job run",
+        done="End it by force: its job, if its repository was deleted, can never be asked about again",
+        action=Action.FORCE,
+        holds=lambda e, t: e.state is _S.BUSY and _outlives_any_job(e, t),
+        needs=(record_is(RecordWord.ABSENT),),
+        invariants=("I27", "I29", "I66"),
     ),
     Rule(
         name="hint-moved-on",

@@ -1206,11 +1206,45 @@ async def _repository_deleted_under_a_runner(scene: Scene) -> None:
     job = scene.queue(20.0, repository="ana/dotfiles", labels=MACOS)
     await scene.until(lambda: any(pod.jit for pod in scene.living))
     await scene.sleep(5.0)
+    _delete_repository_of(job, scene)
+    await scene.sleep(400.0)
+
+
+@_told(
+    "repository-deleted-in-the-queue",
+    "I66",
+    "A repository is deleted while its only job waits for a place.",
+)
+async def _repository_deleted_in_the_queue(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.limit("ana", 0)
+    job = scene.queue(20.0, repository="ana/dotfiles", labels=MACOS)
+    await scene.sleep(30.0)
+    _delete_repository_of(job, scene)
+    await scene.sleep(600.0)
+
+
+@_told(
+    "repository-deleted-stopped",
+    "I66",
+    "A runner that is registered at a repository is stopped in the middle of its job, and the"
+    " repository is deleted.",
+)
+async def _repository_deleted_stopped(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.force_once(Fault.HANG)
+    job = scene.queue(60.0, repository="ana/dotfiles", labels=MACOS)
+    pod = await scene.started(job)
+    await scene.until(lambda: pod is None or scene.executes(pod) is None)
+    _delete_repository_of(job, scene)
+    await scene.until(lambda: pod is None or pod.removed, within=4000.0)
+
+
+def _delete_repository_of(job: Job, scene: Scene) -> None:
     ledger = scene.story.stage.ledger
     deleted = ledger.delete(scene.github.accounts.delete_repository(job.repository))
     ledger.jobs_of_deleted_repositories |= deleted
-    scene.note("ana/dotfiles is deleted")
-    await scene.sleep(400.0)
+    scene.note(f"{job.repository.full_name} is deleted")
 
 
 # Webhooks and wake-ups that are lost.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -197,13 +198,26 @@ class Checks:
                 row["id"]: row["state"]
                 for row in await self._session.fetch("SELECT id, state FROM jobs ORDER BY id")
             },
+            repositories={
+                row["github_id"]
+                for row in await self._session.fetch(
+                    "SELECT r.github_id FROM repositories r WHERE EXISTS ("
+                    "SELECT FROM jobs j WHERE j.repository_id = r.id) ORDER BY 1"
+                )
+            },
         )
+
+    def _forgotten(self, job: Job, rows: _Rows) -> bool:
+        """A restored backup knows neither the job nor another of its repository. Its webhook arrived,
+        so GitHub does not send it again; and only repositories that had jobs are compared (I8)."""
+        unknown = job.id not in rows.jobs and job.repository.id not in rows.repositories
+        return unknown and self._ledger.restored_at > 0
 
     def _jobs(self, rows: _Rows) -> list[tuple[Promise, str]]:
         found = []
         for job in self._github.world.jobs.values():
             if job.status is not JobStatus.COMPLETED:
-                if not self._ledger.waits_rightly(job):
+                if not self._ledger.waits_rightly(job) and not self._forgotten(job, rows):
                     found.append((Promise.SERVED, f"job {job.id} is {job.status}{_where(job)}"))
             elif job.repository.owner.login in self._ledger.uninstalled:
                 continue  # nothing tells what became of it
@@ -346,6 +360,8 @@ class Checks:
 class _Rows:
     runners: list[Mapping[str, Any]]
     jobs: Mapping[int, str]
+    #: Those of which a job is known.
+    repositories: AbstractSet[int]
 
 
 #: The kernel's and the kubelet's word, which counts whoever else asked for the end.

@@ -220,9 +220,12 @@ class FleetGate:
 class Leases:
     """Who holds which leader's lock."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Faults, now: Callable[[], float]) -> None:
         self._faults = faults
+        self._now = now
         self._held: dict[tuple[int, int], LeaseSession] = {}
+        #: When a lock last came to another session.
+        self.changed_at = 0.0
         #: While set, a lock that is held is given out once more: two leaders at once.
         self.doubled = False
 
@@ -232,6 +235,8 @@ class Leases:
             if not self.doubled:
                 return False
             self._faults.happened(Fault.TWO_LEADERS)
+        if holder is not session:
+            self.changed_at = self._now()
         self._held[lock] = session
         return True
 

@@ -27,6 +27,7 @@ from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.faults import Faults
 from paddock.sim.engine.fleet import SimFleet, SimPod
+from paddock.sim.engine.gates import Leases
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.time import BEGINNING
 from paddock.sim.github import FakeGitHub
@@ -50,9 +51,6 @@ _STRAYED: Final = 150.0
 _END_SEEN: Final = 180.0
 #: Rows that a restored backup brought back are looked at by recovery within this.
 _RESTORED: Final = 330.0
-#: Jobs that a restored backup does not know are found by comparison with GitHub's lists: a repository
-#: is compared every two to thirty minutes.
-_COMPARED: Final = 1860.0
 #: A pool that was described anew: its Pods and its jobs' keys follow.
 _DESCRIBED: Final = 15.0
 #: The same where the wake-up of those who look at refused jobs is lost.
@@ -102,6 +100,7 @@ class Prompt:
     ledger: Ledger
     session: Session
     faults: Faults
+    leases: Leases
     now: Callable[[], float]
     violate: Callable[[Promise, str], None]
     #: A queued job of this age is taken for one that GitHub no longer has (`job-end`).
@@ -256,19 +255,31 @@ class Prompt:
             # It counts for a job of its key until its own is known: another key's, or one of which
             # nothing has been heard yet (I73).
             number, job = begun[each.claim.name]
-            strayed = number not in self._heard_of or (job is not None and not job.labels <= labels)
-            return strayed and now - each.at < _STRAYED
+            pool = None if job is None else self.ledger.fits(job)
+            own = number in self._heard_of and (job is None or self._has(pool, labels))
+            return not own and now - each.at < _STRAYED
         pod = self.fleet.named(each.pod)
         if pod is None or not pod.alive or pod.silent:
-            return now - each.at < _CLAIM_LASTS and self._ended(each.pod, now) < _SUPPLY_AFTER_END
+            return self._lasts(each, now) and self._ended(each.pod, now) < _SUPPLY_AFTER_END
         handed = pod.jit is not None and pod.jit.runner_name == each.claim.name
-        return handed or now - each.at < _CLAIM_LASTS
+        return handed or self._lasts(each, now)
+
+    def _has(self, pool: str | None, labels: frozenset[str]) -> bool:
+        return pool is not None and self.ledger.labels[pool] == labels
+
+    def _lasts(self, each: _Claimed, now: float) -> bool:
+        return now - max(each.at, self._steady) < _CLAIM_LASTS
+
+    @property
+    def _steady(self) -> float:
+        """Since when one leader has been answered by the database. Recovery begins anew with each."""
+        return max(self.leases.changed_at, self.faults.database_troubled_at)
 
     def _ended(self, name: str, now: float) -> float:
         """How long ago; a Pod that was never there has just ended."""
         pod = self.fleet.last(name)
         ended = now if pod is None or pod.ended_at is None else pod.ended_at
-        return now - ended
+        return now - max(ended, self._steady)
 
     def _begun(self) -> _Begun:
         """By a runner's name: the job that it began."""
@@ -279,7 +290,7 @@ class Prompt:
         }
 
     def _matters(self, each: _Claimed) -> bool:
-        return self.now() - each.at < _CLAIM_LASTS or self._held(each)
+        return self._lasts(each, self.now()) or self._held(each)
 
     # Reasons to wait.
 
@@ -374,7 +385,7 @@ class Prompt:
         if each.released or pod is None:
             return False
         over = pod.over_at or pod.removed_at or self.now()
-        return pod.alive or self.now() - over < _END_SEEN
+        return pod.alive or self.now() - max(over, self._steady) < _END_SEEN
 
     def _full(self, pool: str) -> bool:
         size = self.ledger.size.get(pool)
@@ -394,7 +405,7 @@ class Prompt:
         if not waiting or not any(self._waits(pod, now) for pod in self.fleet.pods_of(pool)):
             return
         for job in waiting:
-            if await self._backs_off(owner, job, labels) or await self._forgotten(job, now):
+            if await self._backs_off(owner, job, labels) or await self._forgotten(job):
                 self._fine[job.id] = now
             elif waits[job.id] > within:
                 await self._accuse(job, pool, waits[job.id], within, now)
@@ -429,10 +440,10 @@ class Prompt:
         )
         return {row["pod_name"] for row in rows}
 
-    async def _forgotten(self, job: Job, now: float) -> bool:
-        """A restored backup does not know it, and it has not been found again."""
-        restored = self.ledger.restored_at
-        if self._known[job.id] > restored or now - restored > _COMPARED:
+    async def _forgotten(self, job: Job) -> bool:
+        """A restored backup does not know it, and comparison has not found it again. (That it does is
+        judged in the end, by SERVED.)"""
+        if self._known[job.id] > self.ledger.restored_at:
             return False
         return not await self.session.fetch("SELECT FROM jobs WHERE id = $1", job.id)
 

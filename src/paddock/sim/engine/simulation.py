@@ -256,12 +256,14 @@ class Simulation:
             violate=self.checks.violate,
             strict=not self.meddled_with,
         )
+        self._leases = Leases(self.faults, loop.time)
         self.prompt = Prompt(
             fleet=self._fleet,
             github=self._github,
             ledger=self._ledger,
             session=session,
             faults=self.faults,
+            leases=self._leases,
             now=loop.time,
             violate=self.checks.violate,
             given_up_after=terms.thresholds.job_end,
@@ -273,7 +275,6 @@ class Simulation:
             now=loop.time,
             violate=self.checks.violate,
         )
-        self._leases = Leases(self.faults)
         self._airwaves = Airwaves(session, self.faults)
         apps = Apps(
             [

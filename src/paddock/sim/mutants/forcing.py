@@ -33,6 +33,17 @@ def _kept(undo: ExitStack, _session: Session) -> None:
 
 
 @mutant(
+    "deleted-repository-keeps-its-pods",
+    "I66",
+    "No rule ends a stopped runner that is registered at a deleted repository.",
+    "repository-deleted-stopped",
+    breaks=Promise.NO_LEAK,
+)
+def _kept_by_a_repository(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(table(Subject.RUNNER, without("record-removed")))
+
+
+@mutant(
     "suspended-is-removed",
     "I66",
     "A suspended installation is taken for a removed one.",

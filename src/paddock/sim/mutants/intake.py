@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from paddock.dispatch.comparison import Comparison
 from paddock.dispatch.deliveries import DeliveryApplier
 from paddock.dispatch.pauses import Place
 from paddock.domain.evidence import Subject
@@ -54,6 +55,20 @@ def _read_while_applying(undo: ExitStack, _session: Session) -> None:
 )
 def _deleted_unended(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(table(Subject.JOB, without("repository-deleted")))
+
+
+@mutant(
+    "deleted-repository-undoubted",
+    "I66",
+    "What cannot be compared with GitHub is compared later; recovery is not told of its jobs.",
+    "repository-deleted-in-the-queue",
+    breaks=Promise.KNOWN,
+)
+def _undoubted(undo: ExitStack, _session: Session) -> None:
+    async def no_doubt(*_: object) -> None:
+        return None
+
+    undo.enter_context(swapped(Comparison, "_doubt", no_doubt))
 
 
 @mutant(

@@ -222,7 +222,7 @@ SELECT k.key_id, q.host_id, q.id
 -- Jobs that GitHub should be asked about, $6 at most, least recently asked first: in progress on a runner of
 -- ours that has been gone since $1, or since before $5 at all; queued since before $3 beside runners that
 -- should have got them, or since before $4, whatever there is; waiting for an approval, or on a runner that is not
--- ours, since before $9; not begun here, and GitHub did not know them. Not those asked about after $2 (in progress
+-- ours, since before $9; not begun here, and GitHub did not know or show them. Not those asked about after $2 (in progress
 -- alone: after $5, waiting or on another's runner: after $9). Supply is at $10. And those of host and number $7, $8 in any case.
 SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.gone_at AS runner_gone_at,
        j.executor_id, coalesce(s.total, 0) AS supply, c.checked_at, c.answer, c.times, c.waits_because
@@ -240,7 +240,7 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
                                       ORDER BY since, id LIMIT 1000) w
          UNION
         SELECT a.host_id, a.job_id FROM (SELECT host_id, job_id FROM job_checks
-                                          WHERE answer IN ('absent', 'repository gone') ORDER BY checked_at DESC LIMIT 1000) a
+                                          WHERE answer IN ('absent', 'repository gone', 'unreadable') ORDER BY checked_at DESC LIMIT 1000) a
           JOIN jobs q ON q.host_id = a.host_id AND q.id = a.job_id
            AND q.state IN ('waiting', 'queued')
          UNION
@@ -250,7 +250,7 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
   LEFT JOIN supply($10) s ON s.key_id = j.key_id
   LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
  WHERE (j.host_id, j.id) IN (SELECT t.host_id, t.id FROM unnest($7::smallint[], $8::bigint[]) AS t (host_id, id))
-    OR (CASE WHEN j.state = 'queued' OR c.answer IN ('absent', 'repository gone') AND j.state = 'waiting' THEN true
+    OR (CASE WHEN j.state = 'queued' OR c.answer IN ('absent', 'repository gone', 'unreadable') AND j.state = 'waiting' THEN true
              WHEN j.state = 'waiting' THEN c.checked_at IS NULL OR c.checked_at < $9
              WHEN j.runner_id IS NULL
              THEN j.since < $9 AND (c.checked_at IS NULL OR c.checked_at < $9 OR c.answer = 'queued')
