@@ -925,7 +925,7 @@ def test_nothing_is_ended_by_force_within_five_days(rule: Rule[Any]) -> None:
     assert forced
     for values in forced:
         held = values["since"] if values["acknowledged"] is None else values["acknowledged"]
-        assert values["removals"] >= 3 or values["record"] is RecordWord.ABSENT
+        assert values.get("removals") == 3 or values.get("record") is RecordWord.ABSENT
         assert values["named"]
         assert held >= (5 * 24 + 1) * 3600
         assert values["pod.sighting"] is Sighting.PRESENT
