@@ -321,27 +321,33 @@ async def _online_without_a_job(scene: Scene) -> None:
     scene.at_github(assign_delay=(0.0, 0.0))
 
 
-def _job_at(scene: Scene, turn: str) -> list[Job]:
+def _job_at(scene: Scene, turn: str, *, lasts: float = 50.0) -> list[Job]:
     """A job that reaches the waiting runner at that moment, and of which nobody tells."""
     jobs: list[Job] = []
 
     def act(_turn: Turn) -> None:
         scene.at_github(hook_delay=(200.0, 200.0))
-        jobs.append(scene.queue(50.0))
+        jobs.append(scene.queue(lasts))
         scene.at_github(hook_delay=(0.05, 0.5))
 
     scene.at_turn(lambda each: each.what.startswith(turn), act)
     return jobs
 
 
-async def _last_moment(scene: Scene) -> None:
+async def _last_moment(scene: Scene, *, log_lag: float | None = None) -> None:
+    """Without a log that lags behind, the sidecars say nothing; with one, they alone tell."""
     await scene.sleep(WARM)
-    scene.mute_sidecars()
+    if log_lag is None:
+        scene.mute_sidecars()
     scene.at_github(hook_delay=(0.05, 0.5))
     await _online_without_a_job(scene)
+    if log_lag is not None:
+        for pod in scene.living:
+            pod.log_lag = log_lag
     await scene.sleep(60.0)
     scene.at_github(hook_delay=(200.0, 200.0))
-    jobs = _job_at(scene, "store.fence_runner")
+    # Longer than both proofs that it shows no job take.
+    jobs = _job_at(scene, "store.fence_runner", lasts=50.0 if log_lag is None else 150.0)
     await scene.until(lambda: jobs, within=900.0)
     scene.at_github(hook_delay=(200.0, 200.0))
     for job in jobs:
@@ -377,6 +383,19 @@ async def _late_log(scene: Scene) -> None:
     scene.force(Fault.LOG_LATE, lambda: True)
     scene.github.inject(FaultKind.BUSY_DELETED, times=None, seconds=7200.0)
     await _last_moment(scene)
+
+
+@_told(
+    "only-its-sidecar-tells",
+    "I65",
+    "The same, the log is later still, and GitHub does not list jobs: the sidecar alone tells.",
+)
+async def _only_its_sidecar_tells(scene: Scene) -> None:
+    scene.github.inject(FaultKind.BUSY_DELETED, times=None, seconds=7200.0)
+    scene.github.inject(
+        FaultKind.UNAVAILABLE, path="/repos/acme/site/actions/", times=None, seconds=600.0
+    )
+    await _last_moment(scene, log_lag=600.0)
 
 
 @_told(

@@ -17,6 +17,7 @@ from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     mutant,
+    statement,
     swapped,
 )
 
@@ -120,3 +121,14 @@ def _pool_deletion_kills(undo: ExitStack, _session: Session) -> None:
         return await carry_out(self, pool, made)
 
     undo.enter_context(swapped(Reconciler, "_carry_out", cascading))
+
+
+@mutant(
+    "sidecar-unheard",
+    "I65",
+    "Vitals are written; that they tell of a job is not.",
+    "only-its-sidecar-tells",
+    breaks=Promise.LIVE_JOB,
+)
+def _unmarked(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(statement("vitals", "mark", ("FOR NO KEY UPDATE SKIP LOCKED", "LIMIT 0")))
