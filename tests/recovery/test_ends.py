@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from paddock.domain.endings import Ending, Retired
+from paddock.domain.endings import LOG_WANTED_FOR, Ending, Retired
 from paddock.domain.ids import JobId
 from paddock.domain.jobs import Executor
 from paddock.domain.names import PodName
@@ -305,6 +305,28 @@ async def test_a_log_that_cannot_be_read_costs_no_other_pod_its_log(
     tails = [(await scene.verdict(each))["log_tail"] for each in runners]
     assert tails[0] is None
     assert None not in tails[1:]
+    assert not scene.fleet.pods
+
+
+async def test_a_log_whose_time_is_up_is_requested_a_last_time(
+    scene: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I79: also after the log of another Pod on its node could not be read in the same pass."""
+    unreadable, late = await scene.running(), await scene.running()
+    recovery = scene.recovery()
+    time_is_up = scene.world.clock.now() + LOG_WANTED_FOR
+    read = scene.fleet.log_tail
+
+    async def fail_until_then(name: PodName, **how: Any) -> str | None:
+        if name == unreadable.pod_name or scene.world.clock.now() < time_is_up:
+            raise FleetUnavailable("it cannot be read now")
+        return await read(name, **how)
+
+    monkeypatch.setattr(scene.fleet, "log_tail", fail_until_then)
+    for each in (unreadable, late):
+        scene.fleet.end_runner(each.pod_name, exit_code=139)
+    await scene.rounds(recovery, 140)
+    assert (await scene.verdict(late))["log_tail"] is not None
     assert not scene.fleet.pods
 
 

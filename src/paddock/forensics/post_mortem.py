@@ -55,8 +55,14 @@ LOGS = Counter(
 class _Pass:
     """One pass over the Pods of a node: what did not answer is not asked again in it."""
 
-    node_answers: bool = True
+    #: Logs that could not be read.
+    unread: int = 0
     witness_answers: bool = True
+
+    def may_ask(self, *, is_over: bool) -> bool:
+        """After one log that could not be read the node may be dead. A log whose time is up is
+        requested a last time all the same: only after two is the node taken for dead."""
+        return self.unread < (2 if is_over else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +132,27 @@ class PostMortem:
         this = _Pass()
         for each in sorted(wanted, key=lambda each: self._tries.get(each.runner, 0)):
             await _tolerating(partial(self._ask, each, this))
-        if not (this.node_answers and this.witness_answers):
+        if this.unread or not this.witness_answers:
             self._retry_at[node] = self._clock.monotonic() + RETRY
         else:
             self._retry_at.pop(node, None)
 
     async def _ask(self, wanted: WantedLog, this: _Pass) -> None:
-        tail = await self._tail(wanted, this)
-        this.node_answers &= tail.known
+        is_over = self._clock.now() >= wanted.until
+        tail = _Tail(known=False)
+        if wanted.has_log or this.may_ask(is_over=is_over):
+            tail = await self._tail(wanted)
+            this.unread += not tail.known
         told = await self._told(wanted, this)
         this.witness_answers &= told.complete
-        is_over = self._clock.now() >= wanted.until
         if not ((tail.known and told.complete) or is_over):
             return
         await self._end(wanted, tail, told)
 
-    async def _tail(self, wanted: WantedLog, this: _Pass) -> _Tail:
+    async def _tail(self, wanted: WantedLog) -> _Tail:
         """Kept as soon as it is read."""
         if wanted.has_log:
             return _Tail()
-        if not this.node_answers:
-            return _Tail(known=False)
         self._tries[wanted.runner] = self._tries.get(wanted.runner, 0) + 1
         try:
             async with asyncio.timeout(TIMEOUT):
