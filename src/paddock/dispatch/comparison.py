@@ -165,9 +165,10 @@ class Comparison:
         return runs.complete
 
     async def _doubt(self, repository: ActiveRepository, jobs: Sequence[OpenJob]) -> None:
-        """The repository was deleted, or cannot be read for now. Recovery asks about its jobs, and
-        finds out which it is (I66)."""
-        for job in self._turn(repository.id, [job.id for job in jobs]):
+        """The repository was deleted, or cannot be read for now. Recovery asks about jobs that have not
+        begun, and finds out which it is (I66). Those that have it asks about in any case."""
+        not_begun = [job.id for job in jobs if job.state is not JobState.IN_PROGRESS]
+        for job in self._turn(repository.id, not_begun):
             await self._store.note_job_check(repository.host, job, answer=JobWord.UNREADABLE)
 
     def _turn(self, repository: RepositoryId, jobs: Sequence[JobId]) -> list[JobId]:
