@@ -15,6 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from prometheus_client import Histogram
+
 from paddock.dispatch.installations import RegisteredApp
 from paddock.dispatch.stamping import Stamper
 from paddock.domain.pods import Pod
@@ -55,6 +57,11 @@ _STAMPS_AT_ONCE: Final = 8
 _REFRESH: Final = 2.0
 #: Runners examined in one go, some 2 ms: whoever waits for a JIT has its turn in between.
 _TURN: Final = 32
+
+ROUND_SECONDS = Histogram(
+    "paddock_recovery_round_seconds",
+    "How long the leader took to examine all runners and what is due of the jobs.",
+)
 
 
 class Recovery:
@@ -152,7 +159,9 @@ class Recovery:
 
     async def _examine_for_ever(self) -> None:
         while True:
+            began = self._clock.monotonic()
             await _tolerating(self.round)
+            ROUND_SECONDS.observe(self._clock.monotonic() - began)
             await self._clock.sleep(_ROUND_BREATH)
             await self._woken.wait(_LOOK_AGAIN)
 
