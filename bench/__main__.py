@@ -19,6 +19,7 @@ BENCHMARKS = {
     "burst": "bursts of jobs on a real control plane: jobs per second, and what each costs",
     "claims": "claims per second beside other queues on PostgreSQL, within limits and without",
     "dispatch": "from a webhook to the JIT in a Pod's hands, and what idle Pods cost",
+    "fleet": "dispatch in a small fleet and in a large one: what grows, and by how much",
     "watch": "Pods followed per second and in how much memory, beside kubernetes_asyncio and kopf",
     "webhooks": "webhooks per second to a durable row, beside Flask with psycopg",
 }

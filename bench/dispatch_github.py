@@ -1,4 +1,5 @@
-"""GitHub for the dispatch benchmark, a process of its own: `python -m bench.dispatch_github KEY_FILE`.
+"""GitHub for the dispatch and fleet benchmarks, a process of its own:
+`python -m bench.dispatch_github KEY_FILE ORGANIZATIONS`.
 
 It answers as quickly as it can and has no quota worth mentioning. The scene is the same wherever it
 is made: the benchmark makes its webhooks from one of its own.
@@ -8,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 import uvloop
 
@@ -24,26 +26,36 @@ LABELS: Final = ("self-hosted", "linux")
 PLENTY: Final = 10**7
 
 
-def scene(key_file: Path) -> tuple[FakeGitHub, App, Repository, Repository]:
-    """A repository whose runners are minted, and one of an organisation that refuses them all."""
+class Scene(NamedTuple):
+    github: FakeGitHub
+    app: App
+    #: One of each organisation.
+    repositories: Sequence[Repository]
+    #: Of an organisation that refuses all mints.
+    refused: Repository
+
+
+def scene(key_file: Path, organizations: int) -> Scene:
     quotas = Quotas(core=PLENTY, mint=PLENTY, points_per_minute=PLENTY, runners_per_group=PLENTY)
     github = FakeGitHub(now=wall_clock, rng=Random(1), quotas=quotas)
     app = github.accounts.add_app(
         "paddock", public_keys=[public_half(private_key_at(key_file))], webhook_secret=SECRET
     )
-    organization = github.accounts.add_organization("octo-org")
-    repository = github.accounts.add_repository(organization, "hello")
-    github.accounts.install(app, organization)
+    repositories = []
+    for number in range(1, organizations + 1):
+        organization = github.accounts.add_organization(f"octo-org-{number}")
+        repositories.append(github.accounts.add_repository(organization, "hello"))
+        github.accounts.install(app, organization)
     broken = github.accounts.add_organization("broken-org")
     refused = github.accounts.add_repository(broken, "hello")
     github.accounts.install(app, broken)
     github.inject(FaultKind.RUNNERS_DISABLED, owner="broken-org", times=None, seconds=86_400)
-    return github, app, repository, refused
+    return Scene(github, app, repositories, refused)
 
 
 async def main() -> None:
-    github, *_ = scene(Path(sys.argv[1]))
-    async with serving(github) as url:
+    made = scene(Path(sys.argv[1]), int(sys.argv[2]))
+    async with serving(made.github) as url:
         print(url, flush=True)
         await asyncio.Event().wait()
 

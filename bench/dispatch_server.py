@@ -15,8 +15,10 @@ from datetime import timedelta
 import uvloop
 from prometheus_client import Counter
 
+from paddock.cli.logs import configure_logs
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
+from paddock.ports import Fleet
 from paddock.replica import FleetParts
 from paddock.serve import serve, spare_the_collector
 from paddock.settings import load
@@ -65,8 +67,9 @@ class Reviewer:
         return PodIdentity(pod_name=PodName(token), pod_uid=token, expires_at=expires_at)
 
 
-async def main() -> None:
+async def main(fleet: Fleet) -> None:
     settings = load()
+    configure_logs(settings)
     assert settings.database_url is not None
     task = asyncio.current_task()
     assert task is not None
@@ -76,16 +79,16 @@ async def main() -> None:
         spare_the_collector()
         print(url, flush=True)
 
-    async def fleet(_url: str) -> FleetParts:
-        return FleetParts(fleet=TokenFleet(), reviewer=Reviewer())
+    async def parts(_url: str) -> FleetParts:
+        return FleetParts(fleet=fleet, reviewer=Reviewer())
 
     database = await Database.connect(settings.database_url.get_secret_value())
     try:
-        await serve(database, settings, ready=ready, fleet=fleet)
+        await serve(database, settings, ready=ready, fleet=parts)
     finally:
         await database.close()
 
 
 if __name__ == "__main__":
     with contextlib.suppress(asyncio.CancelledError):
-        uvloop.run(main())
+        uvloop.run(main(TokenFleet()))

@@ -70,6 +70,11 @@ class Handed:
 
     at: float
     runner_name: str
+    jit: str
+
+
+class Unavailable(Unusable):
+    """The server cannot answer now."""
 
 
 class Pod:
@@ -82,6 +87,8 @@ class Pod:
         at = time.perf_counter()
         if status == 204:
             return None
+        if status == 503:
+            raise Unavailable(f"a Pod was answered 503: {body.decode()}")
         if status != 200:
             raise Unusable(f"a Pod was answered {status}: {body.decode()}")
         work = msgspec.json.decode(body)
@@ -90,7 +97,7 @@ class Pod:
             self._headers,
             msgspec.json.encode({"delivery": work["delivery"]}),
         )
-        return Handed(at, work["runner_name"])
+        return Handed(at, work["runner_name"], work["jit"])
 
     def leave(self) -> None:
         self._http.close()
@@ -162,8 +169,7 @@ class Site:
             self.github.jobs.queue_run(of or self.repository, specs)
             found += self.github.hooks.take()
         return [
-            (msgspec.json.decode(each.body)["workflow_job"]["id"], _rendered(each))
-            for each in found
+            (msgspec.json.decode(each.body)["workflow_job"]["id"], rendered(each)) for each in found
         ]
 
     def cpu(self) -> Cpu:
@@ -181,11 +187,7 @@ class Site:
         return Cpu(mine, postgres)
 
     async def reviews(self) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        text = (await reader.read()).decode()
-        writer.close()
-        return int(float(text.partition("\nbench_reviews_total ")[2].split()[0]))
+        return int((await metrics(self.port))["bench_reviews_total"])
 
     async def marks(self, jobs: Sequence[int], runners: Sequence[str]) -> list[list[float]]:
         """When these jobs were applied, and these runners claimed and armed, each in order. By the
@@ -219,7 +221,17 @@ class Site:
                 )
 
 
-def _rendered(outgoing: Outgoing) -> bytes:
+async def metrics(port: int) -> dict[str, float]:
+    """By name and labels, as Prometheus reads them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    text = (await reader.read()).partition(_END)[2].decode()
+    writer.close()
+    lines = [line.rpartition(" ") for line in text.splitlines() if line[:1] not in ("#", "")]
+    return {name: float(value) for name, _, value in lines if name}
+
+
+def rendered(outgoing: Outgoing) -> bytes:
     headers = {"Host": "localhost", **outgoing.headers, "Content-Length": str(len(outgoing.body))}
     lines = [f"POST {WEBHOOKS} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join(lines).encode() + _END + outgoing.body
@@ -236,21 +248,21 @@ async def site(postgres: EmbeddedPostgres) -> AsyncIterator[Site]:
         await migrate(database)
         with tempfile.TemporaryDirectory() as directory:
             key_file = Path(directory) / "app.pem"
-            github, app, repository, refused = scene(key_file)
+            github, app, [repository], refused = scene(key_file, 1)
             github.hooks.take()
             async with (
-                _process("bench.dispatch_github", str(key_file)) as (_, github_url),
-                _process(
+                process("bench.dispatch_github", str(key_file), "1") as (_, github_url),
+                process(
                     "bench.dispatch_server",
-                    PADDOCK_CONFIG=_config(Path(directory), app.id, key_file, github_url),
+                    PADDOCK_CONFIG=config(Path(directory), app.id, key_file, github_url),
                     PADDOCK_DATABASE_URL=url,
-                ) as (process, server_url),
+                ) as (server, server_url),
             ):
                 store = PgStore(database, clock=SystemClock(), ids=SystemIds(), actor="bench")
                 await store.apply_pool(_pool(0))
                 yield Site(
-                    port=int(server_url.rpartition(":")[2]),
-                    pid=process.pid,
+                    port=port_of(server_url),
+                    pid=server.pid,
                     postmaster=postmaster,
                     database=database,
                     store=store,
@@ -282,7 +294,7 @@ def _pool(size: int) -> PoolFacts:
     )
 
 
-def _config(directory: Path, app: int, key_file: Path, api_url: str) -> str:
+def config(directory: Path, app: int, key_file: Path, api_url: str) -> str:
     """One App, whose quotas do not bind."""
     path = directory / "paddock.toml"
     path.write_text(
@@ -304,24 +316,29 @@ mints_per_hour = {PLENTY}
 
 
 @asynccontextmanager
-async def _process(
+async def process(
     module: str, *arguments: str, **environment: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """Started, with the URL it prints when it is ready."""
     kept = {name: value for name, value in os.environ.items() if "PADDOCK" not in name}
-    process = await asyncio.create_subprocess_exec(
+    started = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", module, *arguments),
         env={**kept, **environment},
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
     try:
-        assert process.stdout is not None
-        url = (await process.stdout.readline()).decode().strip()
+        assert started.stdout is not None
+        url = (await started.stdout.readline()).decode().strip()
         if not url:
             raise Unusable(f"{module} did not start; what it said is above.")
-        yield process, url
+        yield started, url
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        if started.returncode is None:
+            started.kill()
+            await started.wait()
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
