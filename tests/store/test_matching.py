@@ -116,6 +116,24 @@ async def test_a_limit_counts_everything_that_is_not_gone(world: World) -> None:
     assert match.withheld == {key: Withheld.ACCOUNT_LIMIT}
 
 
+async def test_a_pools_maximum_counts_the_runners_of_accounts_that_want_nothing(
+    world: World,
+) -> None:
+    pool = await world.pool(max_runners=2)
+    pods = await world.idle_pods(pool, 3)
+    satisfied, wanting = await world.account(), await world.account()
+    await world.queue(satisfied, await world.key(satisfied, pool), 1)
+    assert len((await world.store.match(pods[:1])).claims) == 1
+    await world.rows("DELETE FROM jobs")
+    key = await world.key(wanting, pool)
+    await world.queue(wanting, key, 2)
+
+    match = await world.store.match(pods[1:])
+
+    assert len(match.claims) == 1
+    assert (await world.store.match(pods[2:])).withheld == {key: Withheld.POOL_MAXIMUM}
+
+
 async def test_a_pod_made_before_its_pool_was_described_anew_costs_what_it_cost_then(
     world: World,
 ) -> None:

@@ -173,6 +173,9 @@ class _Demand(msgspec.Struct, frozen=True, gc=False):
     runners: list[int]
     vcpu_milli: list[int]
     memory_mib: list[int]
+    #: With a maximum.
+    pools: list[PoolId]
+    pool_runners: list[int]
     job_keys: list[KeyId]
     queued_at: list[float]
     job_ids: list[JobId]
@@ -315,18 +318,18 @@ class _Used:
     def __init__(self) -> None:
         self.by_account: dict[AccountId, Resources] = defaultdict(lambda: NOTHING)
         self.by_repository: dict[RepositoryId, Resources] = defaultdict(lambda: NOTHING)
-        self.runners_of_pool: dict[PoolId, int] = defaultdict(int)
+        self.runners_of_pool: dict[PoolId, int] = {}
 
     @classmethod
     def of(cls, read: _Demand, terms: Mapping[KeyId, KeyTerms]) -> _Used:
         used = cls()
+        used.runners_of_pool.update(zip(read.pools, read.pool_runners, strict=True))
         for key, runners, vcpu_milli, memory_mib in zip(
             read.held_keys, read.runners, read.vcpu_milli, read.memory_mib, strict=True
         ):
             bound = terms[key]
             held = Resources(runners=runners, vcpu_milli=vcpu_milli, memory_mib=memory_mib)
             used.by_account[bound.account] += held
-            used.runners_of_pool[bound.pool] += runners
             if bound.repository_id is not None:
                 used.by_repository[bound.repository_id] += held
         return used

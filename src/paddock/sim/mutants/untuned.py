@@ -29,8 +29,10 @@ from paddock.sim.mutants.making import (
     breaks=Promise.LIMIT,
 )
 def _freed_with_the_job(undo: ExitStack, session: Session) -> None:
-    held = "WHERE key_id IS NOT NULL AND gone_at IS NULL\n"
-    undo.enter_context(routine(session, "demand", (held, f"{held.rstrip()} AND state <> 'done'\n")))
+    held = "WHERE r.gone_at IS NULL\n"
+    undo.enter_context(
+        routine(session, "demand", (held, f"{held.rstrip()} AND r.state <> 'done'\n"))
+    )
 
 
 @mutant(

@@ -86,9 +86,10 @@ CREATE TABLE runners (
 -- A Pod is one runner, for ever: its UID never comes back (I15).
 CREATE UNIQUE INDEX runners_pod_uid ON runners (pod_uid) WHERE pod_uid IS NOT NULL;
 -- Supply and use, as the matcher counts them. Ended runners are not in it.
--- No index has, or depends on, what a step changes (state, key, name): so a step touches no index, as long
--- as its page has room (the fill factor) for the new version of the row. Names and GitHub ids are found
--- through `mints`.
+-- No index has, or depends on, what a step changes (state, name): so a step touches no index, as long as its page
+-- has room (the fill factor) for the new version of the row. The exceptions are the first and the last step of a
+-- claim: its account is set (runners_of_account, 0019_demand), and its end. Names and GitHub ids are found through
+-- `mints`.
 CREATE INDEX runners_live ON runners (pool_id) WHERE gone_at IS NULL;
 CREATE INDEX runners_gone ON runners (gone_at) WHERE gone_at IS NOT NULL;
 ALTER TABLE runners SET (fillfactor = 45);
