@@ -29,9 +29,10 @@ _SQL = queries("living")
 #: Fetches rows, inside a transaction or outside of one.
 Fetch = Callable[..., Awaitable[list[asyncpg.Record]]]
 
-#: Which transaction wrote the row, and its step: the first alone would be enough, but for a restored
-#: backup, whose rows a new server may have written under numbers that the old one used.
-Mark = tuple[int, int]
+#: A runner beside its mark: which transaction wrote the row, and its step. The first alone would be
+#: enough, but for a restored backup, whose rows a new server may have written under numbers that the
+#: old one used.
+_Marked = tuple[int, int, Runner]
 
 
 class Living:
@@ -39,31 +40,31 @@ class Living:
     row once more."""
 
     def __init__(self) -> None:
-        self._known: dict[RunnerId, tuple[Mark, Runner]] = {}
+        self._known: dict[RunnerId, _Marked] = {}
 
     async def read(self, fetch: Fetch) -> list[Runner]:
         """All of them, the oldest first; each as it was at some moment since this was called."""
         known = self._known
-        marks = {RunnerId(row["id"]): _mark_of(row) for row in await fetch(_SQL["marks"])}
+        read: dict[RunnerId, _Marked] = {}
+        # Ten thousand rows pass here several times a second, and hold up all else: nothing is made or
+        # called for those that are as they were.
+        marks = await fetch(_SQL["marks"])
         changed = [
-            runner
-            for runner, mark in marks.items()
-            if runner not in known or known[runner][0] != mark
+            row["id"]
+            for row in marks
+            if (mine := known.get(row["id"])) is None
+            or mine[0] != row["xmin"]
+            or mine[1] != row["version"]
         ]
-        read = {}
         if changed:
             rows = await fetch(_SQL["these"], changed)
-            read = {RunnerId(row["id"]): (_mark_of(row), runner_of(row)) for row in rows}
+            read = {row["id"]: (row["xmin"], row["version"], runner_of(row)) for row in rows}
         # One that is gone by the second look is in neither.
-        missing = set(changed) - set(read)
+        missing = set(changed) - read.keys()
         self._known = {
-            runner: read.get(runner) or known[runner] for runner in marks if runner not in missing
+            id_: read.get(id_) or known[id_] for row in marks if (id_ := row["id"]) not in missing
         }
-        return [runner for _, runner in self._known.values()]
-
-
-def _mark_of(row: asyncpg.Record) -> Mark:
-    return row["xmin"], row["version"]
+        return [runner for _, _, runner in self._known.values()]
 
 
 def runner_of(row: asyncpg.Record) -> Runner:
