@@ -81,8 +81,8 @@ class PodView:
 
     def snapshot(self) -> PodList:
         """`complete` only if the last read was, and may prove absence."""
-        pods = sorted(self._seen.items())
-        return PodList(pods=tuple(seen.pod for _, seen in pods), complete=self._complete)
+        pods = tuple(seen.pod for seen in self._seen.values())
+        return PodList(pods=pods, complete=self._complete)
 
     @property
     def read_at(self) -> datetime | None:
