@@ -8,6 +8,7 @@ be asked (I9).
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -29,7 +30,9 @@ class Identities:
     def __init__(self, reviewer: Reviewer, clock: Clock) -> None:
         self._reviewer = reviewer
         self._clock = clock
+        #: By the hash of the token.
         self._known: dict[bytes, PodIdentity] = {}
+        self._of_pod: defaultdict[str, set[bytes]] = defaultdict(set)
 
     async def identify(self, headers: Mapping[str, str]) -> PodIdentity | None:
         """The Pod behind an Authorization header; `None` if it is nobody's. Raises
@@ -41,7 +44,7 @@ class Identities:
         known = self._known.get(digest)
         if known is not None and known.expires_at > self._clock.now():
             return known
-        self._known.pop(digest, None)
+        self._drop(digest)
         found = await self._reviewer.review(token)
         if found is not None:
             self._remember(digest, found)
@@ -49,7 +52,7 @@ class Identities:
 
     def forget(self, pod_uid: str) -> None:
         """Its Pod is gone: whatever token it had is nobody's."""
-        for digest in [key for key, known in self._known.items() if known.pod_uid == pod_uid]:
+        for digest in self._of_pod.pop(pod_uid, ()):
             del self._known[digest]
 
     def _remember(self, digest: bytes, identity: PodIdentity) -> None:
@@ -57,5 +60,14 @@ class Identities:
         if identity.expires_at > latest:
             identity = replace(identity, expires_at=latest)
         if len(self._known) >= _MOST:
-            del self._known[next(iter(self._known))]
+            self._drop(next(iter(self._known)))
         self._known[digest] = identity
+        self._of_pod[identity.pod_uid].add(digest)
+
+    def _drop(self, digest: bytes) -> None:
+        if (known := self._known.pop(digest, None)) is None:
+            return
+        others = self._of_pod[known.pod_uid]
+        others.remove(digest)
+        if not others:
+            del self._of_pod[known.pod_uid]
