@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddock.dispatch.housekeeping import Housekeeping
+from paddock.domain.accounts import MintBudget
 from paddock.domain.endings import Ending
 from paddock.domain.retention import BATCH, History
 from paddock.domain.states import JobState, RunnerState
@@ -146,3 +147,20 @@ async def test_the_decision_in_force_is_remembered_however_old_it_is(world: Worl
     world.clock.advance(3 * DAY)
     assert (await housekeeping(world).round())[History.DECISIONS] == 2
     assert [row["wanted"] for row in await world.rows("SELECT * FROM pool_decisions")] == [3]
+
+
+async def test_a_bucket_that_is_full_again_is_forgotten_and_one_in_use_is_kept(
+    database: Database,
+) -> None:
+    world = await World(database).begin(mints=MintBudget(per_minute=10, per_hour=10))
+    pool = await world.pool()
+    for _ in ("left the App", "stays"):
+        world.clock.advance(2 * DAY)
+        account = await world.account()
+        await world.queue(account, await world.key(account, pool), 1)
+        assert (await world.store.match(await world.idle_pods(pool, 2))).claims
+    [before] = await world.rows("SELECT max(installation_id) AS newest FROM budgets")
+
+    assert (await housekeeping(world).round())[History.BUDGETS] == 1
+    [left] = await world.rows("SELECT installation_id FROM budgets")
+    assert left["installation_id"] == before["newest"]

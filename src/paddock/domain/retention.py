@@ -22,6 +22,7 @@ class History(StrEnum):
     DEAD = "dead"
     PAYLOADS = "payloads"
     BACKOFFS = "backoffs"
+    BUDGETS = "budgets"
     DECISIONS = "decisions"
     ACTIONS = "actions"
 
@@ -40,6 +41,8 @@ RETENTION: Final[Retention] = {
     # Applied bodies are only of use to someone debugging an event of the last days.
     History.PAYLOADS: timedelta(days=3),
     History.BACKOFFS: timedelta(days=1),
+    # Nothing was taken from it since: it is full again, as one that is not there is.
+    History.BUDGETS: timedelta(days=1),
     # Why a pool had its size yesterday; a busy one decides every other second.
     History.DECISIONS: timedelta(days=2),
     # As long as the runners and jobs they tell of.

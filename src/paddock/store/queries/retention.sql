@@ -43,6 +43,13 @@ DELETE FROM runners WHERE id IN (SELECT id FROM old)
 DELETE FROM backoffs WHERE (scope, subject) IN (
     SELECT scope, subject FROM backoffs WHERE until < $1 ORDER BY until, scope, subject LIMIT $2)
 
+-- name: budgets
+-- Buckets that nothing was taken from since $1 and that are full by now: one that is not there is full. A match reads
+-- the buckets of all installations, also of those that are no more.
+DELETE FROM budgets WHERE as_of < $1 AND (app_id, installation_id, bucket) IN (
+    SELECT app_id, installation_id, bucket FROM budgets b WHERE as_of < $1 AND tokens_at(b, $1) >= capacity
+     ORDER BY as_of, app_id, installation_id, bucket LIMIT $2)
+
 -- name: decisions
 -- Decisions on pools' sizes before $1, but for those in force.
 DELETE FROM pool_decisions WHERE id IN (
