@@ -223,6 +223,25 @@ async def test_runners_are_listed_and_sent_away(world: World, paddock: Commands)
     assert "already" in paddock("runners", "retire", pod.pod_name).stdout
 
 
+async def test_a_runner_is_ended_by_force_only_when_that_was_confirmed(
+    world: World, paddock: Commands
+) -> None:
+    pool = await world.pool()
+    [pod] = await world.idle_pods(pool, 1)
+    force = ("runners", "retire", pod.pod_name, "--force", "--why", "it hangs")
+
+    unanswered = paddock(*force)
+    assert unanswered.returncode != 0
+    assert "Nothing undoes this" in unanswered.stdout + unanswered.stderr
+    [listed] = paddock.json("runners", "list")
+    assert listed["state"] == "idle"
+
+    assert "is ended by force" in paddock(*force, "--yes").stdout
+    [runner] = await world.rows("SELECT state, forced_by, why FROM runners")
+    assert (runner["state"], runner["why"]) == ("retiring", "it hangs")
+    assert runner["forced_by"].startswith("operator:")
+
+
 async def test_a_runner_that_is_not_there_is_a_sentence(paddock: Commands) -> None:
     done = paddock("runners", "retire", "linux-nobody")
     assert done.returncode == 3

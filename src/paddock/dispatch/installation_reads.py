@@ -28,6 +28,8 @@ _log = structlog.get_logger()
 
 #: Reads under way. One takes a request or two, and a page for a hundred chosen repositories.
 AT_ONCE: Final = 4
+#: Deliveries that wait for one installation. Those beyond come back by themselves (`TAKEN_FOR`).
+MOST_WAITING: Final = 1_000
 #: An installation that cannot be read is tried again after a second, then two, up to this.
 _LONGEST_WAIT: Final = timedelta(minutes=5)
 #: GitHub cancels a queued job after a day; a delivery that could not be placed by then is of no use.
@@ -57,9 +59,12 @@ class InstallationReads:
         """Read it soon. If it is being read now, it is read once more for those that came since: the
         answer under way may be older than they are. One that came back waits already."""
         asked = self._reading.get(installation, {})
-        new = {each.number: each for each in deliveries if each.number not in asked}
-        if new:
-            self._waiting[installation] = self._waiting.get(installation, {}) | new
+        waiting = self._waiting.get(installation, {})
+        for each in deliveries:
+            if each.number not in asked and len(waiting) < MOST_WAITING:
+                waiting[each.number] = each
+        if waiting:
+            self._waiting[installation] = waiting
             self._changed.set()
 
     async def run(self) -> None:

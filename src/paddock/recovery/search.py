@@ -74,6 +74,8 @@ _AT_ONCE: Final = 8
 _MOST_PAGES: Final = 200
 #: After a failure; twice as long after the next, and at most a minute.
 _PAUSE: Final = 5.0
+#: The failure of a place that is told as a warning: some five minutes after the first.
+_TELL_AFTER: Final = 8
 _LONGEST_PAUSE: Final = 60.0
 
 LISTS = Counter(
@@ -272,7 +274,14 @@ class RunnerSearch:
             except GitHubError as error:
                 LISTS.labels("failed").inc()
                 self._pause(place, error.failure.backoff_s)
-                _log.info("search.list_failed", place=_words(place), error=error.failure.sentence)
+                # One place that never answers keeps every Pod without a row, of whatever account.
+                tell = _log.warning if self._failures[place] == _TELL_AFTER else _log.info
+                tell(
+                    "search.list_failed",
+                    place=_words(place),
+                    failures=self._failures[place],
+                    error=error.failure.sentence,
+                )
 
     async def _read_app(self, app: AppKey) -> None:
         """A list that names an installation which the store does not know is no answer: its account
