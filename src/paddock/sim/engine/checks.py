@@ -303,11 +303,11 @@ class Checks:
                 # It was there for so short a time that nobody ever saw it: whether it left as it was
                 # told to, or never was, is all there is to say.
                 accepted |= {Ending.LEFT, Ending.NEVER_STARTED}
-            if Ending.HANDSHAKE_FAILED in accepted and (
-                self._was_cancelled(pod) or self._uninstalled(pod)
-            ):
+            handshake = Ending.HANDSHAKE_FAILED in accepted
+            if handshake and self._was_cancelled(pod):
                 # GitHub gives up a cancelled job in the same words, whether its runner answered or not.
-                # Of an account that uninstalled the App it says nothing.
+                accepted.add(Ending.COMPLETED)
+            if (handshake or Ending.NEVER_RAN in accepted) and self._unreadable(pod):
                 accepted.add(Ending.COMPLETED)
             if row["ending"] not in accepted:
                 wanted = " or ".join(sorted(accepted))
@@ -342,11 +342,15 @@ class Checks:
             self.violate(Promise.VERDICT, f"the log of {pod} was told twice")
         self._ledger.logs_told.add(pod)
 
-    def _uninstalled(self, pod: SimPod) -> bool:
-        return pod.jit is not None and (
-            self._github.world.by_client_id[pod.jit.client_id].owner.login
-            in self._ledger.uninstalled
-        )
+    def _unreadable(self, pod: SimPod) -> bool:
+        """GitHub says nothing of its runner any more: its account uninstalled the App, or the
+        repository at which it is registered was deleted."""
+        if pod.jit is None:
+            return False
+        runner, world = self._github.world.by_client_id[pod.jit.client_id], self._github.world
+        at = runner.repository
+        deleted = at is not None and at.full_name.lower() not in world.repositories
+        return deleted or runner.owner.login in self._ledger.uninstalled
 
     def _was_cancelled(self, pod: SimPod) -> bool:
         return any(
