@@ -16,9 +16,9 @@ from paddock.sim.github.records import Job, Repository
 if TYPE_CHECKING:
     from paddock.sim.engine.story import Story
 
-#: A deployment was created this long before anybody approved it (I76).
-#: More than a day. A younger job whose `waiting` webhook was lost is dated from its creation (I76), which
-#: is right for GitHub's days and not for short ones.
+#: A deployment was created this long before it was approved (I76): more than a day. A younger one whose
+#: `waiting` webhook was lost is dated from its creation, which is right for real days, not for short
+#: ones.
 _APPROVED_AFTER: Final = (timedelta(hours=25), timedelta(hours=80))
 #: Of all nodes, so many are lost together.
 _LOST_TOGETHER: Final = 3
