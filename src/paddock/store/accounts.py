@@ -117,13 +117,11 @@ class Accounts(Part):
             )
 
     async def removed_installations(self, app: AppId) -> list[int]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["removed_installations"], app)
+        rows = await self._database.rows(_SQL["removed_installations"], app)
         return [row["github_id"] for row in rows]
 
     async def active_installations(self, app: AppId) -> list[int]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["active_installations"], app)
+        rows = await self._database.rows(_SQL["active_installations"], app)
         return [row["github_id"] for row in rows]
 
     async def record_repositories(
@@ -139,20 +137,17 @@ class Accounts(Part):
             )
 
     async def list_accounts(self) -> list[AccountSummary]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["list"])
+        rows = await self._database.rows(_SQL["list"])
         return [_summary_of(row) for row in rows]
 
     async def find_repository(
         self, account: AccountId, full_name: str
     ) -> tuple[RepositoryId, Limits] | None:
-        async with self._database.transaction() as connection:
-            row = await connection.fetchrow(_SQL["repository_named"], account, full_name)
+        row = await self._database.row(_SQL["repository_named"], account, full_name)
         return None if row is None else (RepositoryId(row["id"]), _limits_of(row))
 
     async def served_accounts(self, app: AppId) -> list[ServedAccount]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["organisations"], app)
+        rows = await self._database.rows(_SQL["organisations"], app)
         return [
             ServedAccount(
                 id=AccountId(row["id"]),

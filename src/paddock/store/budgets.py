@@ -95,8 +95,7 @@ class PgBudget:
             await connection.execute(_SQL["write"], *place, changed.tokens, changed.as_of)
 
     async def quotas_left(self, app: AppKey) -> Mapping[InstallationId | None, float]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["left"], self._apps[app][0], self._clock.now())
+        rows = await self._database.rows(_SQL["left"], self._apps[app][0], self._clock.now())
         return {_whose(row["installation_id"]): row["tokens"] / row["capacity"] for row in rows}
 
 

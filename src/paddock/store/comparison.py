@@ -18,8 +18,7 @@ class Comparisons(Part):
     async def active_repositories(
         self, apps: Sequence[AppId], *, since: datetime
     ) -> list[ActiveRepository]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["repositories"], since, apps)
+        rows = await self._database.rows(_SQL["repositories"], since, apps)
         return [
             ActiveRepository(
                 id=RepositoryId(row["id"]),
@@ -37,16 +36,14 @@ class Comparisons(Part):
         ]
 
     async def open_jobs(self, repository: RepositoryId) -> list[OpenJob]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["open_jobs"], repository)
+        rows = await self._database.rows(_SQL["open_jobs"], repository)
         return [
             OpenJob(id=JobId(row["id"]), state=JobState(row["state"]), since=row["since"])
             for row in rows
         ]
 
     async def job_states(self, host: HostId, jobs: Sequence[JobId]) -> Mapping[JobId, JobState]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["states"], host, jobs)
+        rows = await self._database.rows(_SQL["states"], host, jobs)
         return {JobId(row["id"]): JobState(row["state"]) for row in rows}
 
     async def note_comparison(self, repository: RepositoryId) -> None:

@@ -99,15 +99,13 @@ class Deliveries(Jobs):
         return int(tag.split()[-1])
 
     async def known_guids(self, host: HostId, guids: Sequence[str]) -> frozenset[str]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["known"], host, guids)
+        rows = await self._database.rows(_SQL["known"], host, guids)
         return frozenset(row["guid"] for row in rows)
 
     async def list_deliveries(
         self, *, state: DeliveryState | None, limit: int
     ) -> list[DeliverySummary]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["list"], state, limit)
+        rows = await self._database.rows(_SQL["list"], state, limit)
         return [_summary_of(row) for row in rows]
 
     async def hook_cursor(self, app: AppId) -> datetime:

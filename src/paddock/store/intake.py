@@ -50,8 +50,7 @@ class Intake(Jobs):
         return frozenset((AccountId(row["account_id"]), row["name"]) for row in rows)
 
     async def refused_jobs(self, limit: int) -> list[RefusedJob]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["refused"], limit, self._clock.now())
+        rows = await self._database.rows(_SQL["refused"], limit, self._clock.now())
         return [
             RefusedJob(
                 facts=JobFacts(

@@ -58,8 +58,7 @@ class Pools(Part):
         return PoolId(changed)
 
     async def list_pools(self) -> list[PoolSummary]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["list"])
+        rows = await self._database.rows(_SQL["list"])
         return [_summary_of(row) for row in rows]
 
     async def find_pool(self, name: str) -> PoolId | None:
@@ -68,13 +67,11 @@ class Pools(Part):
         return None if found is None else PoolId(found)
 
     async def wanted_groups(self) -> list[tuple[PoolId, str]]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["group_names"])
+        rows = await self._database.rows(_SQL["group_names"])
         return [(PoolId(row["id"]), row["runner_group"]) for row in rows]
 
     async def set_groups(self, account: AccountId, groups: Mapping[PoolId, int]) -> None:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["groups"], account)
+        rows = await self._database.rows(_SQL["groups"], account)
         if {PoolId(row["pool_id"]): row["runner_group_id"] for row in rows} == groups:
             return
         pools = sorted(groups)

@@ -120,8 +120,7 @@ class Recovering(Runners):
         return Conflict(RunnerState(found["state"]), found["generation"])
 
     async def balances(self, *, recent: datetime) -> Mapping[KeyId, Balance]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["balances"], recent, self._clock.now())
+        rows = await self._database.rows(_SQL["balances"], recent, self._clock.now())
         return {
             KeyId(row["key_id"]): Balance(
                 supply=row["supply"],
@@ -133,13 +132,11 @@ class Recovering(Runners):
         }
 
     async def key_places(self, keys: Sequence[KeyId]) -> Mapping[KeyId, KeyPlace]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["places"], sorted(keys))
+        rows = await self._database.rows(_SQL["places"], sorted(keys))
         return {KeyId(row["key_id"]): _place_of(row) for row in rows}
 
     async def list_runners(self, *, pool: str | None = None) -> list[RunnerSummary]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["list"], pool)
+        rows = await self._database.rows(_SQL["list"], pool)
         return [
             RunnerSummary(
                 pod=PodName(row["pod_name"]),
@@ -157,23 +154,19 @@ class Recovering(Runners):
         ]
 
     async def find_runner(self, name: str) -> Runner | None:
-        async with self._database.transaction() as connection:
-            row = await connection.fetchrow(_SQL["named"], name)
+        row = await self._database.row(_SQL["named"], name)
         return None if row is None else runner_of(row)
 
     async def removed_accounts(self) -> Mapping[AccountId, int]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["removed_accounts"])
+        rows = await self._database.rows(_SQL["removed_accounts"])
         return {AccountId(row["account_id"]): row["confirmations"] for row in rows}
 
     async def runner_scopes(self) -> list[RunnerScope]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["runner_scopes"])
+        rows = await self._database.rows(_SQL["runner_scopes"])
         return [_runner_scope_of(row) for row in rows]
 
     async def runners_of_pods(self, names: Sequence[PodName]) -> Mapping[PodName, Runner]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["of_pods"], sorted(names))
+        rows = await self._database.rows(_SQL["of_pods"], sorted(names))
         return {PodName(row["pod_name"]): runner_of(row) for row in rows}
 
     @retrying
@@ -248,8 +241,7 @@ class Recovering(Runners):
         )
 
     async def echoes(self) -> list[Echo]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["echoes"], self._clock.now())
+        rows = await self._database.rows(_SQL["echoes"], self._clock.now())
         return [
             Echo(
                 runner=RunnerId(row["runner_id"]),
@@ -266,20 +258,18 @@ class Recovering(Runners):
             await connection.execute(_SQL["end_echo"], runner)
 
     async def end_old_echoes(self) -> int:
-        async with self._database.transaction() as connection:
+        async with self._database.statement() as connection:
             tag = await connection.execute(_SQL["end_old_echoes"], self._clock.now())
         return int(tag.split()[-1])
 
     async def placed_jobs(
         self, host: HostId, jobs: Sequence[JobId], *, apps: Sequence[AppId]
     ) -> Mapping[JobId, PlacedJob]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["repositories_of"], host, sorted(jobs), sorted(apps))
+        rows = await self._database.rows(_SQL["repositories_of"], host, sorted(jobs), sorted(apps))
         return {JobId(row["job_id"]): _placed_of(row) for row in rows}
 
     async def job_words(self) -> Mapping[RunnerId, JobWords]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["job_words"])
+        rows = await self._database.rows(_SQL["job_words"])
         return {
             RunnerId(row["id"]): JobWords(
                 host=HostId(row["host_id"]), job=_state(row["job"]), hint=_state(row["hint"])
@@ -290,8 +280,7 @@ class Recovering(Runners):
     async def oldest_queued(
         self, keys: Sequence[KeyId], *, limit: int
     ) -> Mapping[KeyId, Sequence[tuple[HostId, JobId]]]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["oldest_queued"], sorted(keys), limit)
+        rows = await self._database.rows(_SQL["oldest_queued"], sorted(keys), limit)
         found: dict[KeyId, list[tuple[HostId, JobId]]] = {}
         for row in rows:
             job = (HostId(row["host_id"]), JobId(row["id"]))
@@ -301,27 +290,25 @@ class Recovering(Runners):
     async def jobs_in_doubt(
         self, since: DoubtTerms, *, also: Sequence[tuple[HostId, JobId]] = (), limit: int
     ) -> list[JobInDoubt]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(
-                _SQL["jobs_in_doubt"],
-                since.gone_before,
-                since.asked_before,
-                since.waiting_before,
-                since.expired_before,
-                since.running_before,
-                limit,
-                [host for host, _ in also],
-                [job for _, job in also],
-                since.unheard_before,
-                self._clock.now(),
-            )
+        rows = await self._database.rows(
+            _SQL["jobs_in_doubt"],
+            since.gone_before,
+            since.asked_before,
+            since.waiting_before,
+            since.expired_before,
+            since.running_before,
+            limit,
+            [host for host, _ in also],
+            [job for _, job in also],
+            since.unheard_before,
+            self._clock.now(),
+        )
         return [_doubt_of(row) for row in rows]
 
     async def open_verdicts(
         self, *, after: datetime, until: datetime, limit: int
     ) -> list[OpenVerdict]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["open_verdicts"], after, until, limit)
+        rows = await self._database.rows(_SQL["open_verdicts"], after, until, limit)
         return [_open_of(row) for row in rows]
 
     async def note_job_check(
@@ -377,8 +364,7 @@ class Recovering(Runners):
             )
 
     async def logs_wanted(self) -> list[WantedLog]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["logs_wanted"])
+        rows = await self._database.rows(_SQL["logs_wanted"])
         return [
             WantedLog(
                 runner=RunnerId(row["runner_id"]),
@@ -405,8 +391,7 @@ class Recovering(Runners):
         return found is not None
 
     async def late_news(self, *, since: datetime, limit: int) -> list[LateNews]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["late_news"], since, limit)
+        rows = await self._database.rows(_SQL["late_news"], since, limit)
         return [
             LateNews(
                 runner=RunnerId(row["runner_id"]),

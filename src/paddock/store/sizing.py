@@ -80,8 +80,7 @@ class Sizing(Pools):
             )
 
     async def failed_starts(self, *, since: datetime) -> list[StartFailures]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["failed_starts"], since, _IMAGE)
+        rows = await self._database.rows(_SQL["failed_starts"], since, _IMAGE)
         return [StartFailures(host=row["node"], count=row["failures"]) for row in rows]
 
     async def delete_pool(self, pool: PoolId, *, why: str) -> bool:
