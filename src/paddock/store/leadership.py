@@ -22,8 +22,11 @@ _log = structlog.get_logger()
 
 #: The first half of the two-part lock numbers of leaders; the second is the loop's.
 _LEADERS: Final = 1885430635 + 1
-#: How soon a replica notices that a leader is gone, and a leader that its own connection is.
+#: How soon a replica notices that a leader is gone.
 _LOOK_AGAIN: Final = 2.0
+#: A leader is told at once when the server ends its session, and by the heartbeat when the server is
+#: silent. It asks this often in case neither did.
+_ALIVE: Final = 15.0
 
 
 def led(
@@ -52,14 +55,18 @@ async def leading(name: str, database: Database) -> AsyncIterator[Connection | N
 
 
 async def _while_connected(connection: Connection, run: Callable[[], Awaitable[None]]) -> None:
+    ended = asyncio.Event()
+    connection.add_termination_listener(lambda _: ended.set())
     task = asyncio.ensure_future(run())
+    ending = asyncio.ensure_future(ended.wait())
     try:
         while not task.done():
-            await asyncio.wait({task}, timeout=_LOOK_AGAIN)
+            await asyncio.wait({task, ending}, timeout=_ALIVE, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 await connection.execute("SELECT 1")
         await task
     finally:
+        ending.cancel()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

@@ -245,8 +245,12 @@ class Leases:
             raise DatabaseUnavailable("The simulated database is away.")
 
     def drop(self) -> None:
-        """Locks go with their sessions."""
+        """Locks go with their sessions. A machine that is stalled hears of it when it asks."""
+        dropped = dict.fromkeys(self._held.values())
         self._held.clear()
+        for session in dropped:
+            if session.machine.alive and not session.machine.stalled:
+                session.end()
 
     def holds(self, session: LeaseSession, locks: Sequence[tuple[int, int]]) -> bool:
         return self.doubled or all(self._held.get(lock) is session for lock in locks)
@@ -264,6 +268,14 @@ class LeaseSession:
         self._leases = leases
         self.machine = machine
         self.locks: list[tuple[int, int]] = []
+        self._listeners: list[Callable[[LeaseSession], object]] = []
+
+    def add_termination_listener(self, listener: Callable[[LeaseSession], object]) -> None:
+        self._listeners.append(listener)
+
+    def end(self) -> None:
+        for listener in self._listeners:
+            listener(self)
 
     async def fetchval(self, _query: str, space: int, number: int) -> bool:
         await self.machine.turn("lease")
