@@ -113,7 +113,7 @@ def intake(replica: Replica) -> Sequence[Service]:
         Service("comparison", comparison.run),
         Service("debts", DebtCollector(store=store, github=github, clock=clock).run),
         Service("housekeeping", Housekeeping(store=store, clock=clock).run),
-        Service("stopwatch", Stopwatch(store=store, clock=clock).run),
+        Service("stopwatch", Stopwatch(store=store, clock=clock, wakeups=replica.wakeups).run),
     )
     return (
         Service("deliveries", applier.run),
@@ -125,7 +125,11 @@ def intake(replica: Replica) -> Sequence[Service]:
 def trust(replica: Replica) -> Service:
     """For pools that ask whose code a job runs."""
     review = TrustReview(
-        store=replica.store, github=replica.github, clock=replica.clock, apps=replica.apps
+        store=replica.store,
+        github=replica.github,
+        clock=replica.clock,
+        apps=replica.apps,
+        wakeups=replica.wakeups,
     )
     return replica.single("trust", Service("trust", review.run))
 
@@ -170,7 +174,13 @@ def dispatching(replica: Replica, parts: FleetParts, sealer: Sealer) -> Dispatch
     )
     mirror: tuple[Service, ...] = ()
     if parts.pools is not None:
-        mirrored = PoolMirror(store=store, pools=parts.pools, trial=parts.trial, clock=clock)
+        mirrored = PoolMirror(
+            store=store,
+            pools=parts.pools,
+            trial=parts.trial,
+            clock=clock,
+            wakeups=replica.wakeups,
+        )
         mirror = (Service("pool objects", mirrored.run),)
     return Dispatching(
         dispatcher,

@@ -12,6 +12,7 @@ from paddock.pools.mirror import PoolMirror
 from paddock.store.database import Database
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
+from tests.support.github import NoWakeups
 from tests.support.kube import Installed, template
 from tools.cluster.api import Json, Refused
 
@@ -25,7 +26,9 @@ def store(database: Database) -> PgStore:
 
 @pytest.fixture
 def mirror(kube: Kube, store: PgStore) -> PoolMirror:
-    return PoolMirror(store=store, pools=kube.pools, trial=kube.fleet, clock=SystemClock())
+    return PoolMirror(
+        store=store, pools=kube.pools, trial=kube.fleet, clock=SystemClock(), wakeups=NoWakeups()
+    )
 
 
 async def described(place: Installed, name: str = "linux", **spec: Any) -> Json:

@@ -64,7 +64,11 @@ async def scene(database: Database) -> AsyncIterator[Scene]:
         stranger = site.fake.accounts.add_user("stranger")
         fork = site.fake.accounts.add_repository(stranger, "site", fork=True)
         review = TrustReview(
-            store=site.store, github=site.client, clock=site.clock, apps=[site.registered]
+            store=site.store,
+            github=site.client,
+            clock=site.clock,
+            apps=[site.registered],
+            wakeups=NoWakeups(),
         )
         yield Scene(site, fork, review)
 

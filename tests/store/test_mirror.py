@@ -15,6 +15,7 @@ from paddock.pools.mirror import PoolMirror
 from paddock.store.database import Database
 from paddock.store.store import PgStore
 from paddock.system import SystemIds
+from tests.support.github import NoWakeups
 from tests.support.time import ManualClock
 
 TEMPLATE = {"spec": {"containers": [{"name": "runner", "image": "runner:1"}]}}
@@ -78,7 +79,7 @@ def objects() -> Objects:
 
 @pytest.fixture
 def mirror(store: PgStore, objects: Objects, clock: ManualClock) -> PoolMirror:
-    return PoolMirror(store=store, pools=objects, trial=objects, clock=clock)
+    return PoolMirror(store=store, pools=objects, trial=objects, clock=clock, wakeups=NoWakeups())
 
 
 async def applied(database: Database) -> int:

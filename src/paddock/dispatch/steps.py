@@ -11,9 +11,12 @@ from typing import Final
 from prometheus_client import Histogram
 
 from paddock.domain.levels import STEPS
-from paddock.ports import Clock, Store
+from paddock.ports import Clock, Store, Topic, Wakeups
 
+#: After a runner's step, so that its row is settled when it is read.
 _EVERY: Final = 5.0
+#: If the wake-up was lost. What is read late is not missed: each read goes on where the last one ended.
+_LOOK_AGAIN: Final = 60.0
 #: What another replica wrote with its own clock a moment ago may not be committed yet.
 _SETTLED: Final = timedelta(seconds=5)
 
@@ -28,13 +31,15 @@ SECONDS = Histogram(
 
 
 class Stopwatch:
-    def __init__(self, *, store: Store, clock: Clock) -> None:
+    def __init__(self, *, store: Store, clock: Clock, wakeups: Wakeups) -> None:
         self._store = store
         self._clock = clock
+        self._woken = wakeups.subscribe(Topic.RUNNERS)
 
     async def run(self) -> None:
         after = self._clock.now() - _SETTLED
         while True:
+            await self._woken.wait(_LOOK_AGAIN)
             await self._clock.sleep(_EVERY)
             until = self._clock.now() - _SETTLED
             for taken in await self._store.steps(after=after, until=until):

@@ -18,13 +18,15 @@ from paddock.dispatch.pauses import Pauses, Place
 from paddock.domain.github import InstallationId, InstallationKey, repository_scope
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.trust import Trust, TrustQuestion, judge_run
-from paddock.ports import Clock, GitHub, Store
+from paddock.ports import Clock, GitHub, Store, Topic, Wakeups
 
 _log = structlog.get_logger()
 
-#: A trusted job waits for as long, and for the question itself. Where no pool asks, a look costs a
-#: millisecond.
+#: A trusted job waits for as long, and for the question itself: its delivery was stored, and is applied
+#: meanwhile.
 EVERY: Final = 1.0
+#: How long a job can lie unnoticed if its wake-up was lost, or if its delivery took longer than that.
+_LOOK_AGAIN: Final = 15.0
 #: Jobs looked at in one round; a matrix has 256, of one run.
 _JOBS: Final = 500
 #: After a failure, before the same repository is asked again.
@@ -37,24 +39,34 @@ LOOKED_UP = Counter(
 
 class TrustReview:
     def __init__(
-        self, *, store: Store, github: GitHub, clock: Clock, apps: Sequence[RegisteredApp]
+        self,
+        *,
+        store: Store,
+        github: GitHub,
+        clock: Clock,
+        apps: Sequence[RegisteredApp],
+        wakeups: Wakeups,
     ) -> None:
         self._store = store
         self._github = github
         self._clock = clock
         self._apps = {app.app: app for app in apps}
         self._pauses = Pauses(clock)
+        self._woken = wakeups.subscribe(Topic.DELIVERIES, Topic.DEMAND, Topic.POOLS)
 
     async def run(self) -> None:
         while True:
-            await self.round()
+            if not await self.round():
+                await self._woken.wait(_LOOK_AGAIN)
             await self._clock.sleep(EVERY)
 
-    async def round(self) -> None:
+    async def round(self) -> int:
+        """Look up the runs of jobs that wait for it; returns of how many jobs."""
         asked = await self._store.trust_questions(list(self._apps), limit=_JOBS)
         by_run = sorted(asked, key=_run)
         for _, jobs in groupby(by_run, key=_run):
             await self._look_up(list(jobs))
+        return len(asked)
 
     async def _look_up(self, jobs: Sequence[TrustQuestion]) -> None:
         one = jobs[0]

@@ -25,7 +25,7 @@ from paddock.domain.pods import PodOrder
 from paddock.domain.pool_objects import DRAIN_FINALIZER, PoolCondition, PoolObject, PoolStatus
 from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.pools.spec import PoolSpec, facts
-from paddock.ports import Clock, FleetUnavailable, Store
+from paddock.ports import Clock, FleetUnavailable, Store, Topic, Wakeups
 from paddock.ports.pool_objects import PodTrial, PoolApi
 from paddock.store.errors import StoreError
 
@@ -33,6 +33,8 @@ _log = structlog.get_logger()
 
 #: A status is for people, who do not look twice within this.
 _LOOK_AGAIN: Final = 10.0
+#: As long while objects and rows agree: the watch tells of objects, and wake-ups of rows.
+_QUIET: Final = 300.0
 #: Between two rounds, however much is changed at once.
 _BREATH: Final = 0.5
 #: After a watch that ended.
@@ -57,13 +59,22 @@ class _Tried:
 
 class PoolMirror:
     def __init__(
-        self, *, store: Store, pools: PoolApi, trial: PodTrial | None, clock: Clock
+        self,
+        *,
+        store: Store,
+        pools: PoolApi,
+        trial: PodTrial | None,
+        clock: Clock,
+        wakeups: Wakeups,
     ) -> None:
         self._store = store
         self._pools = pools
         self._trial = trial
         self._clock = clock
         self._changed = asyncio.Event()
+        self._woken = wakeups.subscribe(Topic.POOLS, Topic.RUNNERS, Topic.DEMAND)
+        #: The last round found nothing to write, and nothing that is to be tried again.
+        self._quiet = False
         self._tried: dict[str, _Tried] = {}
         self._missing: dict[str, int] = {}
 
@@ -84,6 +95,7 @@ class PoolMirror:
     async def _mirror_for_ever(self) -> None:
         while True:
             self._changed.clear()
+            self._quiet = False
             try:
                 await self.round()
             except FleetUnavailable as error:
@@ -91,11 +103,17 @@ class PoolMirror:
             except StoreError as error:
                 _log.warning("pools could not be mirrored", error=error.message)
             await self._clock.sleep(_BREATH)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_AGAIN):
-                    await self._changed.wait()
+            left = _QUIET if self._quiet else _LOOK_AGAIN
+            while left > 0 and not self._changed.is_set():
+                left -= _LOOK_AGAIN
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_AGAIN):
+                        await self._changed.wait()
+                if await self._woken.wait(0):
+                    break
 
     async def round(self) -> None:
+        self._quiet = True
         found = await self._pools.list()
         rows = {row.name: row for row in await self._store.list_pools()}
         for pool in found.pools:
@@ -108,6 +126,8 @@ class PoolMirror:
             await self._let_go_of_missing({pool.name for pool in found.pools}, rows)
         here = {pool.uid for pool in found.pools}
         self._tried = {uid: tried for uid, tried in self._tried.items() if uid in here}
+        refused = any(tried.wrong is not None for tried in self._tried.values())
+        self._quiet &= found.complete and not (self._missing or refused)
 
     async def _mirror(self, pool: PoolObject, row: PoolSummary | None) -> None:
         if pool.deleting:
@@ -213,6 +233,7 @@ class PoolMirror:
             ),
         )
         if status != pool.status:
+            self._quiet = False
             await self._pools.set_status(pool, status)
 
 
