@@ -407,3 +407,37 @@ async def test_whoever_does_not_wait_is_still_there_for_one_match(yard: Yard) ->
     # The mint may take longer than the moment it is waited for; it was made for this one all the same.
     answers = [await yard.dispatcher.poll(pod, wait=0) for _ in range(20)]
     assert any(isinstance(answer, Handover) for answer in answers)
+
+
+async def test_a_pod_that_asks_again_waits_at_once_and_is_heard_with_the_others(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods = await yard.pods(3)
+    for pod in pods:
+        assert await yard.dispatcher.poll(pod, wait=0.25) == NothingYet()
+    before = await yard.rows("SELECT max(heard_at) FROM runners")
+    with monkeypatch.context() as patched:
+        patched.setattr(yard.scene.store, "hear_pod", None)
+        again = [asyncio.create_task(yard.dispatcher.poll(pod, wait=30)) for pod in pods]
+        await asyncio.sleep(0)
+    assert await yard.rows("SELECT max(heard_at) FROM runners") == before
+
+    await yard.dispatcher.hear_again(expected_since=0.0)
+    [(earliest,)] = await yard.rows("SELECT min(heard_at) FROM runners")
+    assert earliest > before[0][0]
+    await yard.queue(3)
+    answers = await asyncio.gather(*again)
+    assert all(isinstance(answer, Handover) for answer in answers)
+
+
+async def test_a_pod_that_was_fenced_between_two_requests_is_told_to_leave(yard: Yard) -> None:
+    [pod] = await yard.pods(1)
+    assert await yard.dispatcher.poll(pod, wait=0.25) == NothingYet()
+    [(runner, generation)] = await yard.rows("SELECT id, generation FROM runners")
+    await yard.scene.store.fence_runner(
+        runner, generation=generation, state=RunnerState.IDLE, why="test"
+    )
+    again = asyncio.create_task(yard.dispatcher.poll(pod, wait=30))
+    await asyncio.sleep(0)
+    await yard.dispatcher.hear_again(expected_since=0.0)
+    assert isinstance(await again, Leave)

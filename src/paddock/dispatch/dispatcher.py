@@ -13,6 +13,7 @@ import collections
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -40,9 +41,13 @@ from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
 
 _log = structlog.get_logger()
 
-#: How long unmet demand can lie unnoticed if its wake-up was lost, and how often what is withheld
-#: for a time (a budget, a back-off) is looked at again.
-_LOOK_AGAIN: Final = 2.0
+#: How long unmet demand can lie unnoticed if its wake-up was lost.
+_LOOK_AGAIN: Final = 4.0
+#: How often what is withheld for a time (a budget, a back-off) is looked at again.
+_WITHHELD_AGAIN: Final = 2.0
+#: Pods that ask again are written down this often. With the longest request this stays below the minute
+#: after which recovery takes Pods for unanswered (`recovery.gather`).
+_HEAR_AGAIN: Final = 5.0
 #: Whoever asks without waiting is there for one match, and for its mint if that is quick.
 _SHORTEST_WAIT: Final = 0.2
 #: A claim that another replica mints for: its row is looked at this often.
@@ -124,6 +129,43 @@ class _Waiting:
         return taken
 
 
+class _Returning:
+    """Pods that were told to ask again a moment ago, and those of them that did.
+
+    Their rows were read when they first asked, and nothing here has claimed them since. So a Pod that
+    asks again waits at once, and is written down together with all others of some seconds: what a
+    thousand idle Pods cost the database is a statement now and then.
+    """
+
+    def __init__(self) -> None:
+        self._expected: dict[str, tuple[WaitingPod, float]] = {}
+        self._asked: dict[RunnerId, datetime] = {}
+
+    def expect(self, uid: str, pod: WaitingPod, *, at: float) -> None:
+        self._expected[uid] = pod, at
+
+    def ask(self, identity: PodIdentity, *, at: datetime) -> WaitingPod | None:
+        pod, _ = self._expected.pop(identity.pod_uid, (None, 0.0))
+        if pod is None or pod.pod_name != identity.pod_name:
+            return None
+        self._asked[pod.id] = at
+        return pod
+
+    def take(self, *, expected_since: float) -> Mapping[RunnerId, datetime]:
+        """Those that asked since the last call. Whoever was expected before that is forgotten."""
+        self._expected = {
+            uid: known for uid, known in self._expected.items() if known[1] >= expected_since
+        }
+        asked, self._asked = self._asked, {}
+        return asked
+
+    def put_back(self, asked: Mapping[RunnerId, datetime]) -> None:
+        self._asked = {**asked, **self._asked}
+
+    def forget(self) -> None:
+        self._expected.clear()
+
+
 class Dispatcher:
     def __init__(
         self, *, store: Store, minter: Minter, sealer: Sealer, clock: Clock, wakeups: Wakeups
@@ -134,6 +176,7 @@ class Dispatcher:
         self._clock = clock
         self._demand = wakeups.subscribe(Topic.DEMAND)
         self._waiting = _Waiting()
+        self._returning = _Returning()
         #: Pods of matches whose outcome is unknown, with the generation of their claim if it was
         #: written. Each is looked at when its Pod asks again.
         self._in_doubt: dict[RunnerId, int] = {}
@@ -142,6 +185,8 @@ class Dispatcher:
         self._minting: dict[RunnerId, asyncio.Task[Handover | None]] = {}
         self._look = asyncio.Event()
         self._unmet = True
+        #: Something waits for time to pass, of which no wake-up tells.
+        self._withheld = False
         self._closing = False
         self._store_answers = asyncio.Event()
         self._trying_store = asyncio.Lock()
@@ -151,7 +196,11 @@ class Dispatcher:
     async def poll(self, pod: PodIdentity, *, wait: float) -> Answer | None:
         """What the Pod is told, within `wait` seconds. `None`: no row knows it (yet)."""
         deadline = self._clock.monotonic() + max(wait, _SHORTEST_WAIT)
-        while True:
+        hurried = wait < _SHORTEST_WAIT
+        answer: Answer | None = None
+        if (returned := self._returning.ask(pod, at=self._clock.now())) is not None:
+            answer = await self._wait(returned, pod.pod_uid, wait, hurried=hurried)
+        while answer is None:
             try:
                 heard = await self._hear(pod, deadline)
             except TimeoutError:
@@ -159,11 +208,11 @@ class Dispatcher:
             if heard is None:
                 return None
             left = deadline - self._clock.monotonic()
-            answer = await self._answer(heard, left, hurried=wait < _SHORTEST_WAIT)
-            if answer is not None or left <= 0 or self._closing:
-                answer = answer or NothingYet()
-                ANSWERS.labels(type(answer).__name__).inc()
-                return answer
+            answer = await self._answer(heard, left, hurried=hurried)
+            if answer is None and (left <= 0 or self._closing):
+                answer = NothingYet()
+        ANSWERS.labels(type(answer).__name__).inc()
+        return answer
 
     async def _hear(self, pod: PodIdentity, deadline: float) -> Heard | None:
         """Waits for a store that is away as for work: a poller that was refused would stay away for
@@ -204,7 +253,14 @@ class Dispatcher:
             case RunnerState.CLAIMED:
                 return await self._await_mint(runner, left, is_ours=doubted == runner.generation)
             case _:
-                return await self._wait(runner, left, hurried=hurried)
+                waiting = WaitingPod(
+                    id=runner.id,
+                    pool=runner.pool,
+                    pod_name=runner.pod_name,
+                    generation=runner.generation,
+                    cost=runner.cost,
+                )
+                return await self._wait(waiting, runner.pod_uid or "", left, hurried=hurried)
 
     async def _replay(self, heard: Heard) -> Answer:
         """The same JIT as before: the reply was lost, or the server was (I20)."""
@@ -256,16 +312,11 @@ class Dispatcher:
         _log.info("claim taken over", runner=claim.name)
         self._mint(claim)
 
-    async def _wait(self, runner: Runner, left: float, *, hurried: bool) -> Answer | None:
+    async def _wait(
+        self, pod: WaitingPod, uid: str, left: float, *, hurried: bool
+    ) -> Answer | None:
         if left <= 0 or self._closing or (hurried and not self._unmet):
             return NothingYet()
-        pod = WaitingPod(
-            id=runner.id,
-            pool=runner.pool,
-            pod_name=runner.pod_name,
-            generation=runner.generation,
-            cost=runner.cost,
-        )
         waiter = _Waiter(pod, asyncio.get_running_loop().create_future())
         self._waiting.enter(waiter, hurried=hurried)
         if self._unmet:
@@ -274,11 +325,13 @@ class Dispatcher:
             async with asyncio.timeout(left):
                 return await waiter.told
         except TimeoutError:
+            if pod.id not in self._minting:
+                self._returning.expect(uid, pod, at=self._clock.monotonic())
             return NothingYet()
         finally:
             self._waiting.leave(waiter)
-            if self._claimed.get(runner.id) is waiter:
-                del self._claimed[runner.id]
+            if self._claimed.get(pod.id) is waiter:
+                del self._claimed[pod.id]
 
     # The matcher's side.
 
@@ -289,6 +342,7 @@ class Dispatcher:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen())
             group.create_task(self._match_for_ever())
+            group.create_task(self._hear_for_ever())
 
     async def close(self) -> None:
         """Answer all waiting requests, and let the mints under way end."""
@@ -300,9 +354,32 @@ class Dispatcher:
 
     async def _listen(self) -> None:
         while True:
-            await self._demand.wait(_LOOK_AGAIN)
+            woken = await self._demand.wait(_WITHHELD_AGAIN if self._withheld else _LOOK_AGAIN)
+            # A match without demand takes the matchers' lock for nothing.
+            if not (woken or self._withheld or await self._store.has_demand()):
+                continue
             self._unmet = True
             self._look.set()
+
+    async def _hear_for_ever(self) -> None:
+        while True:
+            began = self._clock.monotonic()
+            await self._clock.sleep(_HEAR_AGAIN)
+            await self.hear_again(expected_since=began)
+
+    async def hear_again(self, *, expected_since: float) -> None:
+        """Write down that Pods asked again. Whose row is no longer idle is answered by its row."""
+        asked = self._returning.take(expected_since=expected_since)
+        if not asked:
+            return
+        try:
+            idle = await self._store.hear_again(asked)
+        except StoreError:
+            self._returning.put_back(asked)
+            raise
+        for runner in asked:
+            if runner not in idle and (waiter := self._waiting.take(runner)) is not None:
+                waiter.tell(None)
 
     async def _match_for_ever(self) -> None:
         while True:
@@ -325,6 +402,7 @@ class Dispatcher:
         for reason in Withheld:
             WITHHELD.labels(reason).set(withheld[reason])
         self._unmet |= match.more or match.short_of_pods
+        self._withheld = bool(match.withheld)
         for claim in match.claims:
             self._mint(claim)
         for runner in match.left_out:
@@ -339,6 +417,7 @@ class Dispatcher:
     def _doubt(self) -> None:
         """Claims may have been written that no replica mints for; Pods find them in their rows."""
         waiting = self._waiting.take_all()
+        self._returning.forget()
         if len(self._in_doubt) > _MOST_IN_DOUBT:
             self._in_doubt.clear()
         self._in_doubt |= {each.pod.id: each.pod.generation + 1 for each in waiting}

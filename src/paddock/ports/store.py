@@ -392,6 +392,15 @@ class Store(Protocol):
         """A Pod's poller asks; the first time makes it idle. `None`: no row knows this Pod."""
         ...
 
+    async def has_demand(self) -> bool:
+        """Whether a job is queued that a match could serve."""
+        ...
+
+    async def hear_again(self, asked: Mapping[RunnerId, datetime]) -> frozenset[RunnerId]:
+        """Note that the pollers of idle runners asked again, and when; returns those that are still
+        idle. A crash of the database may forget it."""
+        ...
+
     async def acknowledge_delivery(
         self, pod_name: str, *, pod_uid: str, delivery: UUID
     ) -> Runner | RunnerState | None:

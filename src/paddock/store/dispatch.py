@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -19,11 +19,11 @@ from paddock.domain.github import (
     repository_scope,
 )
 from paddock.domain.handover import Heard, SealedJit
-from paddock.domain.ids import GitHubRunnerId
+from paddock.domain.ids import GitHubRunnerId, RunnerId
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
-from paddock.store.database import retrying
+from paddock.store.database import UNFLUSHED, retrying
 from paddock.store.living import runner_of
 from paddock.store.sql import queries
 
@@ -41,6 +41,17 @@ class Dispatch(Part):
             async with self._database.statement() as connection:
                 row = await connection.fetchrow(_SQL["gone"], pod_name, pod_uid)
         return None if row is None else _heard_of(row)
+
+    @retrying
+    async def hear_again(self, asked: Mapping[RunnerId, datetime]) -> frozenset[RunnerId]:
+        async with self._database.transaction(begin=UNFLUSHED) as connection:
+            rows = await connection.fetch(
+                _SQL["hear_again"], list(asked.keys()), list(asked.values())
+            )
+        return frozenset(RunnerId(row["id"]) for row in rows)
+
+    async def has_demand(self) -> bool:
+        return await self._database.row(_SQL["demand"]) is not None
 
     @retrying
     async def acknowledge_delivery(
@@ -81,8 +92,7 @@ class Dispatch(Part):
             )
 
     async def debts(self, *, before: datetime, limit: int) -> list[Debt]:
-        async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["debts"], before, limit, self._clock.now())
+        rows = await self._database.rows(_SQL["debts"], before, limit, self._clock.now())
         return [_debt_of(row) for row in rows]
 
     async def settle_mint(self, name: str, *, outcome: str) -> None:

@@ -14,6 +14,21 @@ UPDATE runners
  WHERE pod_name = $1 AND (pod_uid IS NULL OR pod_uid = $2) AND state <> 'gone'
 RETURNING *
 
+-- name: hear_again[]
+-- The pollers of idle runners $1 asked again, at $2 each: those that are still idle.
+WITH heard AS (
+    UPDATE runners r
+       SET heard_at = greatest(r.heard_at, a.at), absent_reads = 0, absent_since = NULL
+      FROM unnest($1::uuid[], $2::timestamptz[]) AS a (id, at)
+     WHERE r.id = a.id AND r.state = 'idle'
+    RETURNING r.id
+)
+SELECT id FROM heard ORDER BY id
+
+-- name: demand
+-- One of the queued jobs that matches are made for, if there is any.
+SELECT key_id FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL ORDER BY key_id LIMIT 1
+
 -- name: gone
 -- A runner that has ended, by its Pod.
 SELECT * FROM runners WHERE pod_name = $1 AND pod_uid = $2 AND state = 'gone'
