@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from uuid import UUID
 
@@ -10,7 +11,7 @@ import pytest
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import PodOrder
-from paddock.recovery.observe import EMPTY_READS
+from paddock.recovery.observe import EMPTY_READS, EVERY, RESTING
 from tests.support.recovery import Yard
 
 
@@ -139,3 +140,22 @@ async def test_a_pod_that_no_host_takes_looks_the_same_whatever_the_scheduler_sa
     scene.fleet.pods[runner.pod_name] = pod = replace(pod, unschedulable=None)
     await view.refresh()
     assert view.unchanged(pod) == 0
+
+
+async def test_complete_reads_are_rare_while_nothing_is_expected_of_the_fleet(scene: Yard) -> None:
+    view = scene.view()
+    await scene.idle()
+    reading = asyncio.create_task(view._read_for_ever())
+
+    async def reads_within(seconds: float) -> int:
+        began, before = scene.world.clock.monotonic(), scene.fleet.calls["list"]
+        while scene.world.clock.monotonic() - began < seconds:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return scene.fleet.calls["list"] - before
+
+    assert await reads_within(10 * EVERY) >= 9
+    view.rest(True)
+    assert await reads_within(2 * RESTING * EVERY) <= 3
+    view.rest(False)
+    assert await reads_within(10 * EVERY) >= 9
+    reading.cancel()

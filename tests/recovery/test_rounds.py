@@ -595,3 +595,21 @@ async def test_a_pod_that_something_beside_its_ended_runner_keeps_is_let_go_ten_
     assert scene.deleted == []
     await scene.rounds(recovery, 320)
     assert await states(scene, runner) == [S.GONE]
+
+
+async def test_a_fleet_that_waits_and_is_heard_is_left_alone_until_something_changes(
+    scene: Yard,
+) -> None:
+    runner = await scene.idle()
+    recovery = scene.recovery()
+    await scene.rounds(recovery, 10)
+    quiet = await recovery._gatherer.glance()
+    assert quiet.quiet
+
+    scene.world.clock.advance(61)
+    assert not (await recovery._gatherer.glance()).quiet, "its poller may have fallen silent"
+    await scene.world.store.hear_pod(runner.pod_name, pod_uid=runner.pod_uid or "")
+    assert (await recovery._gatherer.glance()).quiet
+
+    other = await scene.running()
+    assert not (await recovery._gatherer.glance()).quiet, f"{other.pod_name} is at work"

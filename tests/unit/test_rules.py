@@ -1078,3 +1078,28 @@ def test_no_verdict_is_refined_without_githubs_word() -> None:
 
 def _all(make: Callable[[Values], Any]) -> Iterator[tuple[Values, Action]]:
     return explore(make, OTHER_VALUES, decided)
+
+
+@pytest.mark.parametrize("shape", ["gated", "single"])
+def test_nothing_is_done_about_a_runner_that_waits_and_is_heard(shape: str) -> None:
+    """The whole product: recovery does not examine such runners (`Look.quiet`)."""
+    container = Container.STARTED if shape == "single" else Container.WAITING
+    given = {
+        "state": S.IDLE,
+        "shape": shape,
+        "heard": 60.0,
+        "forced": False,
+        "job_marked": False,
+        "job": None,
+        "hint": None,
+        "record": RecordWord.NOT_ASKED,
+        "log": LogWord.NOT_READ,
+        "pod.sighting": Sighting.PRESENT,
+        "pod.terminal": False,
+        "pod.deletion_requested": False,
+        "pod.unschedulable": None,
+        "pod.poller": Container.STARTED,
+        "pod.runner": container,
+    }
+    found = {end for _, end in explore(runner, RUNNER_VALUES, decided, given=given)}
+    assert found == {Action.LEAVE}

@@ -377,6 +377,17 @@ def pod_seen(pod: Pod, *, now: datetime, unchanged: float) -> PodSeen:
     )
 
 
+def polls(pod: Pod, *, shape: str) -> bool:
+    """Its poller runs, its runner has not started, and its end was not asked for."""
+    return (
+        not pod.phase.terminal
+        and pod.deletion_requested_at is None
+        and pod.unschedulable is None
+        and poller_seen(pod.poller) is Container.STARTED
+        and (shape == "single" or container_seen(pod.containers) is Container.WAITING)
+    )
+
+
 def pod_absent(reads: int) -> PodSeen:
     return PodSeen(sighting=Sighting.ABSENT, absent_reads=reads)
 

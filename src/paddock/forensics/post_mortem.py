@@ -39,6 +39,8 @@ TAIL_BYTES: Final = 64 * 1024
 TIMEOUT: Final = 5.0
 #: Between two requests to a node that did not answer: some twenty until the time is up.
 RETRY: Final = 5.0
+#: Between two looks while no log is wanted: whoever wants one says so.
+_QUIET: Final = 30.0
 #: Nodes asked at the same time. A dead one takes the whole time-out, so a hundred dead nodes delay the
 #: first request to another node by about a minute. Half of the API client's connections stay free.
 _NODES_AT_ONCE: Final = 8
@@ -82,6 +84,7 @@ class PostMortem:
         self._clock = clock
         self._witness = witness
         self._woken = asyncio.Event()
+        self._is_wanted = True
         self._nodes = SideBySide(_NODES_AT_ONCE)
         #: When a node that did not answer may be asked again, by the monotonic clock.
         self._retry_at: dict[str | None, float] = {}
@@ -97,9 +100,10 @@ class PostMortem:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._woken.clear()
+                self._is_wanted = True
                 await _tolerating(partial(self._begin, group))
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY):
+                    async with asyncio.timeout(RETRY if self._is_wanted else _QUIET):
                         await self._woken.wait()
 
     async def look(self) -> None:
@@ -110,6 +114,7 @@ class PostMortem:
     async def _begin(self, group: asyncio.TaskGroup) -> None:
         before = self._nodes.under_way()
         wanted = await self._store.logs_wanted()
+        self._is_wanted = bool(wanted)
         self._forget_all_but(wanted)
         of_node: dict[str | None, list[WantedLog]] = {}
         for each in wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -18,6 +18,7 @@ from paddock.domain.evidence import (
     job_word,
     pod_absent,
     pod_seen,
+    polls,
 )
 from paddock.domain.github import Absent, JobRecord
 from paddock.domain.ids import AccountId, KeyId, PoolId, RunnerId
@@ -94,6 +95,28 @@ class Look:
         pod = self.pods.get(runner.pod_name)
         return pod if pod is not None and runner.pod_uid in (None, pod.uid) else None
 
+    @property
+    def quiet(self) -> bool:
+        """Every runner waits for work and was heard lately, and the Pods are theirs and poll. No rule
+        holds for any of them before a row or a Pod changes, or a poller falls silent."""
+        return (
+            self.complete
+            and len(self.pods) == len(self.runners)
+            and all(self._is_quiet(runner) for runner in self.runners)
+        )
+
+    def _is_quiet(self, runner: Runner) -> bool:
+        pod = self.pod_of(runner)
+        return (
+            runner.state is RunnerState.IDLE
+            and runner.heard_at is not None
+            and self.now - runner.heard_at <= HEARD
+            and not runner.forced_by
+            and not runner.job_marked_at
+            and pod is not None
+            and polls(pod, shape=runner.shape)
+        )
+
 
 class Gatherer:
     def __init__(
@@ -110,40 +133,39 @@ class Gatherer:
         self._ahead: float | None = None
 
     async def glance(self) -> Look:
-        """Rows and Pods alone: enough to see who has ended."""
-        runners = await self._store.live_runners()
-        shown = self._view.snapshot()
-        return Look(
-            now=self._clock.now(),
-            runners=runners,
-            pods=by_name(shown),
-            complete=shown.complete,
-            read_at=self._view.read_at,
-        )
-
-    async def look(self) -> Look:
+        """Rows and Pods alone: enough to see who has ended, and whether there is more to look at."""
         runners = await self._store.live_runners()
         shown = self._view.snapshot()
         now = self._clock.now()
-        keys = sorted({runner.key for runner in runners if runner.key is not None})
-        balances = await self._store.balances(recent=now - RECENT)
         heard = sorted((r.heard_at for r in runners if r.heard_at is not None), reverse=True)
-        living = {runner.id for runner in runners}
-        self._answers = {id_: known for id_, known in self._answers.items() if id_ in living}
         return Look(
             now=now,
             runners=runners,
             pods=by_name(shown),
             complete=shown.complete,
             read_at=self._view.read_at,
+            last_heard=((heard[0] if heard else None), (heard[1] if len(heard) > 1 else None)),
+            answering=self._answering(heard[0] if heard else None, now),
+        )
+
+    async def look(self) -> Look:
+        return await self.look_closely(await self.glance())
+
+    async def look_closely(self, glance: Look) -> Look:
+        """With everything else that rules are decided by."""
+        runners = glance.runners
+        keys = sorted({runner.key for runner in runners if runner.key is not None})
+        balances = await self._store.balances(recent=glance.now - RECENT)
+        living = {runner.id for runner in runners}
+        self._answers = {id_: known for id_, known in self._answers.items() if id_ in living}
+        return replace(
+            glance,
             pools={pool.id: pool for pool in await self._store.list_pools()},
             balances=balances,
             words=await self._store.job_words(),
             places=await self._store.key_places(keys) if keys else {},
             removals=await self._store.removed_accounts(),
             surplus=_surplus(runners, balances),
-            last_heard=((heard[0] if heard else None), (heard[1] if len(heard) > 1 else None)),
-            answering=self._answering(heard[0] if heard else None, now),
         )
 
     def _answering(self, last_heard: datetime | None, now: datetime) -> bool:

@@ -41,6 +41,8 @@ from paddock.store.outages import tolerating_outages
 
 #: Thresholds are tens of seconds and more; a round with nothing wrong costs five short reads.
 _LOOK_AGAIN: Final = 5.0
+#: As long while nothing but time can change what a look finds, and time changes it after minutes.
+_QUIET: Final = 30.0
 #: Between two looks for ends, however often the fleet tells of changes: each reads every runner.
 _BREATH: Final = 0.5
 #: Between two rounds: each claim wakes them, and a round with a thousand runners takes a tenth of a
@@ -86,6 +88,8 @@ class Recovery:
         self._view = view
         self._told = ended
         self._changed = view.changes()
+        self._changed_for_rounds = view.changes()
+        self._changed_for_adoption = view.changes()
         self._woken = wakeups.subscribe(Topic.RUNNERS)
         self._conclusion = Conclusion(
             store=store, fleet=fleet, clock=clock, echo=terms.thresholds.echo
@@ -135,6 +139,8 @@ class Recovery:
         self._reaping = SideBySide(_REAPS_AT_ONCE)
         self._stamping = SideBySide(_STAMPS_AT_ONCE)
         self._stamped: dict[str, None] = {}
+        #: The last look found nothing that could need recovery before something changes.
+        self._quiet = False
         self._slowly_at: float | None = None
         self._refreshed_at: float | None = None
 
@@ -151,24 +157,29 @@ class Recovery:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._changed.clear()
+                self._quiet = False
                 await _tolerating(lambda: self._begin_ends(group))
                 await self._clock.sleep(_BREATH)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_AGAIN):
-                        await self._changed.wait()
+                await _until(self._changed, _QUIET if self._quiet else _LOOK_AGAIN)
 
     async def _examine_for_ever(self) -> None:
         while True:
             began = self._clock.monotonic()
+            self._changed_for_rounds.clear()
             await _tolerating(self.round)
             ROUND_SECONDS.observe(self._clock.monotonic() - began)
             await self._clock.sleep(_ROUND_BREATH)
-            await self._woken.wait(_LOOK_AGAIN)
+            left = _QUIET if self._quiet else _LOOK_AGAIN
+            while left > 0 and not await self._woken.wait(_LOOK_AGAIN):
+                left = 0 if self._changed_for_rounds.is_set() else left - _LOOK_AGAIN
 
     async def _adopt_for_ever(self) -> None:
         while True:
+            self._changed_for_adoption.clear()
             await _tolerating(self.adopt)
             await self._clock.sleep(_SLOWLY)
+            if self._quiet:
+                await _until(self._changed_for_adoption, _QUIET)
 
     async def _search_for_ever(self) -> None:
         while True:
@@ -194,6 +205,7 @@ class Recovery:
     async def _begin_ends(self, group: asyncio.TaskGroup) -> None:
         before = self._ending.under_way()
         look = await self._gatherer.glance()
+        self._note_quiet(look)
         ended: list[tuple[Runner, Pod]] = []
         for runner in look.runners:
             pod = look.pod_of(runner)
@@ -208,6 +220,10 @@ class Recovery:
             some = ended[first : first + _ENDS_AT_ONCE]
             for concluded in await self._runners.conclude_ended(some, look):
                 self._after(concluded, group)
+
+    def _note_quiet(self, look: Look) -> None:
+        self._quiet = look.quiet
+        self._view.rest(self._quiet)
 
     def _after(self, concluded: Concluded, group: asyncio.TaskGroup) -> None:
         pod = concluded.pod
@@ -245,13 +261,16 @@ class Recovery:
     async def round(self) -> None:
         """Examine everything, within the budget for questions."""
         self._asker.begin_round()
-        look = await self._gatherer.look()
+        glance = await self._gatherer.glance()
+        self._note_quiet(glance)
+        look = glance if glance.quiet else await self._gatherer.look_closely(glance)
         if self._stale(look):
             await self._view.refresh()
             look = await self._gatherer.look()
         # Those first that have waited longest for a question: the budget is not for the same ones
         # round after round.
-        for number, runner in enumerate(sorted(look.runners, key=self._gatherer.last_asked), 1):
+        examined = () if look.quiet else sorted(look.runners, key=self._gatherer.last_asked)
+        for number, runner in enumerate(examined, 1):
             if not self._looks_ended(runner, look):
                 await self._runners.examine(runner, look)
             if number % _TURN == 0:
@@ -281,6 +300,12 @@ class Recovery:
         if stale:
             self._refreshed_at = now
         return stale
+
+
+async def _until(changed: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await changed.wait()
 
 
 _tolerating = partial(tolerating_outages, loop="recovery")

@@ -27,6 +27,9 @@ _log = structlog.get_logger()
 #: Between complete reads. The watch tells of changes at once; this is for what the watch missed, and
 #: three of them prove an absence within half a minute.
 EVERY: Final = 10.0
+#: One of so many is made while recovery expects nothing of the fleet: every runner waits for work, and
+#: is heard. Should the watch have died unnoticed, a Pod that ends falls silent, and reads begin again.
+RESTING: Final = 12
 #: A fleet that had Pods and shows none has lost its index more often than its Pods: the third such
 #: answer in a row is the first that counts.
 EMPTY_READS: Final = 3
@@ -69,12 +72,14 @@ class PodView:
         self._read_at: datetime | None = None
         self._listeners: list[asyncio.Event] = []
         self._reading = asyncio.Lock()
+        self._resting = False
 
     async def run(self) -> None:
         # Another may have led meanwhile: what was seen before is out of date.
         self._seen.clear()
         self._deleted.clear()
         self._complete, self._read_at, self._empty = False, None, 0
+        self._resting = False
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             group.create_task(self._read_for_ever())
@@ -95,6 +100,10 @@ class PodView:
         if seen is None or seen.pod.uid != pod.uid:
             return 0.0
         return self._clock.monotonic() - seen.since
+
+    def rest(self, resting: bool) -> None:
+        """Whether nothing is expected of the fleet, so that complete reads may be rare."""
+        self._resting = resting
 
     def changes(self) -> asyncio.Event:
         """Set whenever a Pod changes, until its owner clears it."""
@@ -152,7 +161,10 @@ class PodView:
                 await self.refresh()
             except StoreError as error:
                 _log.warning("what the fleet shows could not be noted", error=error.message)
-            await self._clock.sleep(EVERY)
+            for _ in range(RESTING):
+                await self._clock.sleep(EVERY)
+                if not self._resting:
+                    break
 
     async def _watch(self) -> None:
         while True:
