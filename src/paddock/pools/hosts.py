@@ -60,6 +60,11 @@ class Hosts:
                 await self._note_faults()
         return self._hosts
 
+    async def have_changed(self) -> bool:
+        """Whether they are others than the last read showed."""
+        before = self._hosts
+        return await self.read() != before
+
     async def _note_faults(self) -> None:
         """For those who do not ask the fleet: metrics, the dashboard, `paddock doctor`."""
         faults = {host.name: host.fault for host in self._hosts if host.fault is not None}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -27,6 +28,7 @@ from paddock.domain.pool_terms import LONGEST_WINDOW, Terms
 from paddock.domain.reconcile import Candidate, Fence, Plan, PoolAim, plan
 from paddock.domain.runners import Runner
 from paddock.domain.sizing import Decision, SizedPool, as_found, change, decide
+from paddock.domain.states import RunnerState
 from paddock.domain.surveys import Survey, SurveyedPool
 from paddock.pools.hosts import Hosts, rooms
 from paddock.pools.orders import Orders
@@ -38,6 +40,8 @@ _log = structlog.get_logger()
 
 #: Nothing has to be noticed sooner that nobody is woken for.
 _LOOK_AGAIN: Final = 5.0
+#: As long when every pool is as it should be, nothing is queued and no host has changed.
+_QUIET: Final = 30.0
 #: Between two rounds, however often it is woken: each claim wakes it. With a thousand runners and
 #: fifty claims a second it would otherwise do nothing else.
 _BREATH: Final = 0.5
@@ -70,6 +74,8 @@ class Reconciler:
         self._orders = Orders(fleet=fleet, clock=clock)
         self._hosts = Hosts(store=store, fleet=fleet, clock=clock)
         self._past = Past()
+        #: The last look found every pool as it should be.
+        self._quiet = False
         #: Descriptions that cannot be used, each complained of once.
         self._useless: dict[PoolId, str] = {}
 
@@ -79,6 +85,7 @@ class Reconciler:
         async with asyncio.TaskGroup() as group:
             while True:
                 began = self._clock.monotonic()
+                self._quiet = False
                 try:
                     orders = await self.decide()
                 except StoreError as error:
@@ -89,7 +96,15 @@ class Reconciler:
                     group.create_task(self._orders.place(order))
                 took = self._clock.monotonic() - began
                 await self._clock.sleep(min(max(_BREATH, took / _SHARE), _LONGEST_BREATH))
-                await self._woken.wait(_LOOK_AGAIN)
+                await self._wait()
+
+    async def _wait(self) -> None:
+        left = _QUIET if self._quiet else _LOOK_AGAIN
+        while left > 0 and not await self._woken.wait(_LOOK_AGAIN):
+            left -= _LOOK_AGAIN
+            with suppress(StoreError):
+                if await self._hosts.have_changed():
+                    return
 
     async def round(self) -> None:
         """One look, and everything that follows from it."""
@@ -130,6 +145,7 @@ class Reconciler:
                 orders += await self._carry_out(pool, plan(aim, mine, hosts))
         await self._bury(survey)
         self._orders.forget(survey.waiting)
+        self._quiet = not orders and _is_quiet(survey, sized, decisions)
         return orders
 
     def _terms(self, pools: Iterable[SurveyedPool]) -> dict[PoolId, Terms]:
@@ -257,6 +273,23 @@ class Reconciler:
         if any(pool.state == "draining" and not pool.live for pool in survey.pools):
             for name in await self._store.bury_pools():
                 _log.info("a pool is gone", pool=name)
+
+
+def _is_quiet(
+    survey: Survey, pools: Sequence[SizedPool], decisions: Mapping[PoolId, Decision]
+) -> bool:
+    """Nothing is queued, nothing starts or leaves, and no pool waits for time to pass."""
+    return (
+        not survey.keys
+        and len(pools) == len(survey.pools)
+        and all(runner.state is RunnerState.IDLE for runner in survey.waiting)
+        and all(
+            decisions[pool.pool].wanted
+            == decisions[pool.pool].target
+            == pool.waiting + pool.occupied
+            for pool in pools
+        )
+    )
 
 
 def _candidates(

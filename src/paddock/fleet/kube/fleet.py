@@ -19,7 +19,8 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Pod, PodList, PodOrder
 from paddock.fleet.kube.announcing import Announcements
 from paddock.fleet.kube.api import MERGE, STRATEGIC, Call, KubeApi, Refused, Resource
-from paddock.fleet.kube.nodes import host, troubles
+from paddock.fleet.kube.node_lists import NodeLists
+from paddock.fleet.kube.nodes import troubles
 from paddock.fleet.kube.objects import (
     OWNER_LABEL,
     VERDICT_FINALIZER,
@@ -39,7 +40,6 @@ from paddock.ports import Circumstances, Clock, FleetUnavailable
 #: Each of the many things that may be said of one Pod.
 _EVENTS: Final = 100
 
-_NODES: Final = msgspec.json.Decoder(Listed[NodeObject])
 _EVENT_LIST: Final = msgspec.json.Decoder(Listed[EventObject])
 
 
@@ -50,16 +50,17 @@ class KubeFleet:
         self._api = api
         self._placement = placement
         self._clock = clock
-        self._node_selector = node_selector
         self._pods = Resource("pods", namespace=placement.namespace)
         self._nodes = Resource("nodes")
         self._events = Resource("events", namespace=placement.namespace)
+        self._node_lists = NodeLists(api, self._nodes, selector=node_selector)
         self._lists = PodLists(api, self._pods)
         self._watch = PodWatch(api, self._pods, self._lists, clock=clock)
         self._words = Words(api, self._pods)
         self._overheard = Overheard(self._words.last)
 
     async def aclose(self) -> None:
+        await self._node_lists.aclose()
         await self._overheard.aclose()
 
     # Making and taking away.
@@ -146,9 +147,7 @@ class KubeFleet:
             await asyncio.gather(announcing, return_exceptions=True)
 
     async def hosts(self) -> Sequence[Host]:
-        params = {"labelSelector": self._node_selector} if self._node_selector else {}
-        listed = await self._api.get(Call("list", self._nodes), _NODES, params)
-        return [host(node) for node in listed.items]
+        return await self._node_lists.read()
 
     # What is left to tell of an end.
 

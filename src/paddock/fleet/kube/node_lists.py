@@ -1,0 +1,90 @@
+"""The nodes of a cluster: listed once, and kept as they are by a watch for as long as that lasts.
+
+Pools ask for them every few seconds, and they change every few minutes. A watch ends after ten minutes
+at the latest, and whenever anything about it is not understood; whoever asks next lists anew. So what
+was missed is wrong for minutes at most, and a role that may only list is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from paddock.domain.pods import Host
+from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource, Unreached
+from paddock.fleet.kube.following import Lines
+from paddock.fleet.kube.nodes import host
+from paddock.fleet.kube.objects import Change, Listed, NodeObject
+
+_log = structlog.get_logger()
+
+_WATCH_SECONDS: Final = 600
+
+_LISTED: Final = msgspec.json.Decoder(Listed[NodeObject])
+_CHANGED: Final = msgspec.json.Decoder(Change[NodeObject])
+_CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
+
+
+class NodeLists:
+    def __init__(self, api: KubeApi, nodes: Resource, *, selector: str | None) -> None:
+        self._api = api
+        self._nodes = nodes
+        self._params = {"labelSelector": selector} if selector else {}
+        self._hosts: dict[str, Host] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._may_watch = True
+
+    async def read(self) -> Sequence[Host]:
+        if self._watch is None or self._watch.done():
+            listed = await self._api.get(Call("list", self._nodes), _LISTED, self._params)
+            self._hosts = {node.metadata.name: host(node) for node in listed.items}
+            if self._may_watch:
+                version = listed.metadata.resource_version
+                self._watch = asyncio.create_task(self._follow(version), name="watch of nodes")
+        return [self._hosts[name] for name in sorted(self._hosts)]
+
+    async def aclose(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    async def _follow(self, version: str) -> None:
+        """Until it ends for whatever reason."""
+        params = {
+            **self._params,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+            "resourceVersion": version,
+        }
+        lines = Lines()
+        call = Call("watch", self._nodes)
+        try:
+            async with self._api.stream(call, params, patient=True) as received:
+                async for some in received:
+                    for line in lines.feed(some):
+                        self._apply(line)
+        except Refused as error:
+            self._may_watch = not error.denied
+            _log.info("the watch of nodes was refused", error=str(error))
+        except (Unreached, msgspec.MsgspecError, _NotUnderstood) as error:
+            _log.info("the watch of nodes broke off", error=str(error))
+
+    def _apply(self, line: bytes) -> None:
+        change = _CHANGED.decode(line)
+        if change.type not in _CHANGES:
+            raise _NotUnderstood(change.type)
+        name = change.object.metadata.name
+        if change.type == "DELETED":
+            self._hosts.pop(name, None)
+        elif change.type != "BOOKMARK":
+            self._hosts[name] = host(change.object)
+
+
+class _NotUnderstood(Exception):
+    """A change of a kind that is not known: an error of the server's, mostly that it has forgotten the
+    version to go on from."""
