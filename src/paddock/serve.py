@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, assert_never
 
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from paddock.dispatch.inbox import Inbox
 from paddock.dispatch.installations import NewAccount, register_apps
@@ -135,9 +135,9 @@ async def serve(
             )
             await stack.enter_async_context(running(beside, replica.clock, troubles))
             await stack.enter_async_context(serving(application, listener))
-            for door, routes in zip(doors, _doors(endpoints), strict=True):
+            for door, answers in zip(doors, _doors(endpoints), strict=True):
                 if door:
-                    await stack.enter_async_context(serving(Starlette(routes=routes), door))
+                    await stack.enter_async_context(serving(answers, door))
             stack.push_async_callback(console.live.close)
             if work:
                 stack.push_async_callback(work.dispatcher.close)
@@ -292,9 +292,14 @@ def _endpoints(work: Dispatching, replica: Replica) -> PodEndpoints:
     )
 
 
-def _doors(endpoints: PodEndpoints | None) -> tuple[list[Route], list[Route]]:
+def _doors(endpoints: PodEndpoints | None) -> tuple[ASGIApp, ASGIApp]:
     """What is answered at the addresses that only Pods reach."""
-    return (endpoints.routes, endpoints.vitals_routes) if endpoints else ([], [])
+    if endpoints is None:
+        return Starlette(), Starlette()
+    return (
+        endpoints.before(Starlette(routes=endpoints.routes)),
+        Starlette(routes=endpoints.vitals_routes),
+    )
 
 
 def _listener(address: tuple[str, int]) -> socket.socket:

@@ -23,7 +23,8 @@ _log = structlog.get_logger()
 
 
 class Application:
-    """Webhooks go past the framework, whose routing would cost them as much as all else they need."""
+    """Webhooks, and what Pods ask most, go past the framework, whose routing would cost them as much as
+    all else they need."""
 
     def __init__(
         self,
@@ -36,14 +37,15 @@ class Application:
     ) -> None:
         """Without `pods` nobody can ask for work here, without `console` nobody can look."""
         self._receiver = receiver
-        self._framework = _framework(receiver, readiness, metrics, pods, console)
+        framework = _framework(receiver, readiness, metrics, pods, console)
+        self._others = framework if pods is None else pods.before(framework)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if scope["path"] == WEBHOOKS and scope["method"] == "POST":
                 await self._receiver(scope, receive, send)
             else:
-                await self._framework(scope, receive, send)
+                await self._others(scope, receive, send)
         except Exception:
             _log.exception("a request failed", path=scope["path"])
             raise

@@ -19,6 +19,7 @@ from prometheus_client import Counter
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.dispatch.dispatcher import Dispatcher
 from paddock.dispatch.identity import Identities
@@ -36,6 +37,7 @@ _log = structlog.get_logger()
 
 T = TypeVar("T")
 
+DISPATCH: Final = "/v1/dispatch"
 #: As long as a request may be held: below the minute after which balancers cut idle connections.
 LONGEST_WAIT: Final = 50.0
 DEFAULT_WAIT: Final = 30.0
@@ -92,7 +94,7 @@ class PodEndpoints:
     @property
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/dispatch", self._guarded(self._dispatch), methods=["POST"]),
+            Route(DISPATCH, self._guarded(self._dispatch), methods=["POST"]),
             Route("/v1/dispatch/ack", self._guarded(self._acknowledge), methods=["POST"]),
             *self.vitals_routes,
         ]
@@ -100,6 +102,19 @@ class PodEndpoints:
     @property
     def vitals_routes(self) -> list[Route]:
         return [Route("/v1/vitals", self._guarded(self._vitals), methods=["POST"])]
+
+    def before(self, framework: ASGIApp) -> ASGIApp:
+        """Polls go past the framework, whose routing would cost them as much as all else they need."""
+        dispatch = self._guarded(self._dispatch)
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["path"] == DISPATCH and scope["method"] == "POST":
+                response = await dispatch(Request(scope, receive))
+                await response(scope, receive, send)
+            else:
+                await framework(scope, receive, send)
+
+        return answer
 
     def _guarded(self, handler: Any) -> Any:
         async def endpoint(request: Request) -> Response:
@@ -118,17 +133,23 @@ class PodEndpoints:
     async def _dispatch(self, request: Request) -> Response:
         wait = _wait_of(request)
         pod = await self._who(request, Audience.DISPATCH)
-        polling = asyncio.create_task(self._dispatcher.poll(pod, wait=wait))
+        polling = asyncio.current_task()
+        assert polling is not None
+
+        def end(_: asyncio.Task[None]) -> None:
+            polling.cancel()
+
         hung_up = asyncio.create_task(_hang_up(request))
+        hung_up.add_done_callback(end)
         try:
-            await asyncio.wait({polling, hung_up}, return_when=asyncio.FIRST_COMPLETED)
-            if not polling.done():
-                return Response(status_code=HTTPStatus.NO_CONTENT)  # nobody reads it
-            return _answer(polling.result())
+            return _answer(await self._dispatcher.poll(pod, wait=wait))
+        except asyncio.CancelledError:
+            if not hung_up.done() or polling.uncancel():
+                raise
+            return Response(status_code=HTTPStatus.NO_CONTENT)  # the Pod does not read it
         finally:
-            for task in (polling, hung_up):
-                task.cancel()
-            await asyncio.gather(polling, hung_up, return_exceptions=True)
+            hung_up.remove_done_callback(end)
+            hung_up.cancel()
 
     async def _acknowledge(self, request: Request) -> Response:
         pod = await self._who(request, Audience.DISPATCH)
