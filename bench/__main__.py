@@ -28,8 +28,9 @@ BENCHMARKS = {
 def main() -> int:
     options = _options()
     benchmark = importlib.import_module(f"bench.{options.name}")
+    more = {} if options.github_latency is None else {"github_latency": options.github_latency}
     try:
-        report: Report = uvloop.run(benchmark.run(quick=options.quick))
+        report: Report = uvloop.run(benchmark.run(quick=options.quick, **more))
     except (Unusable, StoreError) as error:
         say(f"{options.name}: {error}")
         return 1
@@ -54,7 +55,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--json", action="store_true", help="one JSON document on stdout, no tables"
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--github-latency",
+        type=float,
+        metavar="SECONDS",
+        help="burst only: how long each call to GitHub takes",
+    )
+    options = parser.parse_args()
+    if options.github_latency is not None and options.name != "burst":
+        parser.error("--github-latency is an option of the benchmark burst")
+    return options
 
 
 if __name__ == "__main__":

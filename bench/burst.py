@@ -14,40 +14,53 @@ from dataclasses import dataclass
 
 from rich.console import RenderableType
 
-from bench.burst_site import PADDOCK, Burst, burst_site
+from bench.burst_site import PADDOCK, POSTGRES, WARM, Burst, Idle, burst_site
 from bench.common import Neighbours, Report, environment, percentile, postgres, say, table
 
-GOALS = {"jobs_per_s": 32.0, "finished_to_gone_p50_s": 1.0}
+GOALS = {
+    "jobs_per_s": 30.0,
+    "finished_to_gone_p50_s": 0.6,
+    "refilled_s": 5.0,
+    "idle_apiserver_requests_per_min": 2.0,
+    "idle_cpu_ms_per_min": 150.0,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     bursts: Sequence[int]
+    #: Seconds after the last burst, in which what it left behind is settled; then seconds of nothing.
+    settle: float
+    idle: float
 
 
-FULL = Effort(bursts=(100, 500))
-QUICK = Effort(bursts=(100,))
+FULL = Effort(bursts=(100, 500), settle=100.0, idle=180.0)
+QUICK = Effort(bursts=(100,), settle=80.0, idle=60.0)
 
 
-async def run(*, quick: bool) -> Report:
+async def run(*, quick: bool, github_latency: float = 0.0) -> Report:
     effort = QUICK if quick else FULL
     neighbours = Neighbours()
     bursts = []
     async with postgres() as server:
         about = await environment(server)
-        async with burst_site(server) as site:
+        async with burst_site(server, github_latency=github_latency) as site:
             for jobs in effort.bursts:
                 await site.warm()
                 say(f"a burst of {jobs} jobs")
                 bursts.append(await site.burst(jobs))
+            say(f"{effort.settle + effort.idle:g} s in which nothing happens")
+            idle = await site.idle(settle=effort.settle, measure=effort.idle)
     about["neighbours"] = neighbours.share()
-    return Report(environment=about, data=_data(bursts), show=lambda: _tables(bursts))
+    about["github_latency_s"] = github_latency
+    return Report(environment=about, data=_data(bursts, idle), show=lambda: _tables(bursts, idle))
 
 
 def _of(burst: Burst) -> dict[str, object]:
     return {
         "jobs": burst.jobs,
         "jobs_per_s": round(burst.jobs / burst.seconds, 2),
+        "refilled_s": round(burst.refilled, 2),
         "queued_to_jit_p50_s": round(percentile(burst.queued_to_jit, 50), 3),
         "queued_to_jit_p99_s": round(percentile(burst.queued_to_jit, 99), 3),
         "finished_to_gone_p50_s": round(percentile(burst.finished_to_gone, 50), 3),
@@ -66,15 +79,26 @@ def _shares(burst: Burst) -> dict[str, float]:
     return {name: round(seconds / burst.jobs * 1e3, 1) for name, seconds in by_use}
 
 
-def _data(bursts: Sequence[Burst]) -> dict[str, object]:
+def _idle(idle: Idle) -> dict[str, object]:
+    cpu = {name: round(seconds / idle.minutes * 1e3, 1) for name, seconds in idle.cpu.items()}
     return {
-        "ours": _of(bursts[-1]),
+        "idle_apiserver_requests_per_min": round(idle.apiserver.total() / idle.minutes, 2),
+        "idle_apiserver_requests": dict(sorted(idle.apiserver.items())),
+        "idle_cpu_ms_per_min": round(cpu[PADDOCK] + cpu[POSTGRES], 1),
+        "idle_cpu_ms_per_min_of": cpu,
+    }
+
+
+def _data(bursts: Sequence[Burst], idle: Idle) -> dict[str, object]:
+    return {
+        "ours": {**_of(bursts[-1]), **_idle(idle)},
         "bursts": [_of(burst) for burst in bursts],
         "goals": GOALS,
     }
 
 
-def _tables(bursts: Sequence[Burst]) -> list[RenderableType]:
+def _tables(bursts: Sequence[Burst], idle: Idle) -> list[RenderableType]:
+    quiet = _idle(idle)
     columns = [_of(burst) for burst in bursts]
 
     def row(title: str, name: str, goal: str = "") -> list[str]:
@@ -86,6 +110,7 @@ def _tables(bursts: Sequence[Burst]) -> list[RenderableType]:
             *("", "to aim at", *(f"{burst.jobs} jobs" for burst in bursts)),
             rows=[
                 row("jobs per second", "jobs_per_s", f"{GOALS['jobs_per_s']:g}"),
+                row("seconds until 100 are idle again", "refilled_s", f"{GOALS['refilled_s']:g}"),
                 row("queued to JIT, p50 s", "queued_to_jit_p50_s"),
                 row("queued to JIT, p99 s", "queued_to_jit_p99_s"),
                 row(
@@ -106,6 +131,17 @@ def _tables(bursts: Sequence[Burst]) -> list[RenderableType]:
                 for name in _shares(bursts[-1])
             ]
             + [["all", *(f"{sum(_shares(burst).values()):.1f}" for burst in bursts)]],
+        ),
+        table(
+            f"A minute in which nothing happens, with {WARM} idle Pods",
+            *("", "to aim at", "measured"),
+            rows=[
+                [title, f"{GOALS[name]:g}", str(quiet[name])]
+                for title, name in (
+                    ("requests to the API server", "idle_apiserver_requests_per_min"),
+                    ("processor, PostgreSQL's included, ms", "idle_cpu_ms_per_min"),
+                )
+            ],
         ),
         "In this everything shares one machine: the cluster, PostgreSQL, paddock and those who play.\n",
     ]

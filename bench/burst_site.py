@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from bench.burst_nodes import NODE, SELECTOR, TOLERATION, played_node
 from bench.common import Unusable, say, session
 from bench.dispatch_site import Http
 from bench.processors import used
+from paddock.agent.backoff import jitter
 from paddock.domain.pods import Phase, Pod
 from paddock.fleet.kube.fleet import KubeFleet
 from paddock.sim.github import JobSpec, Quotas, Reply, Request
@@ -41,16 +42,23 @@ WARM = 100
 #: Neither GitHub's quotas nor ours are what is measured.
 PLENTY = 100_000_000
 PATIENCE = 300.0
+#: As long as the agent lets its requests be held.
+AGENT_WAIT = 50.0
 MATRIX = 250
 
 PADDOCK = "paddock"
+POSTGRES = "PostgreSQL"
+_WARM = f"SELECT count(*) >= {WARM} FROM runners WHERE state = 'idle'"
 _METRIC = "paddock_kubernetes_requests_total{"
 
 
 @dataclass(slots=True, kw_only=True)
 class Burst:
     jobs: int
+    #: From the first webhook until the last Pod is gone.
     seconds: float
+    #: From the first webhook until as many Pods are idle as before it.
+    refilled: float
     queued_to_jit: list[float]
     finished_to_gone: list[float]
     #: By verb and resource.
@@ -58,6 +66,16 @@ class Burst:
     github: int
     #: Seconds of the processor, by who used them.
     cpu: dict[str, float]
+
+
+@dataclass(slots=True, kw_only=True)
+class Idle:
+    """What a minute costs in which nothing happens, with `WARM` idle Pods."""
+
+    apiserver: Counter[str]
+    #: Seconds of the processor, by who used them.
+    cpu: dict[str, float]
+    minutes: float
 
 
 @dataclass
@@ -75,9 +93,7 @@ class BurstSite:
 
     async def warm(self) -> None:
         say(f"waiting for {WARM} idle Pods")
-        await self.site.until(
-            f"SELECT count(*) >= {WARM} FROM runners WHERE state = 'idle'", patience=PATIENCE
-        )
+        await self.site.until(_WARM, patience=PATIENCE)
         # What is left of their start is not the burst's.
         await asyncio.sleep(3.0)
 
@@ -89,25 +105,52 @@ class BurstSite:
         for at in range(0, jobs, MATRIX):
             specs = [JobSpec(labels=LABELS)] * min(MATRIX, jobs - at)
             self.site.fake.jobs.queue_run(self.site.repository, specs)
+        refilling = asyncio.create_task(self._refilled(jobs))
         try:
             async with asyncio.timeout(PATIENCE):
                 while len(self._finished) < jobs or not self._finished.keys() <= self._gone.keys():
                     self._check()
                     await asyncio.sleep(0.05)
+                refilled = await refilling
         except TimeoutError:
             raise Unusable(
                 f"Of {jobs} jobs {len(self._finished)} were finished within {PATIENCE:g} s."
             ) from None
+        finally:
+            refilling.cancel()
+        # With their replacements, whichever came first.
+        spent, after = used(self.parts), await self._requests()
         ended = max(self._gone[pod] for pod in self._finished)
-        after, spent = await self._requests(), used(self.parts)
         return Burst(
             jobs=jobs,
             seconds=ended - began,
+            refilled=refilled - began,
             queued_to_jit=[at - began for at in self._handed.values()],
             finished_to_gone=[self._gone[pod] - at for pod, at in self._finished.items()],
             apiserver=after - before,
             github=self.github_requests - asked,
             cpu={part: seconds - so_far[part] for part, seconds in spent.items()},
+        )
+
+    async def _refilled(self, jobs: int) -> float:
+        """When as many Pods are idle as before the burst, all of its jobs having their runners."""
+        while len(self._handed) < jobs:  # noqa: ASYNC110 -- counted by other tasks
+            await asyncio.sleep(0.05)
+        await self.site.until(_WARM, patience=PATIENCE)
+        return time.perf_counter()
+
+    async def idle(self, *, settle: float, measure: float) -> Idle:
+        await self.site.until(_WARM, patience=PATIENCE)
+        await asyncio.sleep(settle)
+        before, so_far = await self._requests(), used(self.parts)
+        began = time.perf_counter()
+        await asyncio.sleep(measure)
+        spent, minutes = used(self.parts), (time.perf_counter() - began) / 60
+        after = await self._requests()
+        return Idle(
+            apiserver=after - before,
+            cpu={part: seconds - so_far[part] for part, seconds in spent.items()},
+            minutes=minutes,
         )
 
     def stop(self) -> list[asyncio.Task[None]]:
@@ -163,7 +206,8 @@ class BurstSite:
         headers = {"Authorization": f"Bearer {token}"}
         try:
             while True:
-                status, body = await http.post("/v1/dispatch?wait=30", headers)
+                wait = AGENT_WAIT * (0.5 + jitter() / 2)
+                status, body = await http.post(f"/v1/dispatch?wait={wait:.0f}", headers)
                 if status == 200:
                     work: dict[str, str] = msgspec.json.decode(body)
                     delivery = msgspec.json.encode({"delivery": work["delivery"]})
@@ -215,7 +259,10 @@ def _credentials(jit: str) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def burst_site(postgres: EmbeddedPostgres) -> AsyncIterator[BurstSite]:
+async def burst_site(
+    postgres: EmbeddedPostgres, *, github_latency: float = 0.0
+) -> AsyncIterator[BurstSite]:
+    """`github_latency`: how long GitHub takes for each call, in seconds."""
     cluster = Cluster.running()
     if cluster is None or not (cluster.has_kwok and cluster.has_controllers):
         raise Unusable("no cluster with kwok is running on this machine: make cluster starts one.")
@@ -234,13 +281,13 @@ async def burst_site(postgres: EmbeddedPostgres) -> AsyncIterator[BurstSite]:
         )
         parts = {
             server.pid: PADDOCK,
-            postgres.pid: "PostgreSQL",
+            postgres.pid: POSTGRES,
             kubelet: "kwok, for kubelets",
             os.getpid(): "those who play pollers, runners and GitHub",
             **_cluster_parts(cluster),
         }
         burst = BurstSite(site, api, parts)
-        _count(burst)
+        _count(burst, latency=github_latency)
         await site.pool(size=WARM, provisioning={"maxStarting": WARM}, template=_template())
         kube = await stack.enter_async_context(place.kube())
         watching = asyncio.create_task(burst.watch(kube.fleet))
@@ -281,13 +328,14 @@ def _template() -> dict[str, Any]:
     return template("run", spec=spec)
 
 
-def _count(burst: BurstSite) -> None:
+def _count(burst: BurstSite, *, latency: float) -> None:
     fake = burst.site.fake
     answer = fake.request
 
     def counted(request: Request) -> Reply:
         burst.github_requests += 1
-        return answer(request)
+        reply = answer(request)
+        return replace(reply, latency=reply.latency + latency) if latency else reply
 
     fake.request = counted  # type: ignore[method-assign]
 
