@@ -24,7 +24,7 @@ vitals: ship what the start script measures until the runner has ended or SIGTER
   --ca-file FILE       trust these certificates for https instead of the system's
   --runner-uid N       poll: the user that the runner runs as, if it is not this one
   --runner-gid N       poll: its group
-  --wait SECONDS       poll: how long the server may hold a request (40)
+  --wait SECONDS       poll: how long the server may hold a request (50)
   --every SECONDS      vitals: how often to look for new samples (2)
 
 Each may be given in the environment instead: --token-file as PADDOCK_AGENT_TOKEN_FILE.
@@ -35,7 +35,7 @@ _REQUIRED = ("server", "token-file", "stage")
 _OPTIONAL = ("ca-file", "runner-uid", "runner-gid", "wait", "every")
 
 #: Below the 60 s at which load balancers and NAT gateways commonly forget a silent connection.
-_WAIT = 40.0
+_WAIT = 50.0
 #: A sample comes every 5 s; looking more often than that halves the age of the last one we lose.
 _EVERY = 2.0
 

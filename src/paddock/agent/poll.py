@@ -127,7 +127,7 @@ class Poller:
         while True:
             asked_at = time.monotonic()
             # Not all at the same moment, for ever, after they were all cut off at the same moment.
-            wait = self._wait * jitter()
+            wait = self._wait * (0.5 + jitter() / 2)
             path = f"/v1/dispatch?wait={max(1, round(wait))}"
             try:
                 answer = self._server.post(path, patience=wait + _ANSWER_SECONDS / self._hurry)
