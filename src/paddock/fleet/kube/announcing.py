@@ -25,6 +25,8 @@ _REASONS: Final = frozenset({"Evicted", "Preempting"})
 #: Both are warnings; of ordinary events a Pod has a dozen.
 _SELECTED: Final = "type=Warning,involvedObject.kind=Pod"
 _WATCH_SECONDS: Final = 600
+#: A server sends no bookmarks to a watch of events, and there may be none of those we ask for.
+_SILENCE: Final = _WATCH_SECONDS + 30.0
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 15.0
 _LONGEST_WHEN_DENIED: Final = 300.0
@@ -100,7 +102,8 @@ class Announcements:
         if self._version:
             params["resourceVersion"] = self._version
         lines = Lines()
-        async with self._api.stream(Call("watch", self._events), params, patient=True) as received:
+        call = Call("watch", self._events)
+        async with self._api.stream(call, params, silence=_SILENCE) as received:
             async for some in received:
                 for line in lines.feed(some):
                     event = self._event(line)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _TIMEOUT: Final = httpx2.Timeout(15.0, connect=5.0)
 #: A server sends a bookmark every minute or so: a watch that is silent for longer is a connection that
 #: somebody on the way has forgotten.
-_SILENCE: Final = httpx2.Timeout(15.0, connect=5.0, read=150.0)
+SILENCE: Final = 150.0
 #: An answer takes milliseconds, so this many at a time are hundreds a second; more would only be more
 #: handshakes. They are kept: rounds are seconds apart.
 _LIMITS: Final = httpx2.Limits(
@@ -215,11 +215,11 @@ class KubeApi:
 
     @asynccontextmanager
     async def stream(
-        self, call: Call, params: Mapping[str, str], *, patient: bool = False
+        self, call: Call, params: Mapping[str, str], *, silence: float | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """What is sent, as it comes. `patient`: silence is no failure for minutes."""
+        """What is sent, as it comes. `silence`: for how many seconds it is no failure."""
         _count(call)
-        timeout = _SILENCE if patient else _TIMEOUT
+        timeout = _TIMEOUT if silence is None else httpx2.Timeout(15.0, connect=5.0, read=silence)
         try:
             async with self._client.stream(
                 "GET", call.path, params=params, timeout=timeout

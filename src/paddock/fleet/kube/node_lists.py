@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from paddock.domain.pods import Host
-from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource, Unreached
+from paddock.fleet.kube.api import SILENCE, Call, KubeApi, Refused, Resource, Unreached
 from paddock.fleet.kube.following import Lines
 from paddock.fleet.kube.nodes import host
 from paddock.fleet.kube.objects import Change, Listed, NodeObject
@@ -64,7 +64,7 @@ class NodeLists:
         lines = Lines()
         call = Call("watch", self._nodes)
         try:
-            async with self._api.stream(call, params, patient=True) as received:
+            async with self._api.stream(call, params, silence=SILENCE) as received:
                 async for some in received:
                     for line in lines.feed(some):
                         self._apply(line)

@@ -18,7 +18,7 @@ from paddock.domain.pool_objects import (
     PoolObjects,
     PoolStatus,
 )
-from paddock.fleet.kube.api import MERGE, Call, KubeApi, Refused, Resource
+from paddock.fleet.kube.api import MERGE, SILENCE, Call, KubeApi, Refused, Resource
 from paddock.fleet.kube.following import Lines
 from paddock.fleet.kube.objects import Listed, Metadata
 
@@ -34,7 +34,12 @@ class _Object(msgspec.Struct, frozen=True):
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class _Kind(msgspec.Struct, frozen=True):
+    type: str
+
+
 _LISTED: Final = msgspec.json.Decoder(Listed[_Object])
+_KIND: Final = msgspec.json.Decoder(_Kind)
 
 
 class KubePools:
@@ -58,13 +63,16 @@ class KubePools:
         """Since the last list. What exactly has changed is for the next list to tell."""
         params = {
             "watch": "true",
+            "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_SECONDS),
             "resourceVersion": self._version,
         }
         lines = Lines()
-        async with self._api.stream(Call("watch", self._pools), params, patient=True) as received:
+        async with self._api.stream(
+            Call("watch", self._pools), params, silence=SILENCE
+        ) as received:
             async for some in received:
-                if lines.feed(some):
+                if any(not _is_bookmark(line) for line in lines.feed(some)):
                     yield
 
     async def set_finalizers(self, pool: PoolObject, finalizers: Sequence[str]) -> bool:
@@ -88,6 +96,14 @@ class KubePools:
         body = {"apiVersion": API_VERSION, "kind": KIND, **change}
         call = Call("patch", self._pools, pool.name, sub)
         await self._api.send("PATCH", call, body, msgspec.Raw, content_type=MERGE)
+
+
+def _is_bookmark(line: bytes) -> bool:
+    """Sent every minute or so, to show that the watch is alive."""
+    try:
+        return _KIND.decode(line).type == "BOOKMARK"
+    except msgspec.MsgspecError:
+        return False
 
 
 def _shown(found: _Object) -> PoolObject:
