@@ -128,9 +128,23 @@ async def test_a_pod_that_failed_holds_no_place(world: PoolWorld) -> None:
     failed = next(iter(world.fleet.pods))
     world.fleet.end_runner(failed, exit_code=1)
     await world.round()
+    assert await world.counts() == {"idle": 2}, "its own end comes first"
+    for _ in range(3):
+        await world.round()
     await world.let_start()
     assert await world.counts() == {"idle": 3}
     assert len(world.fleet.pods) == 3
+
+
+async def test_a_queued_job_does_not_wait_behind_the_ends_of_others(world: PoolWorld) -> None:
+    account = await world.account()
+    pool = await world.apply(minIdle=2, maxRunners=20)
+    await world.rounds()
+    failed = next(iter(world.fleet.pods))
+    world.fleet.end_runner(failed, exit_code=1)
+    await world.queue(account, await world.key(account, pool), 5)
+    await world.round()
+    assert len(world.fleet.pods) == 2 + 5 + 1
 
 
 async def test_a_deliberate_zero_sends_everybody_who_waits_home(world: PoolWorld) -> None:

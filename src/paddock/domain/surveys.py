@@ -65,6 +65,8 @@ class Survey:
     pools: tuple[SurveyedPool, ...]
     #: Booting or idle, oldest first.
     waiting: tuple[Runner, ...]
+    #: Runners that are being given their JITs.
+    handovers: int
     keys: tuple[DemandedKey, ...]
     #: Only accounts and repositories that have limits.
     accounts: Mapping[AccountId, Allowance]

@@ -48,6 +48,10 @@ _BREATH: Final = 0.5
 #: Of the time, at most: whoever waits for a JIT comes first. A look at a thousand runners takes 40 ms.
 _SHARE: Final = 0.04
 _LONGEST_BREATH: Final = 2.0
+#: For so long replacements give way to jobs that begin and Pods that end, which need the same API
+#: server and database; and so often it is looked whether they still have to.
+_LONGEST_YIELD: Final = 2.5
+_YIELD: Final = 0.2
 #: How old the stored terms of a decision may be while its numbers stay the same.
 _TERMS_EVERY: Final = timedelta(seconds=15)
 
@@ -76,6 +80,9 @@ class Reconciler:
         self._past = Past()
         #: The last look found every pool as it should be.
         self._quiet = False
+        #: The last look planned no replacements, because of what is under way since then.
+        self._yields = False
+        self._under_way_since: float | None = None
         #: Descriptions that cannot be used, each complained of once.
         self._useless: dict[PoolId, str] = {}
 
@@ -85,7 +92,7 @@ class Reconciler:
         async with asyncio.TaskGroup() as group:
             while True:
                 began = self._clock.monotonic()
-                self._quiet = False
+                self._quiet = self._yields = False
                 try:
                     orders = await self.decide()
                 except StoreError as error:
@@ -95,8 +102,10 @@ class Reconciler:
                 for order in orders:
                     group.create_task(self._orders.place(order))
                 took = self._clock.monotonic() - began
-                await self._clock.sleep(min(max(_BREATH, took / _SHARE), _LONGEST_BREATH))
-                await self._wait()
+                least = _YIELD if self._yields else _BREATH
+                await self._clock.sleep(min(max(least, took / _SHARE), _LONGEST_BREATH))
+                if not self._yields:
+                    await self._wait()
 
     async def _wait(self) -> None:
         left = _QUIET if self._quiet else _LOOK_AGAIN
@@ -131,6 +140,7 @@ class Reconciler:
             now=self._clock.now(),
         )
         await self._record(sized, decisions)
+        self._yields = self._is_to_yield(survey, seen)
         orders = []
         for pool in survey.pools:
             mine, decision = waiting.get(pool.id, []), decisions.get(pool.id)
@@ -184,6 +194,20 @@ class Reconciler:
             if pool.id in terms and pool.state == "active" and not pool.paused
         ]
 
+    def _is_to_yield(self, survey: Survey, seen: PodList) -> bool:
+        """Whether replacements wait: a JIT that is handed over serves a job, a Pod that has ended holds
+        a place, and a replacement serves a job that is not there yet. One that is there does not wait,
+        and nothing waits for longer than a moment, however much is under way."""
+        now = self._clock.monotonic()
+        under_way = survey.handovers or any(pod.phase.terminal for pod in seen.pods)
+        if not under_way:
+            self._under_way_since = None
+            return False
+        if self._under_way_since is None:
+            self._under_way_since = now
+        wanted = any(key.load.queued > key.load.supply for key in survey.keys)
+        return not wanted and now - self._under_way_since < _LONGEST_YIELD
+
     async def _record(
         self, pools: Iterable[SizedPool], decisions: Mapping[PoolId, Decision]
     ) -> None:
@@ -202,7 +226,7 @@ class Reconciler:
     async def _carry_out(self, pool: SurveyedPool, made: Plan) -> list[PodOrder]:
         for fence in made.fence:
             await self._fence(fence)
-        if not made.create:
+        if not made.create or self._yields:
             return []
         name = PoolName(pool.name)
         pods = [

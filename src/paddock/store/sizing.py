@@ -40,6 +40,7 @@ _IMAGE: Final = "ErrImage|ImagePull|InvalidImageName|ImageInspectError|RegistryU
 
 #: Runners that wait for work.
 _WAITING: Final = frozenset({RunnerState.BOOTING, RunnerState.IDLE})
+_HANDOVER: Final = frozenset({RunnerState.CLAIMED, RunnerState.ARMED})
 
 
 class Sizing(Pools):
@@ -59,6 +60,7 @@ class Sizing(Pools):
         return Survey(
             pools=tuple(_pool_of(row) for row in pools),
             waiting=tuple(runner for runner in runners if runner.state in _WAITING),
+            handovers=sum(runner.state in _HANDOVER for runner in runners),
             keys=tuple(_key_of(row) for row in keys),
             accounts={AccountId(row["id"]): _allowance_of(row) for row in accounts},
             repositories={RepositoryId(row["id"]): _allowance_of(row) for row in repositories},
