@@ -606,7 +606,7 @@ async def test_a_fleet_that_waits_and_is_heard_is_left_alone_until_something_cha
     quiet = await recovery._gatherer.glance()
     assert quiet.quiet
 
-    scene.world.clock.advance(61)
+    scene.world.clock.advance(71)
     assert not (await recovery._gatherer.glance()).quiet, "its poller may have fallen silent"
     await scene.world.store.hear_pod(runner.pod_name, pod_uid=runner.pod_uid or "")
     assert (await recovery._gatherer.glance()).quiet

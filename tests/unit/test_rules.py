@@ -1087,7 +1087,7 @@ def test_nothing_is_done_about_a_runner_that_waits_and_is_heard(shape: str) -> N
     given = {
         "state": S.IDLE,
         "shape": shape,
-        "heard": 60.0,
+        "heard": 70.0,
         "forced": False,
         "job_marked": False,
         "job": None,

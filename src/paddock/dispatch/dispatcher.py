@@ -45,9 +45,9 @@ _log = structlog.get_logger()
 _LOOK_AGAIN: Final = 4.0
 #: How often what is withheld for a time (a budget, a back-off) is looked at again.
 _WITHHELD_AGAIN: Final = 2.0
-#: Pods that ask again are written down this often. With the longest request this stays below the minute
+#: Pods that ask again are written down this often. With the longest request this stays below the time
 #: after which recovery takes Pods for unanswered (`recovery.gather`).
-_HEAR_AGAIN: Final = 5.0
+_HEAR_AGAIN: Final = 10.0
 #: Whoever asks without waiting is there for one match, and for its mint if that is quick.
 _SHORTEST_WAIT: Final = 0.2
 #: A claim that another replica mints for: its row is looked at this often.

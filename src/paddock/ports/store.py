@@ -398,7 +398,7 @@ class Store(Protocol):
 
     async def hear_again(self, asked: Mapping[RunnerId, datetime]) -> frozenset[RunnerId]:
         """Note that the pollers of idle runners asked again, and when; returns those that are still
-        idle. A crash of the database may forget it."""
+        idle."""
         ...
 
     async def acknowledge_delivery(

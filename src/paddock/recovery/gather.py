@@ -36,8 +36,9 @@ from paddock.recovery.words import OwnWords
 
 #: Whose runners were acknowledged within this are a scope's recent ones.
 RECENT: Final = timedelta(minutes=10)
-#: Pods are answered if some Pod was heard within this: a request is held for 50 s at most.
-HEARD: Final = timedelta(seconds=60)
+#: Pods are answered if some Pod was heard within this: a request is held for 50 s at most, and that it
+#: was made is written within 10 s.
+HEARD: Final = timedelta(seconds=70)
 #: And they have been answered for this long without a pause. A poller that was refused tries again
 #: within half a minute, so nobody's silence is older than our own (I29).
 ANSWERING: Final = 120.0

@@ -101,6 +101,11 @@ class PodView:
             return 0.0
         return self._clock.monotonic() - seen.since
 
+    def has_ended(self, pod: Pod) -> bool:
+        """By now."""
+        seen = self._seen.get(pod.name)
+        return seen is None or seen.pod.uid != pod.uid or seen.pod.phase.terminal
+
     def rest(self, resting: bool) -> None:
         """Whether nothing is expected of the fleet, so that complete reads may be rare."""
         self._resting = resting

@@ -23,7 +23,7 @@ from paddock.domain.ids import GitHubRunnerId, RunnerId
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
-from paddock.store.database import UNFLUSHED, retrying
+from paddock.store.database import retrying
 from paddock.store.living import runner_of
 from paddock.store.sql import queries
 
@@ -44,7 +44,7 @@ class Dispatch(Part):
 
     @retrying
     async def hear_again(self, asked: Mapping[RunnerId, datetime]) -> frozenset[RunnerId]:
-        async with self._database.transaction(begin=UNFLUSHED) as connection:
+        async with self._database.statement() as connection:
             rows = await connection.fetch(
                 _SQL["hear_again"], list(asked.keys()), list(asked.values())
             )

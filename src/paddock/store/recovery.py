@@ -258,8 +258,11 @@ class Recovering(Runners):
             await connection.execute(_SQL["end_echo"], runner)
 
     async def end_old_echoes(self) -> int:
+        now = self._clock.now()
+        if await self._database.row(_SQL["old_echo"], now) is None:
+            return 0
         async with self._database.statement() as connection:
-            tag = await connection.execute(_SQL["end_old_echoes"], self._clock.now())
+            tag = await connection.execute(_SQL["end_old_echoes"], now)
         return int(tag.split()[-1])
 
     async def placed_jobs(

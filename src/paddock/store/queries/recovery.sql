@@ -182,6 +182,10 @@ SELECT e.runner_id, e.key_id, e.until, a.host_id, r.hint_job_id
 -- It is known what became of the job: runner $1 counts no longer.
 DELETE FROM echoes WHERE runner_id = $1
 
+-- name: old_echo
+-- One that was over before $1, if there is any: a DELETE wakes the matchers also if it finds none.
+SELECT runner_id FROM echoes WHERE until <= $1 ORDER BY until, runner_id LIMIT 1
+
 -- name: end_old_echoes
 -- Nobody could say for too long: those that were over before $1.
 DELETE FROM echoes WHERE until <= $1
