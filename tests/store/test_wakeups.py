@@ -9,6 +9,7 @@ import pytest
 
 from paddock.domain.endings import Ending
 from paddock.domain.limits import Limits
+from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Topic
 from paddock.store.database import Database
@@ -62,6 +63,23 @@ async def test_what_nobody_asked_for_wakes_nobody(world: World, wakeups: PgWakeu
     await world.queue(account, key, 1)
     await mine.wait(30)
     assert await others.wait(0) == frozenset()
+
+
+async def test_a_runners_steps_between_its_claim_and_its_end_wake_nobody(
+    world: World, wakeups: PgWakeups
+) -> None:
+    """Each would hold the lock of all notifications until its commit is on the disk."""
+    account, pool = await world.account(), await world.pool()
+    await world.queue(account, await world.key(account, pool), 1)
+    pods = await world.idle_pods(pool, 1)
+    await asyncio.sleep(0.2)
+    subscription, others = wakeups.subscribe(Topic.RUNNERS), wakeups.subscribe(Topic.DELIVERIES)
+    [claim] = (await world.store.match(pods)).claims
+    assert await subscription.wait(30)
+    assert isinstance(await world.arm(claim.runner, claim.generation), Runner)
+    await world.rows("SELECT pg_notify('paddock', 'deliveries')")
+    assert await others.wait(30)
+    assert not await subscription.wait(0)
 
 
 async def test_a_lost_listener_comes_back_and_wakes_everybody(

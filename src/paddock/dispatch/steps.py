@@ -34,7 +34,7 @@ class Stopwatch:
     def __init__(self, *, store: Store, clock: Clock, wakeups: Wakeups) -> None:
         self._store = store
         self._clock = clock
-        self._woken = wakeups.subscribe(Topic.RUNNERS)
+        self._woken = wakeups.subscribe(Topic.RUNNERS, Topic.DELIVERIES)
 
     async def run(self) -> None:
         after = self._clock.now() - _SETTLED

@@ -12,7 +12,7 @@ class Topic(StrEnum):
 
     DELIVERIES = "deliveries"  # a webhook was stored
     DEMAND = "demand"  # a job was queued, or capacity came free
-    RUNNERS = "runners"  # a runner changed state
+    RUNNERS = "runners"  # a runner was planned, heard, claimed or fenced, or is gone
     POOLS = "pools"  # a pool, an account or a limit changed
 
 
