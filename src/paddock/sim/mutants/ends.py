@@ -32,10 +32,10 @@ _AGAIN: Final = 5.0
 def _asked_once(undo: ExitStack, _session: Session) -> None:
     tail = vars(PostMortem)["_tail"]
 
-    async def once(self: Any, wanted: WantedLog, this: Any) -> _Tail:
+    async def once(self: Any, wanted: WantedLog) -> _Tail:
         if self._tries.get(wanted.runner, 0) >= 1:
             return _Tail(known=False)
-        found: _Tail = await tail(self, wanted, this)
+        found: _Tail = await tail(self, wanted)
         return found
 
     undo.enter_context(swapped(PostMortem, "_tail", once))
