@@ -17,6 +17,7 @@ from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import (
     mutant,
     routine,
+    statement,
     swapped,
 )
 
@@ -76,6 +77,9 @@ def _debts_unpaid(undo: ExitStack, _session: Session) -> None:
 def _waiting_is_demand(undo: ExitStack, session: Session) -> None:
     undo.enter_context(
         routine(session, "demand", ("state = 'queued'", "state IN ('queued', 'waiting')"))
+    )
+    undo.enter_context(
+        statement("dispatch", "demand", ("state = 'queued'", "state IN ('queued', 'waiting')"))
     )
 
 
