@@ -36,7 +36,7 @@ from paddock.sim.github.records import Delivery, Job, JobStatus
 #: A job is claimed within this long of the last moment at which it had a reason to wait.
 WITHIN: Final = 5.0
 #: The same where wake-ups are lost: the loops that apply deliveries and match look again by themselves
-#: after 5 s and 2 s.
+#: after 5 s and 4 s.
 WITHIN_WITHOUT_WAKEUPS: Final = 13.0
 _LOOK_EVERY: Final = 0.5
 
