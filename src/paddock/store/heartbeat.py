@@ -76,9 +76,10 @@ class Heartbeat:
         while True:
             await self._clock.sleep(_EVERY)
             question: asyncio.Future[object] = asyncio.ensure_future(session.execute(_ASK))
+            # Also when this is cancelled: the session is then terminated, and the question fails.
+            question.add_done_callback(_ignore)
             await asyncio.wait({question}, timeout=_ANSWERS_WITHIN)
             if not question.done():
-                question.add_done_callback(_ignore)
                 return question
             if question.exception() is not None:
                 return None
