@@ -5,10 +5,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # The set-up is done again when a lock file changed, and not otherwise.
 READY  := $(VENV)/.ready-$(shell cat requirements/dev.lock pyproject.toml | cksum | cut -d' ' -f1)
+LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+          --no-emit-index-url --no-emit-find-links --upgrade
+# Environments beside .venv, each from the lock file of its name.
+VENVS  := build/venvs
+# What `make test-lowest` and `make test-pythons` run: the tests that use other packages most.
+QUICK  := tests/http tests/store/test_database.py tests/store/test_matching.py tests/store/test_reading.py \
+          $(addprefix tests/unit/test_,commands.py github_settings.py kube_crd.py kube_pods.py settings.py webhooks.py)
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-slow test-all test-chaos sim lint fmt screenshots docs contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
+.PHONY: help setup up test test-slow test-all test-chaos test-lowest test-pythons sim lint hooks commits audit fmt screenshots docs site contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +31,12 @@ $(READY): requirements/dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@rm -f $(VENV)/.ready-* && touch $@
 	@echo "setup: done"
+
+$(VENVS)/%/.ready: requirements/%.lock $(READY)
+	@echo "setup: installing requirements/$*.lock into $(@D)"
+	@rm -rf $(@D) && $(BIN)/python -m venv --without-pip $(@D)
+	@$(BIN)/uv pip install --quiet --python $(@D)/bin/python --only-binary :all: --require-hashes --no-deps -r $<
+	@touch $@
 
 up: setup ## Run paddock on this machine, with its own PostgreSQL (ARGS="--help" for its options)
 	@exec $(BIN)/paddock up $(ARGS)
@@ -41,13 +54,34 @@ test-chaos: export PADDOCK_TEST_CHAOS = 1
 test-chaos: setup ## Break everything there is to break in `paddock up`, for some three minutes
 	@$(BIN)/python -m pytest tests/http/test_chaos.py $(ARGS)
 
+test-lowest: $(VENVS)/lowest/.ready ## Run quick tests with the lowest versions that pyproject.toml allows
+	@$(BIN)/uv pip install --quiet --python $(<D)/bin/python --no-deps --no-build-isolation --editable .
+	@$(<D)/bin/python -m pytest -q -n 4 --dist worksteal -m "not slow" $(or $(ARGS),$(QUICK))
+
+quick:
+	@echo $(QUICK)
+
+test-pythons: setup ## Run the same tests on every other Python that pyproject.toml lists
+	@$(BIN)/python -m tools.pythons | while read -r version python; do \
+	  $(MAKE) test VENV=$(VENVS)/python$$version PYTHON=$$python ARGS="$(or $(ARGS),$(QUICK))" || exit; done
+
 sim: setup ## Prove the promises on many seeds of the simulator (ARGS="--seeds 0..19")
 	@$(BIN)/paddock sim run $(or $(ARGS),--seeds 0..199)
 
-lint: setup ## Check style, types and layers
+lint: setup ## Check style, types, layers and declared dependencies
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/deptry src
+
+hooks: setup ## Install git hooks that check style and commit messages (optional)
+	@$(BIN)/pre-commit install
+
+commits: setup ## Check the messages of all commits since they are conventional
+	@$(BIN)/python -m tools.commits history
+
+audit: $(VENVS)/audit/.ready ## Look for known vulnerabilities of the dependencies (asks a service on the network)
+	@$(BIN)/python -m tools.audit $(<D)/bin/pip-audit
 
 fmt: setup ## Format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
@@ -58,6 +92,12 @@ screenshots: setup ## Picture the dashboard in a browser, into build/screenshots
 
 docs: setup ## Write the parts of docs/ that come from the code
 	@$(BIN)/python -m paddock.docs
+
+site: $(VENVS)/site/.ready ## Make a site of the pages, in build/site; a link that leads nowhere fails it
+	@rm -rf build/site
+	@$(<D)/bin/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --nitpicky \
+	  --conf-dir tools/site --doctree-dir build/doctrees . build/site
+	@echo "site: build/site/index.html"
 
 contract: ## Fetch GitHub's own description and webhook examples (npm); the tests use them where they are
 	@npm ci --prefix tests/contract --no-audit --no-fund --loglevel=error
@@ -84,20 +124,21 @@ image: setup ## Make the image from Debian's packages, without a registry: dist/
 release-plan: setup ## Say what would be released, and why (ARGS="--json" for programs)
 	@$(BIN)/python -m tools.release plan $(ARGS)
 
-release-notes: setup ## Write the changelogs of what would be released
+release-notes: setup ## Show the section of the changelog that a release would write
 	@$(BIN)/python -m tools.release notes
 
-release: setup ## Write its versions, pins and changelogs, to be committed and tagged
+release: setup ## Write its versions, pins and changelog, to be committed and tagged
 	@$(BIN)/python -m tools.release apply
 
 bench: setup ## Measure beside peers (ARGS="claims --quick")
 	@$(BIN)/python -m bench $(ARGS)
 
 lock: setup ## Resolve the dependencies anew and write the lock files
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links --upgrade pyproject.toml -o requirements/run.lock
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
-	  --no-emit-index-url --no-emit-find-links --upgrade pyproject.toml --group dev --group bench -o requirements/dev.lock
+	@$(LOCK) pyproject.toml -o requirements/run.lock
+	@$(LOCK) pyproject.toml --extra embedded --group dev --group bench -o requirements/dev.lock
+	@$(LOCK) pyproject.toml --extra embedded --group test --resolution lowest-direct -o requirements/lowest.lock
+	@$(LOCK) --group site -o requirements/site.lock
+	@$(LOCK) --group audit -o requirements/audit.lock
 	@! grep -n '://' requirements/*.lock
 
 clean: ## Remove what make made

@@ -33,6 +33,9 @@ class Module:
     version: str
     commands: Mapping[str, str]
     flags: tuple[str, ...] = field(default=())
+    #: Whether the checksum database does not know this version. Then its checksum in `modules/` is that
+    #: of the first download.
+    unlisted: bool = False
 
     @property
     def built(self) -> Path:
@@ -71,6 +74,13 @@ MODULES: Final = (
         _kubernetes_version(),
     ),
     Module("kwok", "sigs.k8s.io/kwok", "v0.7.0", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module(
+        "kube-router",
+        "github.com/cloudnativelabs/kube-router/v2",
+        "v2.1.0",
+        {"kube-router": "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"},
+        unlisted=True,
+    ),
     Module("helm", "helm.sh/helm/v3", "v3.19.5", {"helm": "helm.sh/helm/v3/cmd/helm"}),
 )
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import httpx2
 
-from tools.cluster import binaries, controlplane, images, node
+from tools.cluster import binaries, controlplane, images, kube_router, node
 from tools.cluster.api import PATIENCE_S, Api, Refused
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError, Missing
@@ -34,6 +34,8 @@ _STARTS: Final = 4
 #: Those who ask the API server again less and less often while it is away.
 _LATE: Final = ("controller-manager", "scheduler", "kubelet")
 _BETWEEN_STARTS_S: Final = 1.0
+#: Started by the tests that need them.
+_ON_DEMAND: Final = (kube_router.NAME,)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Cluster:
             every += [node.containerd(layout), node.kubelet(layout, facts)]
         if self.has_kwok:
             every.append(controlplane.kwok(layout, facts))
+        if self.has_kube_router:
+            every.append(kube_router.daemon(layout, facts))
         return {daemon.name: daemon for daemon in every}
 
     @property
@@ -72,6 +76,10 @@ class Cluster:
     @property
     def has_kwok(self) -> bool:
         return "kwok" in self.facts.programs
+
+    @property
+    def has_kube_router(self) -> bool:
+        return self.facts.node and kube_router.NAME in self.facts.programs
 
     @property
     def kubeconfig(self) -> Path:
@@ -121,6 +129,8 @@ class Cluster:
     async def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """A part of it: `apiserver`, `kubelet`, …"""
         await self.daemons[name].stop(how)
+        if name == kube_router.NAME:
+            kube_router.remove_rules(self.layout)
 
     async def start(self, name: str) -> None:
         """Again, and until it is of use. With the API server those start anew who would go on as if it
@@ -144,11 +154,13 @@ class Cluster:
     async def mend(self) -> None:
         """Start what a test has stopped."""
         for name, daemon in self.daemons.items():
-            if daemon.pid() is None:
+            if daemon.pid() is None and name not in _ON_DEMAND:
                 await self.start(name)
 
     async def start_all(self) -> None:
         for name, daemon in self.daemons.items():
+            if name in _ON_DEMAND:
+                continue
             if name == "kubelet":
                 say("importing images")
                 images.import_all(self.layout)
@@ -162,6 +174,7 @@ class Cluster:
                 node.end_containers(self.layout)
             await daemon.stop()
         if self.facts.node:
+            kube_router.remove_rules(self.layout)
             node.clean_up(self.layout)
             node.remove_bridge()
 
@@ -175,6 +188,8 @@ class Cluster:
                 await self._wait(name, self._containerd_answers)
             case "kubelet":
                 await self._wait(name, self._node_is_ready)
+            case kube_router.NAME:
+                await self._wait(name, self._policies_are_enforced)
             case _:
                 # Whoever needs them asks again by itself.
                 self.daemons[name].check()
@@ -218,6 +233,9 @@ class Cluster:
                 return False
         conditions = found.get("status", {}).get("conditions") or []
         return {"Ready": "True"}.items() <= {c["type"]: c["status"] for c in conditions}.items()
+
+    async def _policies_are_enforced(self) -> bool:
+        return kube_router.has_written_rules()
 
     async def _answers(self, path: str) -> bool:
         async with self.api(patience=0) as api:
@@ -271,6 +289,7 @@ def make_empty(layout: Layout) -> None:
     hold containers, and a directory below which something is mounted cannot be removed."""
     if layout.root.exists():
         if os.geteuid() == 0:
+            kube_router.remove_rules(layout)
             node.clean_up(layout)
         shutil.rmtree(layout.root)
     layout.root.mkdir(parents=True, mode=0o711)
@@ -292,6 +311,13 @@ def _decide(*, with_node: bool) -> Facts:
             has_node = True
         except Missing as missing_tool:
             say(f"WITHOUT A NODE: {missing_tool}")
+    if has_node:
+        try:
+            binaries.require(kube_router.NAME)
+            kube_router.check_tools()
+        except Missing as missing_tool:
+            found.pop(kube_router.NAME, None)
+            say(f"WITHOUT ENFORCED POLICIES: {missing_tool}")
     programs = {command: str(path) for command, path in found.items()}
     return Facts(ports=free_ports(), programs=programs, node=has_node)
 

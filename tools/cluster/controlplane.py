@@ -23,6 +23,7 @@ _CLIENTS: Final = {
     "scheduler": ("system:kube-scheduler", ""),
     "kubelet": (f"system:node:{NODE_NAME}", "system:nodes"),
     "kwok": ("paddock-kwok", "system:masters"),
+    "kube-router": ("paddock-kube-router", "system:masters"),
 }
 
 

@@ -47,6 +47,7 @@ class Daemon:
         self.layout.logs.mkdir(parents=True, exist_ok=True)
         self.layout.pids.mkdir(parents=True, exist_ok=True)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        _keep_open_files_to_ourselves()
         # Not Popen: its object warns when a process outlives it, which is what is wanted here.
         pid = os.posix_spawn(
             self.command[0],
@@ -96,6 +97,15 @@ class Daemon:
         """Raises when it has ended."""
         if self.pid() is None:
             raise ClusterError(f"{self.name} has ended; {self.log} says why:\n{self.tail()}")
+
+
+def _keep_open_files_to_ourselves() -> None:
+    """A lock is held while any process has its file open: `flock FILE make cluster` would hold FILE
+    until the cluster is stopped."""
+    for entry in list(Path("/dev/fd").iterdir()):
+        if int(entry.name) > 2:  # a daemon gets standard ones of its own
+            with contextlib.suppress(OSError):
+                os.set_inheritable(int(entry.name), False)
 
 
 def _started(pid: int) -> str:

@@ -2,6 +2,9 @@
 
 k8s.io/kubernetes names its own parts (k8s.io/api and the like) with a version that does not exist and
 finds them beside itself. From outside each must be told its real one, v0.MINOR.PATCH.
+
+A module that the checksum database does not know brings a go.sum of its own for all it needs. Only the
+checksum of the module itself is then taken from what is downloaded now.
 """
 
 from __future__ import annotations
@@ -39,6 +42,12 @@ def _resolve(module: Module, directory: Path) -> None:
         f"module paddock.test/cluster/{module.name}\n\ngo 1.24.0\n\n"
         f"require {module.path} {module.version}\n\n{replacements}"
     )
+    if module.unlisted:
+        shutil.copyfile(_downloaded(module)["Dir"] + "/go.sum", directory / "go.sum")
+        # Tidying would ask for the newest versions of what only tests of dependencies need.
+        packages = module.commands.values()
+        _go("list", "-deps", *packages, directory=directory, unlisted=module.path)
+        return
     # What the module needs is found by what is imported.
     imports = "".join(f'import _ "{package}"\n' for package in module.commands.values())
     (directory / "commands.go").write_text(f"//go:build never\n\npackage commands\n\n{imports}")
@@ -46,13 +55,26 @@ def _resolve(module: Module, directory: Path) -> None:
 
 
 def _parts(module: Module) -> list[str]:
-    answer = _go("mod", "download", "-json", f"{module.path}@{module.version}", directory=Path("/"))
-    text = Path(json.loads(answer)["GoMod"]).read_text()
+    text = Path(_downloaded(module)["GoMod"]).read_text()
     return re.findall(r"^\s*(?:replace )?(k8s\.io/\S+) => \./staging", text, re.MULTILINE)
 
 
-def _go(*arguments: str, directory: Path) -> str:
+def _downloaded(module: Module) -> dict[str, str]:
+    """Its files' places."""
+    found: dict[str, str] = json.loads(
+        _go(
+            *("mod", "download", "-json", f"{module.path}@{module.version}"),
+            directory=Path("/"),
+            unlisted=module.path if module.unlisted else "",
+        )
+    )
+    return found
+
+
+def _go(*arguments: str, directory: Path, unlisted: str = "") -> str:
     environment = {**os.environ, **go_environment(), "GOFLAGS": "-mod=mod"}
+    if unlisted:
+        environment["GONOSUMDB"] = unlisted
     try:
         done = subprocess.run(
             [go_program(), *arguments],

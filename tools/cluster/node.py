@@ -122,9 +122,10 @@ def clean_up(layout: Layout) -> None:
         run("umount", "--lazy", mount, check=False)
 
 
-def run(program: str, *arguments: str, check: bool = True) -> str:
+def run(program: str, *arguments: str, check: bool = True, given: str | None = None) -> str:
+    """`given` is what it reads from its standard input."""
     done = subprocess.run(
-        [_which(program), *arguments], capture_output=True, text=True, check=False
+        [_which(program), *arguments], input=given, capture_output=True, text=True, check=False
     )
     if check and done.returncode:
         raise ClusterError(f"{program} {' '.join(arguments)} failed: {done.stderr.strip()}")

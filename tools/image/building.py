@@ -64,7 +64,7 @@ def _base(of: Description) -> Path:
             f"The image is made of Debian {of.release}'s packages, and this machine has "
             f"{release or 'another system'}: use deploy/image/Dockerfile."
         )
-    return _kept(f"base-{_base_digest()}", "base", of.base)
+    return _kept(f"base-{_base_digest()}", "base", of.packages)
 
 
 def _program(checkout: Path) -> Path:

@@ -20,7 +20,6 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Debian's name for it.
     release: str
     packages: list[str]
-    left_out: list[str]
     user: int
     entrypoint: list[str]
     environment: dict[str, str]
@@ -30,25 +29,23 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         text = (DIRECTORY / "image.toml").read_text("utf-8")
         return msgspec.convert(tomllib.loads(text), Description)
 
-    @property
-    def base(self) -> list[str]:
-        """What `root.sh` is asked for, after the directory."""
-        return [" ".join(self.left_out), *self.packages]
-
 
 def dockerfile(of: Description) -> str:
     packages = " \\\n      ".join(of.packages)
     environment = " \\\n    ".join(f"{key}={value}" for key, value in of.environment.items())
     return f"""\
 # Written by `python -m tools.image dockerfile` from image.toml; do not edit. In a checkout:
-#   docker build --file deploy/image/Dockerfile --tag paddock .
-FROM debian:{of.release}-slim AS files
+#   docker build --build-arg BASE_DIGEST=sha256:… --file deploy/image/Dockerfile --tag paddock .
+# The digest has no default: the builder names the base, and Docker verifies it. Debian's newest:
+#   docker buildx imagetools inspect debian:{of.release}-slim --format '{{{{.Manifest.Digest}}}}'
+ARG BASE_DIGEST
+FROM debian:{of.release}-slim@${{BASE_DIGEST}} AS files
 RUN apt-get update && apt-get install --yes --no-install-recommends \\
       binutils python3 python3-pip
 WORKDIR /checkout
 COPY {ROOT_SCRIPT} deploy/image/
 COPY requirements/run.lock requirements/
-RUN sh {ROOT_SCRIPT} base /image "{of.base[0]}" \\
+RUN sh {ROOT_SCRIPT} base /image \\
       {packages}
 COPY src/paddock src/paddock
 RUN sh {ROOT_SCRIPT} program /image

@@ -5,16 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from tools.release import notes
 from tools.release.components import pins, read
 from tools.release.errors import ReleaseError
-from tools.release.history import Repository, commits
+from tools.release.history import Repository
 from tools.release.places import version_at, with_version
 from tools.release.plan import Known, Planned, plan
+
+#: A reserved top-level domain (RFC 2606): no address in it can ever be reached.
+PLACEHOLDER: Final = ".example"
 
 
 def main(arguments: list[str]) -> int:
@@ -28,8 +34,10 @@ def main(arguments: list[str]) -> int:
             case "plan":
                 for line in told(repository, planned):
                     _say(line)
+            case _ if not any(one.level for one in planned):
+                _say("There is nothing to release.")
             case "notes":
-                _write_notes(repository, planned)
+                _say(_section(repository, planned).rstrip())
             case _:
                 _apply(repository, planned)
     except ReleaseError as error:
@@ -45,7 +53,7 @@ def made(repository: Repository) -> list[Planned]:
     known = {}
     for component in components:
         last = repository.last_release(component)
-        known[component.name] = Known(last=last, commits=commits(repository.since(component, last)))
+        known[component.name] = Known(last=last, commits=repository.since(component, last))
     at: dict[tuple[str, str], str | None] = {}
     for pin in pins(components):
         text = repository.committed(pin.place.file)
@@ -59,15 +67,16 @@ def told(repository: Repository, planned: list[Planned]) -> Iterator[str]:
         if one.level is None:
             yield f"{name}: nothing" + (f" since {one.last}" if one.last else "; never released")
             continue
-        how = (
-            f"{one.last} → {one.version}, {one.level.name.lower()}"
-            if one.last
-            else f"{one.version}, its first"
-        )
-        yield f"{name} {how}, because"
+        if one.last is None:
+            # Every commit there ever was is no reason; `--json` has them.
+            types = Counter(commit.message.type or "without a type" for commit in one.commits)
+            counts = ", ".join(f"{count} {each}" for each, count in types.most_common())
+            yield f"{name} {one.version}, its first: {len(one.commits)} commits ({counts})"
+            continue
+        yield f"{name} {one.last} → {one.version}, {one.level.name.lower()}, because"
         for commit in one.commits:
             shipped = [each for each in repository.files(commit.id) if one.component.ships(each)]
-            yield f"  {commit.id[:7]} {commit.title}"
+            yield f"  {commit.id[:7]} {commit.message.title}"
             # A merge may touch nothing by itself.
             if shipped:
                 more = f" and {len(shipped) - 1} more" if len(shipped) > 1 else ""
@@ -87,7 +96,7 @@ def _as_json(repository: Repository, one: Planned) -> dict[str, Any]:
         "commits": [
             {
                 "id": commit.id,
-                "title": commit.title,
+                "title": commit.message.title,
                 "level": commit.level.name.lower(),
                 "files": [
                     each for each in repository.files(commit.id) if one.component.ships(each)
@@ -108,33 +117,45 @@ def _as_json(repository: Repository, one: Planned) -> dict[str, Any]:
     }
 
 
-def _write_notes(repository: Repository, planned: list[Planned]) -> None:
-    released = [one for one in planned if one.level is not None]
-    for one in released:
-        path = notes.write(repository, one)
-        _say(f"{one.component.name} {one.version}: {path.relative_to(repository.root)}")
-    if not released:
-        _say("There is nothing to release.")
+def _section(repository: Repository, planned: list[Planned]) -> str:
+    return notes.section(_text(repository, notes.FILE), planned, date=repository.date())
 
 
 def _apply(repository: Repository, planned: list[Planned]) -> None:
-    """Versions, pins and notes, all of a plan or none: what cannot be written is found before."""
-    written: dict[Path, str] = {}
+    """Versions, pins and changelog, all of a plan or none: what cannot be written is found before."""
+    _check_addresses(repository.root)
+    changelog = notes.released(_text(repository, notes.FILE), _section(repository, planned))
+    written = {notes.FILE: changelog}
     # Also those that are not released now: their pins may be behind.
     for one in planned:
         for place in one.component.versions if one.version else ():
-            path = repository.root / place.file
-            try:
-                text = written.get(path) or path.read_text("utf-8")
-            except OSError as error:
-                raise ReleaseError(f"{place} cannot be read: {error.strerror}.") from error
-            written[path] = with_version(place, text, str(one.version))
-    for path, text in written.items():
-        path.write_text(text, "utf-8")
-    _write_notes(repository, planned)
+            text = written.get(place.file) or _text(repository, place.file)
+            written[place.file] = with_version(place, text, str(one.version))
+    for file, text in written.items():
+        (repository.root / file).write_text(text, "utf-8")
+        _say(f"wrote {file}")
     tags = [f"{one.component.name}-{one.version}" for one in planned if one.level is not None]
-    if tags:
-        _say(f"Commit this as one, and put these tags on that commit: {' '.join(tags)}")
+    names = ", ".join(f"{one.component.name} {one.version}" for one in planned if one.level)
+    _say(f"Commit this as `chore(release): {names}`, and put these tags on it: {' '.join(tags)}")
+
+
+def _check_addresses(root: Path) -> None:
+    """The project has no public address yet, and a package that was published cannot be corrected."""
+    file = root / "pyproject.toml"
+    project = tomllib.loads(file.read_text("utf-8"))["project"] if file.exists() else {}
+    for name, address in project.get("urls", {}).items():
+        if (urlsplit(address).hostname or "").endswith(PLACEHOLDER):
+            raise ReleaseError(
+                f"pyproject.toml: the address of {name} is a placeholder, {address}: write the "
+                "repository's own."
+            )
+
+
+def _text(repository: Repository, file: str) -> str:
+    try:
+        return (repository.root / file).read_text("utf-8")
+    except OSError as error:
+        raise ReleaseError(f"{file} cannot be read: {error.strerror}.") from error
 
 
 def _options() -> argparse.ArgumentParser:
@@ -143,8 +164,10 @@ def _options() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     planning = commands.add_parser("plan", help="what would be released, and why")
     planning.add_argument("--json", action="store_true", help="for programs")
-    commands.add_parser("notes", help="write the changelogs of what would be released")
-    commands.add_parser("apply", help="write versions, pins and changelogs, to be committed")
+    commands.add_parser(
+        "notes", help="show the section of the changelog that a release would write"
+    )
+    commands.add_parser("apply", help="write versions, pins and the changelog, to be committed")
     return parser
 
 

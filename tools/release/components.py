@@ -31,7 +31,6 @@ class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Component(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    title: str
     paths: list[str]
     versions: list[Place]
 
@@ -39,11 +38,6 @@ class Component(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return any(
             file.startswith(path) if path.endswith("/") else file == path for path in self.paths
         )
-
-    @property
-    def globs(self) -> list[str]:
-        """The same, as git-cliff wants it."""
-        return [f"{path}**" if path.endswith("/") else path for path in self.paths]
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,55 +1,38 @@
-"""A component's changelog: one section per release, the newest first."""
+"""The changelog. People write what users should know under `## [Unreleased]`; a release gives that
+section the versions it is released under, and begins a new one."""
 
 from __future__ import annotations
 
 import re
-import tempfile
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
-from tools.release.history import Repository, named
+from tools.release.errors import ReleaseError
 from tools.release.plan import Planned
-from tools.release.versions import Version
 
-DIRECTORY: Final = "changelogs"
+FILE: Final = "CHANGELOG.md"
+UNRELEASED: Final = "## [Unreleased]"
 
-
-def section(repository: Repository, one: Planned) -> str:
-    """As git-cliff writes it, from the commits the plan was made of."""
-    assert one.version is not None  # nobody writes notes of nothing
-    pinned = sorted({f"{each.pin.of.name} {each.after}" for each in one.pinned})
-    context = named(
-        repository.since(one.component, one.last),
-        version=one.version,
-        time=repository.time(),
-        pinned=pinned,
-    )
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        file.write(context)
-        file.flush()
-        written = repository.cliff("--from-context", file.name)
-    return written.decode("utf-8").strip() + "\n"
+_SECTION: Final = re.compile(
+    rf"^{re.escape(UNRELEASED)}\n(?P<entries>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL
+)
 
 
-def write(repository: Repository, one: Planned) -> Path:
-    path = repository.root / DIRECTORY / f"{one.component.name}.md"
-    before = path.read_text("utf-8") if path.exists() else ""
-    path.parent.mkdir(exist_ok=True)
-    assert one.version is not None
-    after = changelog(
-        before, title=one.component.title, version=one.version, section=section(repository, one)
-    )
-    path.write_text(after, "utf-8")
-    return path
+def section(changelog: str, planned: Sequence[Planned], *, date: str) -> str:
+    """What the release's section will be."""
+    found = _SECTION.search(changelog)
+    if found is None:
+        raise ReleaseError(
+            f"{FILE} has no section `{UNRELEASED}`: add it above the other sections."
+        )
+    if not (entries := found["entries"].strip()):
+        raise ReleaseError(
+            f"{FILE} has nothing under `{UNRELEASED}`: write what users should know about this release."
+        )
+    versions = ", ".join(f"{one.component.name} {one.version}" for one in planned if one.level)
+    return f"## {versions} ({date})\n\n{entries}\n"
 
 
-def changelog(before: str, *, title: str, version: Version, section: str) -> str:
-    """With the section in its place; one of the same version is replaced, so that notes can be written
-    as often as one likes."""
-    older = [
-        each
-        for each in re.split(r"^(?=## )", before, flags=re.MULTILINE)[1:]
-        if not each.startswith(f"## {version} ")
-    ]
-    heading = f"# Changelog of {title}\n\n"
-    return heading + "\n".join(each.strip() + "\n" for each in [section, *older])
+def released(changelog: str, section: str) -> str:
+    """The changelog with that section in the place of the unreleased one, and an empty one above it."""
+    return _SECTION.sub(lambda _: f"{UNRELEASED}\n\n{section}\n", changelog).rstrip() + "\n"
