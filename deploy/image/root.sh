@@ -2,8 +2,8 @@
 # Makes the image's files below a directory. Run by the Dockerfile and by `python -m tools.image` alike, in a
 # checkout, on the Debian release that image.toml names:
 #
-#   root.sh base DIRECTORY "LEFT OUT ..." PACKAGE ...    Debian's packages and the locked dependencies
-#   root.sh program DIRECTORY                            paddock itself
+#   root.sh base DIRECTORY PACKAGE ...    Debian's packages and the locked dependencies
+#   root.sh program DIRECTORY             paddock itself
 #
 # Packages are only unpacked: no script of theirs runs, so nothing of this machine gets into the image.
 set -eu
@@ -12,8 +12,8 @@ python=${PYTHON:-python3}
 modules=usr/lib/python3/dist-packages
 
 base() {
-    root=$1 left_out=$2
-    shift 2
+    root=$1
+    shift
     debs=$(mktemp -d)
     chmod 755 "$debs"
     (cd "$debs" && apt-get download -qq -o APT::Sandbox::User=root "$@")
@@ -36,12 +36,9 @@ base() {
     find "$root/usr/share" -type d -empty -delete
 
     mkdir -p "$root/$modules"
-    lock=$(mktemp)
-    drop=$(echo "$left_out" | tr ' ' '|')
-    awk -v drop="^($drop)==" '/^[A-Za-z0-9]/ { skip = $0 ~ drop } !skip' requirements/run.lock >"$lock"
     $python -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps \
-        --no-compile --only-binary :all: --require-hashes --requirement "$lock" --target "$root/$modules"
-    rm -r "$lock" "$root/$modules/bin"
+        --no-compile --only-binary :all: --require-hashes --requirement requirements/run.lock --target "$root/$modules"
+    rm -r "$root/$modules/bin"
     find "$root/$modules" -type f \( -name '*.c' -o -name '*.h' -o -name '*.px[di]' -o -name '*.pyx' -o -name '*.pyi' \) -delete
     find "$root/$modules" -type f -name '*.so' -exec strip --strip-unneeded {} +
 

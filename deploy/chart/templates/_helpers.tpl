@@ -35,9 +35,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{- define "paddock.scheme" -}}
+{{ if eq .Values.dispatch.tls.mode "none" }}http{{ else }}https{{ end }}
+{{- end -}}
+
 {{- /* Where Pods ask for work, on ports that answer nothing else. */ -}}
 {{- define "paddock.serverUrl" -}}
-{{- .Values.runners.serverUrl | default (printf "http://%s.%s.svc:8788" (include "paddock.fullname" .) .Release.Namespace) -}}
+{{- .Values.runners.serverUrl | default (printf "%s://%s.%s.svc:8788" (include "paddock.scheme" .) (include "paddock.fullname" .) .Release.Namespace) -}}
 {{- end -}}
 
 {{- define "paddock.vitalsUrl" -}}
@@ -45,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- else if .Values.runners.vitalsUrl -}}
 {{ .Values.runners.vitalsUrl }}
 {{- else if not .Values.runners.serverUrl -}}
-http://{{ include "paddock.fullname" . }}.{{ .Release.Namespace }}.svc:8789
+{{ include "paddock.scheme" . }}://{{ include "paddock.fullname" . }}.{{ .Release.Namespace }}.svc:8789
 {{- end -}}
 {{- end -}}
 
@@ -80,9 +84,13 @@ seccompProfile: {type: RuntimeDefault}
 {{- $kube := dict "namespace" .Values.runners.namespace "service_account" (printf "%s-runner" (include "paddock.fullname" .)) "agent_image" (include "paddock.image" .) "server_url" (include "paddock.serverUrl" .) -}}
 {{- with include "paddock.vitalsUrl" . }}{{ $_ := set $kube "vitals_url" . }}{{ end -}}
 {{- if .Values.network.enabled }}{{ $_ := set $kube "dispatch_egress" .Values.network.dispatchEgress }}{{ end -}}
-{{- with .Values.runners.serverCaConfigMap }}{{ $_ := set $kube "server_ca" . }}{{ end -}}
+{{- with include "paddock.serverCa" . }}{{ $_ := set $kube "server_ca" . }}{{ end -}}
 {{- with .Values.runners.nodeSelector }}{{ $_ := set $kube "node_selector" . }}{{ end -}}
 {{- $own := dict "listen" "0.0.0.0:8787" "pods_listen" "0.0.0.0:8788" "vitals_listen" "0.0.0.0:8789" "fleet" "kube" "log_format" "json" "log_level" .Values.server.logLevel "github" (dict "apps" $apps) "kube" $kube -}}
+{{- if ne .Values.dispatch.tls.mode "none" -}}
+{{- $_ := set $own "pods_certificate_file" "/etc/paddock/tls/tls.crt" -}}
+{{- $_ := set $own "pods_key_file" "/etc/paddock/tls/tls.key" -}}
+{{- end -}}
 {{- toToml (mergeOverwrite $own (deepCopy .Values.settings)) -}}
 {{- end -}}
 
