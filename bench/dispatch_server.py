@@ -61,7 +61,7 @@ class TokenFleet:
 
 
 class Reviewer:
-    async def review(self, token: str) -> PodIdentity | None:
+    async def review(self, token: str, *, peer: str) -> PodIdentity | None:
         REVIEWS.inc()
         expires_at = SystemClock().now() + timedelta(hours=1)
         return PodIdentity(pod_name=PodName(token), pod_uid=token, expires_at=expires_at)

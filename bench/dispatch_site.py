@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import ssl
 import sys
 import tempfile
 import time
@@ -43,8 +44,9 @@ class Http:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int) -> Http:
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
+    async def open(cls, port: int, tls: ssl.SSLContext | None = None) -> Http:
+        name = None if tls is None else "localhost"
+        return cls(*await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name))
 
     async def post(
         self, path: str, headers: dict[str, str], body: bytes = b""
@@ -139,11 +141,15 @@ class Site:
 
     async def pods(self, count: int) -> list[Pod]:
         """Ordered by the server itself, and connected; none of them has asked yet."""
+        return [Pod(name, await Http.open(self.port)) for name in await self.tokens(count)]
+
+    async def tokens(self, count: int) -> list[str]:
+        """Those of Pods that the server has ordered."""
         await self.store.apply_pool(_pool(count))
         async with asyncio.timeout(60):
             while len(names := await self._ordered()) < count:  # noqa: ASYNC110 -- another's doing
                 await asyncio.sleep(0.02)
-        return [Pod(name, await Http.open(self.port)) for name in names]
+        return names
 
     async def _ordered(self) -> list[str]:
         runners = await self.store.live_runners()
@@ -238,7 +244,8 @@ def rendered(outgoing: Outgoing) -> bytes:
 
 
 @asynccontextmanager
-async def site(postgres: EmbeddedPostgres) -> AsyncIterator[Site]:
+async def site(postgres: EmbeddedPostgres, settings: str = "") -> AsyncIterator[Site]:
+    """`settings`: more of them, for the head of the file."""
     async with session(postgres.url_of("postgres")) as connection:
         await connection.execute("CREATE DATABASE dispatch")
         postmaster = _parent(await connection.fetchval("SELECT pg_backend_pid()"))
@@ -254,7 +261,7 @@ async def site(postgres: EmbeddedPostgres) -> AsyncIterator[Site]:
                 process("bench.dispatch_github", str(key_file), "1") as (_, github_url),
                 process(
                     "bench.dispatch_server",
-                    PADDOCK_CONFIG=config(Path(directory), app.id, key_file, github_url),
+                    PADDOCK_CONFIG=config(Path(directory), app.id, key_file, github_url, settings),
                     PADDOCK_DATABASE_URL=url,
                 ) as (server, server_url),
             ):
@@ -294,7 +301,7 @@ def _pool(size: int) -> PoolFacts:
     )
 
 
-def config(directory: Path, app: int, key_file: Path, api_url: str) -> str:
+def config(directory: Path, app: int, key_file: Path, api_url: str, more: str = "") -> str:
     """One App, whose quotas do not bind."""
     path = directory / "paddock.toml"
     path.write_text(
@@ -302,6 +309,7 @@ def config(directory: Path, app: int, key_file: Path, api_url: str) -> str:
 listen = "127.0.0.1:0"
 log_level = "warning"
 sealing_keys = "{base64.b64encode(os.urandom(32)).decode()}"
+{more}
 [[github.apps]]
 app_id = {app}
 private_key_file = "{key_file}"

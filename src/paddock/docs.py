@@ -12,6 +12,8 @@ a page is out of date, so nobody has to remember.
 from __future__ import annotations
 
 import argparse
+import ast
+import ipaddress
 import json
 import pkgutil
 import re
@@ -38,7 +40,12 @@ from paddock.domain.failure_modes import FAILURE_MODES, FailureMode, Party
 from paddock.domain.retention import RETENTION
 from paddock.domain.states import HOLDS_CAPACITY, RUNNER_TRANSITIONS, RunnerState
 from paddock.domain.thresholds import Thresholds, reasons, words
+from paddock.fleet.kube.pod_rules import RULES as POD_RULES
+from paddock.fleet.kube.pod_rules import Privileged
+from paddock.fleet.kube.pod_rules import Rule as PodRule
 from paddock.github.settings import GitHubAppSettings
+from paddock.host.special_ranges import GLOBAL_UNICAST, SPECIAL_RANGES
+from paddock.log_events import EVENTS
 from paddock.settings import Settings
 from paddock.sim.mutants import MUTANTS
 from paddock.store.data_directory import default_data_dir
@@ -96,6 +103,10 @@ def outdated(root: Path = ROOT) -> dict[Path, str]:
     rendered = {
         page: render(text, page=str(page.relative_to(root))) for page, text in written.items()
     }
+    ranges = root / "deploy" / "chart" / "files" / "special-ranges.yaml"
+    if ranges.parent.is_dir():
+        written[ranges] = ranges.read_text("utf-8") if ranges.exists() else ""
+        rendered[ranges] = special_ranges_file()
     return {page: text for page, text in rendered.items() if text != written[page]}
 
 
@@ -370,6 +381,45 @@ def _description_within(annotation: Any) -> str:
     return found[0] if found else ""
 
 
+# What is not the internet.
+
+
+def special_ranges_file() -> str:
+    """For the chart's policies, which name version 6 by what is routed between networks."""
+    routed = ipaddress.IPv6Network(GLOBAL_UNICAST)
+    networks = [ipaddress.ip_network(each) for each in SPECIAL_RANGES]
+    ipv6 = [net for net in networks if net.version == 6 and net.subnet_of(routed)]
+    lines = ["# Written by `make docs` from paddock.host.special_ranges; do not edit."]
+    lines += ["ipv4:", *(f"  - {each}" for each in networks if each.version == 4)]
+    lines += ["ipv6:", *(f"  - {each}" for each in ipv6)]
+    return "\n".join(lines) + "\n"
+
+
+def _special_ranges(_: str) -> str:
+    return _table(["range", "what is there"], ((f"`{k}`", v) for k, v in SPECIAL_RANGES.items()))
+
+
+def _connections(_: str) -> str:
+    """Recorded by tests/cluster/test_network.py, which fails when it sees something else."""
+    seen = json.loads((ROOT / "docs" / "figures" / "network.json").read_text())
+
+    def cell(target: str, mode: str) -> str:
+        states = [state for state in ("idle", "busy") if target in seen[state][mode]]
+        return " and ".join(states) or "–"
+
+    table = _table(
+        ["reached by a runner", *seen["idle"]],
+        ((target, *(cell(target, mode) for mode in seen["idle"])) for target in seen["targets"]),
+    )
+    return (
+        f"Enforced by {seen['enforced by']}.\n\n{table}\n"
+        "The server, which no policy of the chart restricts, was not tried on its own ports. It "
+        f"reached all others but {', '.join(seen['not reached by the server'])}. A busy runner, at a "
+        "port on which a process in its Pod listened, was reached by "
+        f"{', '.join(seen['reaches a busy runner'])} alone.\n"
+    )
+
+
 # Metrics.
 
 
@@ -508,9 +558,100 @@ def _mutants(_: str) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    levels: frozenset[str]
+    fields: frozenset[str]
+
+
+def logged() -> dict[str, LoggedEvent]:
+    """Every event that a module of the product logs, as its calls say."""
+    found: dict[str, LoggedEvent] = {}
+    for file in sorted((ROOT / "src/paddock").rglob("*.py")):
+        if "sim" not in file.parts:
+            for call in ast.walk(ast.parse(file.read_text("utf-8"))):
+                if isinstance(call, ast.Call) and (level := _logs_at(call)) is not None:
+                    fields = frozenset(each.arg for each in call.keywords if each.arg)
+                    for event in _events_of(call.args[0], file):
+                        before = found.get(event, LoggedEvent(frozenset(), frozenset()))
+                        found[event] = LoggedEvent(before.levels | {level}, before.fields | fields)
+    return found
+
+
+def _logs_at(call: ast.Call) -> str | None:
+    """`_log.LEVEL(event, …)`, or `log_at(event, …)` where a level is chosen."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="_log"), attr=level) if call.args:
+            return "error" if level == "exception" else level
+        case ast.Name(id="log_at") if call.args:
+            return "info"
+    return None
+
+
+def _events_of(event: ast.expr, file: Path) -> Iterable[str]:
+    """A literal, a module's constant, or one of a module's table."""
+    module = ".".join(file.relative_to(ROOT / "src").with_suffix("").parts)
+    match event:
+        case ast.Constant(value=str(literal)):
+            return [literal]
+        case ast.Name(id=name):
+            return [getattr(import_module(module), name)]
+        case ast.Subscript(value=ast.Name(id=name)):
+            table: Mapping[Any, str] = getattr(import_module(module), name)
+            return table.values()
+        case _:
+            raise DocsError(f"{file}: the event of a log call has to be a literal or a constant.")
+
+
+def _log_events(_: str) -> str:
+    calls = logged()
+    return _table(
+        ("event", "level", "fields", "meaning"),
+        (
+            (
+                f"`{event}`",
+                ", ".join(sorted(calls[event].levels)),
+                ", ".join(f"`{field}`" for field in sorted(calls[event].fields)) or "–",
+                meaning,
+            )
+            for event, meaning in EVENTS.items()
+        ),
+    )
+
+
 def _mutants_counted(_: str) -> str:
     pairs = sum(each.also is not None for each in MUTANTS.values())
     return f"There are {len(MUTANTS)} mutants; {pairs} of them remove a pair of guards.\n"
+
+
+# What a Pod may contain.
+
+
+def _pod_rules(_: str) -> str:
+    values = get_args(Privileged)
+    return _table(
+        [
+            "in the Pod that would be created",
+            "refused because",
+            "in baseline",
+            *(f"`{each}`" for each in values),
+        ],
+        (
+            [
+                rule.refuses,
+                rule.why,
+                _yes(rule.in_baseline),
+                *(_permitted(rule, value) for value in values),
+            ]
+            for rule in POD_RULES
+        ),
+    )
+
+
+def _permitted(rule: PodRule, privileged: Privileged) -> str:
+    if not rule.permits(privileged):
+        return "refused"
+    return "with a runtime class" if privileged == "inVirtualMachine" else "permitted"
 
 
 SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
@@ -530,8 +671,12 @@ SECTIONS: Final[Mapping[str, Callable[[str], str]]] = {
     "withheld reasons": _withheld,
     "supply": _supply,
     "retention": _retention,
+    "pod rules": _pod_rules,
+    "special ranges": _special_ranges,
+    "connections": _connections,
     "settings": _settings,
     "metrics": _metrics,
+    "log events": _log_events,
     "read api": _read_api,
     "app settings": _app_settings,
     "held by": _held_by,

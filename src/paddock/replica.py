@@ -55,6 +55,8 @@ class FleetParts:
     #: Where people describe pools, if the fleet has such a place.
     pools: PoolApi | None = None
     trial: PodTrial | None = None
+    #: By what address Pods find the server, if the fleet tells them one that does not change.
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +182,7 @@ def dispatching(replica: Replica, parts: FleetParts, sealer: Sealer) -> Dispatch
             trial=parts.trial,
             clock=clock,
             wakeups=replica.wakeups,
+            server=parts.server,
         )
         mirror = (Service("pool objects", mirrored.run),)
     return Dispatching(

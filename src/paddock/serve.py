@@ -25,6 +25,7 @@ from paddock.domain.budgets import WRITE_POINTS
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.client import GitHubClient
 from paddock.github.webhooks import Signatures
+from paddock.listener import ListenerLimits, fitted, is_loopback
 from paddock.ports import Clock
 from paddock.recovery.terms import RecoveryTerms
 from paddock.replica import Dispatching, FleetParts, Replica, dispatching, intake, trust
@@ -38,7 +39,6 @@ from paddock.store.leadership import led
 from paddock.store.store import PgStore
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds
-from paddock.web.access import is_loopback
 from paddock.web.app import Application
 from paddock.web.console import Console
 from paddock.web.health import Readiness
@@ -48,6 +48,12 @@ from paddock.web.pods import PodEndpoints
 from paddock.web.receiver import Receiver
 from paddock.web.server import CannotListen, bind, serving, url_of
 from paddock.web.shown_settings import shown
+from paddock.web.tls import (
+    CertificateFiles,
+    CertificateRejected,
+    ServerCertificate,
+    load_certificate,
+)
 
 _LOCAL: Final = (
     "PADDOCK_FLEET=local is `paddock up`: `paddock serve` is for a cluster, "
@@ -96,6 +102,7 @@ async def serve(
     can reach it on the loopback may look without a token."""
     apps = configured_apps(settings) if apps is None else apps
     signatures = Signatures(apps)
+    certificate = _certificate(settings)
     with ExitStack() as sockets:
         listener = sockets.enter_context(_listener(settings.listen_address))
         doors = [
@@ -125,19 +132,24 @@ async def serve(
                 ),
                 readiness=readiness,
                 metrics=Metrics(replica.store, replica.clock),
-                pods=endpoints,
+                # With TLS there is no other way to a JIT.
+                pods=None if certificate and settings.fleet is FleetKind.KUBE else endpoints,
                 console=console,
             )
             beside = (
                 *services(replica),
                 *(work.services if work else ()),
                 Service("live", console.live.run),
+                *((Service("certificate", certificate.run),) if certificate else ()),
             )
             await stack.enter_async_context(running(beside, replica.clock, troubles))
-            await stack.enter_async_context(serving(application, listener))
+            limits = _limits(settings, listeners=1 + sum(1 for door in doors if door))
+            await stack.enter_async_context(serving(application, listener, limits=limits))
             for door, answers in zip(doors, _doors(endpoints), strict=True):
                 if door:
-                    await stack.enter_async_context(serving(answers, door))
+                    await stack.enter_async_context(
+                        serving(answers, door, limits=limits, certificate=certificate)
+                    )
             stack.push_async_callback(console.live.close)
             if work:
                 stack.push_async_callback(work.dispatcher.close)
@@ -216,6 +228,13 @@ def check_settings(settings: Settings) -> None:
         configured_apps(settings)
     except SettingsError as error:
         mistakes += error.mistakes
+    try:
+        if files := certificate_files(settings):
+            load_certificate(files)
+    except SettingsError as error:
+        mistakes += error.mistakes
+    except CertificateRejected as error:
+        mistakes.append(str(error))
     match settings.fleet:
         case FleetKind.LOCAL:
             mistakes.append(_LOCAL)
@@ -264,6 +283,7 @@ async def configured_fleet(settings: Settings) -> AsyncIterator[OpenFleet | None
                         witness=kube.fleet,
                         pools=kube.pools,
                         trial=kube.fleet,
+                        server=settings.kube.server_url or "",
                     )
 
                 yield parts
@@ -302,10 +322,42 @@ def _doors(endpoints: PodEndpoints | None) -> tuple[ASGIApp, ASGIApp]:
     )
 
 
+def _limits(settings: Settings, *, listeners: int) -> ListenerLimits:
+    limits = ListenerLimits(
+        connections=settings.max_connections, waiting_per_peer=settings.max_waiting_per_peer
+    )
+    return fitted(limits, listeners=listeners)
+
+
 def _listener(address: tuple[str, int]) -> socket.socket:
     try:
         return bind(address)
     except CannotListen as error:
+        raise SettingsError(str(error)) from None
+
+
+def certificate_files(settings: Settings) -> CertificateFiles | None:
+    """Of the listeners for Pods; `None` if they are served without TLS. Raises SettingsError."""
+    certificate, key = settings.pods_certificate_file, settings.pods_key_file
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise SettingsError(
+            "PADDOCK_PODS_CERTIFICATE_FILE and PADDOCK_PODS_KEY_FILE go together: set both or none."
+        )
+    if not (settings.pods_listen or settings.vitals_listen):
+        raise SettingsError(
+            "PADDOCK_PODS_CERTIFICATE_FILE is for PADDOCK_PODS_LISTEN and PADDOCK_VITALS_LISTEN: set "
+            "at least the first."
+        )
+    return CertificateFiles(certificate=certificate, key=key)
+
+
+def _certificate(settings: Settings) -> ServerCertificate | None:
+    try:
+        files = certificate_files(settings)
+        return ServerCertificate(files, SystemClock()) if files else None
+    except CertificateRejected as error:
         raise SettingsError(str(error)) from None
 
 

@@ -90,7 +90,7 @@ async def supervise(service: Service, clock: Clock, troubles: Troubles | None = 
                 troubles.failed(service.name, times, _sentence(error), backoff=pause)
             if told != (told := _sentence(error)):
                 _log.warning(
-                    "a service failed and is started again",
+                    "service.failed",
                     service=service.name,
                     error=told,
                     exc_info=not _is_known(error),

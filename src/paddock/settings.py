@@ -35,6 +35,7 @@ from paddock.domain.thresholds import Thresholds, counted, reasons
 from paddock.fleet.kube.settings import KubeSettings
 from paddock.fleet.local.settings import LocalSettings
 from paddock.github.settings import GitHubSettings
+from paddock.listener import ListenerLimits
 from paddock.store.connect_errors import check_url
 from paddock.store.data_directory import default_data_dir
 from paddock.store.errors import StoreError
@@ -224,7 +225,8 @@ class Settings(BaseSettings):
     database_wait: float = Field(
         default=30.0,
         ge=0,
-        description="for how many seconds a database that is away is tried again",
+        description="for how many seconds `serve`, `up` and `migrate` try a database that is away "
+        "again; other commands give up within 5",
     )
     listen: str = Field(default="127.0.0.1:8787", description="the address HTTP is served at")
     pods_listen: str | None = Field(
@@ -236,6 +238,25 @@ class Settings(BaseSettings):
         default=None,
         description="a third that takes only vitals, for a network that cuts jobs off from dispatch",
     )
+    max_connections: int = Field(
+        default=ListenerLimits().connections,
+        ge=64,
+        description="connections that each address serves at once; 10,000 Pods that wait at one "
+        "replica, and half as many again",
+    )
+    max_waiting_per_peer: int = Field(
+        default=ListenerLimits().waiting_per_peer,
+        ge=16,
+        description="connections of one peer address on which no request is being answered; a proxy "
+        "keeps some hundreds idle. Held polls do not count, so any number of Pods may share an address",
+    )
+    pods_certificate_file: Path | None = Field(
+        default=None,
+        description="a certificate and its intermediates, in PEM: `pods_listen` and `vitals_listen` "
+        "are then served over TLS, and on a cluster `listen` answers nothing that Pods ask; read again "
+        "when it changes",
+    )
+    pods_key_file: Path | None = Field(default=None, description="its private key, in PEM")
     sealing_keys: SecretStr | None = Field(
         default=None,
         description="what JITs are sealed with: 32 bytes in base64; several, separated by spaces, "

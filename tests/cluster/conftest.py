@@ -23,7 +23,9 @@ from tests.support.chart import helm
 from tests.support.kube import Installed, installed
 from tests.support.kube_site import KubeSite, kube_site
 from tests.support.release import Release, import_images, released
+from tools.cluster import kube_router
 from tools.cluster.api import Api, Refused
+from tools.cluster.binaries import module_of
 from tools.cluster.cluster import Cluster
 from tools.cluster.facts import NODE_NAME
 from tools.cluster.fake_nodes import FakeNodes
@@ -108,6 +110,16 @@ def node(started_cluster: Cluster) -> str:
         _lacks("this cluster has no node that runs Pods; make cluster said why")
     import_if_changed(started_cluster.layout)
     return NODE_NAME
+
+
+@pytest.fixture
+async def enforced(cluster: Cluster, node: str) -> AsyncIterator[str]:
+    """NetworkPolicies are enforced while the test runs; by what, for the record."""
+    if not cluster.has_kube_router:
+        _lacks("this cluster enforces no NetworkPolicies; make cluster said why")
+    await cluster.start(kube_router.NAME)
+    yield f"kube-router {module_of(kube_router.NAME).version}"
+    await cluster.stop(kube_router.NAME)
 
 
 @pytest.fixture

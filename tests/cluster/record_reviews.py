@@ -14,7 +14,8 @@ from typing import Any
 
 import jwt
 
-from paddock.fleet.kube.reviews import AUDIENCES, review_request
+from paddock.fleet.kube.reviews import review_request
+from paddock.fleet.kube.token_claims import AUDIENCES
 from tools.cluster.api import Api, Json
 from tools.cluster.cluster import Cluster
 from tools.cluster.facts import NODE_NAME

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.chart import CHART, helm
-from tests.support.release import NEXT, PATIENCE, Release, names, reachable
+from tests.support.release import ADDRESS, NEXT, PATIENCE, Release, names, reachable
 from tools.cluster.api import Refused
 
 # Servers and containers are started many times over.
@@ -46,6 +46,47 @@ async def test_a_job_is_run_as_installed(release: Release) -> None:
             log = await release.api.log(release.namespace, server["metadata"]["name"], "server")
             assert "does not let paddock" not in log
     assert len((await release.api.get(release.servers))["items"]) == 2
+
+
+async def test_jobs_run_over_tls_that_helm_generated(release: Release) -> None:
+    """The real kubelet brings the certificate to the server and the authority to Pods, and Helm keeps
+    both. Turned off, TLS takes the idle Pods along that know nothing else: a pool of fixed size would
+    otherwise wait for ever."""
+    secured = {
+        "serverUrl": f"https://{ADDRESS}:8788",
+        "vitalsUrl": f"https://{ADDRESS}:8789",
+    }
+    plain = dict(release.values["runners"])
+    described = release.values["pools"]["linux"]
+    release.values["pools"] = {
+        "linux": {key: described[key] for key in ("labels", "template")} | {"size": 1}
+    }
+    await release.install(dispatch={"tls": {"mode": "generated"}}, runners=secured)
+    made = await certificate(release)
+    async with reachable(release):
+        warm = await release.until(IDLE)
+        said = await poller_said(release, warm)
+        assert not [line for line in said if "certificate" in str(line.get("why"))]
+        release.queue(name="over TLS")
+        assert await release.until(VERDICT, warm) == "completed"
+        assert await release.until(DONE, "over TLS") == "success"
+
+        await release.upgrade(server={"logLevel": "debug"})
+        assert await certificate(release) == made
+        older = await release.until(IDLE)
+
+        await release.upgrade(
+            dispatch={"tls": {"mode": "none"}}, runners={key: plain[key] for key in secured}
+        )
+        await release.until("SELECT gone_at FROM runners WHERE pod_name = $1", older)
+        release.queue(name="without TLS")
+        assert await release.until(DONE, "without TLS") == "success"
+
+
+async def certificate(release: Release) -> dict[str, Any]:
+    secret = await release.api.get(f"/api/v1/namespaces/{release.namespace}/secrets/paddock-tls")
+    found: dict[str, Any] = secret["data"]
+    return found
 
 
 async def test_an_upgrade_and_a_rollback_end_no_job_and_lose_no_poll(release: Release) -> None:

@@ -12,7 +12,7 @@ from tools.cluster.api import Api, Refused
 
 Json = dict[str, Any]
 
-#: Where each kind is. The API server knows nothing of the Prometheus operator's.
+#: Where each kind is. The API server knows nothing of the Prometheus operator's and cert-manager's.
 PLACES = {
     "ClusterRole": "apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -26,10 +26,11 @@ PLACES = {
     "Role": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
     "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
     "RunnerPool": "apis/paddock.dev/v1alpha1/namespaces/{}/runnerpools",
+    "Secret": "api/v1/namespaces/{}/secrets",
     "Service": "api/v1/namespaces/{}/services",
     "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
 }
-OF_OTHERS = ("PodMonitor", "PrometheusRule")
+OF_OTHERS = ("Certificate", "PodMonitor", "PrometheusRule")
 
 
 @pytest.fixture

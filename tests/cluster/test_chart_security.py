@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from paddock.fleet.kube.reviews import AUDIENCES
+from paddock.fleet.kube.token_claims import AUDIENCES
 from paddock.sim.github.records import Step
 from paddock.sim.github.server import plain_http
 from tests.support.kube import runner_template

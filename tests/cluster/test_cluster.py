@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from paddock.fleet.kube.reviews import AUDIENCES, review_request
+from paddock.fleet.kube.reviews import review_request
+from paddock.fleet.kube.token_claims import AUDIENCES
 from tools.cluster.api import Api, Json, Refused
 from tools.cluster.cluster import Cluster
 from tools.cluster.errors import ClusterError

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paddock.fleet.kube.objects import VERDICT_FINALIZER
-from paddock.forensics.post_mortem import LOG_TOLD
+from paddock.forensics.post_mortem import LOG_CAPTURED
 from paddock.sim.github.records import Step
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
@@ -166,7 +166,7 @@ async def test_a_log_is_read_when_its_node_answers_again(site: KubeSite) -> None
     verdict = await site.verdict(pod)
     assert (verdict["ending"], verdict["exit_code"]) == ("crash", 139)
     assert "Running job" in verdict["log_tail"]
-    assert len([line for line in site.log("another").splitlines() if LOG_TOLD in line]) == 1
+    assert len([line for line in site.log("another").splitlines() if LOG_CAPTURED in line]) == 1
     await site.place.api.until_gone(f"{site.place.pods}/{pod}")
 
 

@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from paddock.domain.evidence import Container, container_seen, poller_seen
 from paddock.domain.fingerprints import fingerprint
 from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Phase, Pod
+from paddock.fleet.kube.api import REQUESTS
 from paddock.fleet.kube.opening import Kube
-from paddock.fleet.kube.reviews import AUDIENCES
+from paddock.fleet.kube.token_claims import AUDIENCES
 from paddock.ports import FleetUnavailable
 from tests.support.kube import Installed, order, template
 
@@ -118,7 +121,7 @@ async def test_tokens_are_told_apart_by_what_they_are_for(place: Installed, kube
     pod = await place.api.get(f"{place.pods}/linux-a")
     for name, audience in AUDIENCES.items():
         token = await place.api.token(place.namespace, "paddock-runner", audiences=[name], pod=pod)
-        who = await kube.reviewer.review(token)
+        who = await kube.reviewer.review(token, peer="10.0.0.7")
         assert who is not None
         assert (who.pod_name, who.pod_uid) == ("linux-a", pod["metadata"]["uid"])
         assert who.audience is audience
@@ -127,8 +130,41 @@ async def test_tokens_are_told_apart_by_what_they_are_for(place: Installed, kube
         await place.api.token(place.namespace, "default", audiences=list(AUDIENCES)[:1]),
         "nobody's",
     ):
-        assert await kube.reviewer.review(token) is None
+        assert await kube.reviewer.review(token, peer="10.0.0.7") is None
     assert set(AUDIENCES.values()) == set(Audience)
+
+
+async def test_a_forged_token_costs_no_review(place: Installed, kube: Kube) -> None:
+    """Real tokens pass, by claims and keys as this API server writes them. A changed one does
+    not reach it."""
+    await kube.fleet.create(order("linux-a", IDLE))
+    pod = await place.api.get(f"{place.pods}/linux-a")
+
+    async def token(*audiences: str) -> str:
+        given = list(audiences)
+        return await place.api.token(place.namespace, "paddock-runner", audiences=given, pod=pod)
+
+    dispatch, vitals = AUDIENCES
+    reviews = REQUESTS.labels("create", "tokenreviews.authentication.k8s.io")
+    before = reviews._value.get()
+    real = [await token(dispatch), await token(vitals), await token(dispatch, "another")]
+    for each in real:
+        assert await kube.reviewer.review(each, peer="10.0.0.7") is not None
+    assert reviews._value.get() - before == len(real)
+    said = jwt.decode(real[0], options={"verify_signature": False})
+    headers = jwt.get_unverified_header(real[0])
+    own = ec.generate_private_key(ec.SECP256R1())
+    head, payload, signature = real[0].split(".")
+    for forged in (
+        jwt.encode(said, own, algorithm="ES256", headers=headers),
+        jwt.encode(said, own, algorithm="ES256", headers={"kid": "unknown"}),
+        f"{head}.{payload}.{signature[::-1]}",
+        f"{head}.{real[1].split('.')[1]}.{signature}",
+        await token(dispatch, vitals),
+        await token(),
+    ):
+        assert await kube.reviewer.review(forged, peer="10.0.0.7") is None
+    assert reviews._value.get() - before == len(real)
 
 
 async def test_the_watch_tells_of_every_change_and_of_the_end(kube: Kube, node: str) -> None:
@@ -248,8 +284,11 @@ async def test_a_denied_call_says_what_to_grant(place: Installed, tmp_path: Path
             await kube.fleet.list()
         with pytest.raises(FleetUnavailable, match="grant the verb `create` on `pods`"):
             await kube.fleet.create(order("linux-a", IDLE))
+        token = await place.api.token(
+            place.namespace, "paddock-runner", audiences=list(AUDIENCES)[:1]
+        )
         with pytest.raises(FleetUnavailable, match="`create` on `tokenreviews"):
-            await kube.reviewer.review("x")
+            await kube.reviewer.review(token, peer="10.0.0.7")
         with pytest.raises(FleetUnavailable, match="grant the verb `list` on `nodes`"):
             await kube.fleet.hosts()
         async with aclosing(kube.fleet.watch()) as watch:  # type: ignore[type-var]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +131,65 @@ async def test_a_template_that_no_pod_can_be_made_of_is_tried_out_before_it_is_t
     await described(place)
     await mirror.round()
     assert (await accepted(place))[0] == "True"
+
+
+async def test_a_pod_that_the_namespaces_security_level_forbids_is_reported_and_holds_up_no_other(
+    place: Installed, mirror: PoolMirror, store: PgStore
+) -> None:
+    """The pool permits it, and the namespace does not: admission's answer is about the template."""
+    path, level = f"/api/v1/namespaces/{place.namespace}", "pod-security.kubernetes.io/enforce"
+    await place.api.patch(path, {"metadata": {"labels": {level: "baseline"}}})
+    try:
+        await described(place, "bad", labels=["a"], template=PRIVILEGED, privileged="acceptRisk")
+        await described(place, "good", labels=["b"])
+        for _ in range(2):
+            await mirror.round()
+    finally:
+        await place.api.patch(path, {"metadata": {"labels": {level: None}}})
+    status, reason, message = await accepted(place, "bad")
+    assert (status, reason) == ("False", "TemplateRefused")
+    assert 'violates PodSecurity "baseline' in message
+    assert (await accepted(place, "good"))[0] == "True"
+    assert [pool.name for pool in await store.list_pools()] == ["good"]
+
+
+async def test_an_object_that_no_author_meant_to_write_holds_up_no_other(
+    place: Installed, mirror: PoolMirror, store: PgStore, tmp_path: Path
+) -> None:
+    """I57: the API server accepts both, and thousands of levels."""
+    volumes = [{"name": "v", "projected": "x"}]
+    await described(
+        place, "bad", labels=["a"], template=template("true", spec={"volumes": volumes})
+    )
+    pool = {
+        "apiVersion": "paddock.dev/v1alpha1",
+        "kind": "RunnerPool",
+        "metadata": {"name": "deep"},
+        "spec": {"labels": ["b"], "template": template("true", spec={"nodeSelector": "DEEP"})},
+    }
+    levels = 9_000
+    file = tmp_path / "deep.json"
+    deep = '{"a":' * levels + "1" + "}" * levels
+    file.write_text(json.dumps(pool).replace('"DEEP"', deep))
+    await place.cluster.kubectl("create", "--raw", place.pools, "-f", str(file))
+    await described(place, "good", labels=["c"])
+    try:
+        for _ in range(2):
+            await mirror.round()
+        assert [pool.name for pool in await store.list_pools()] == ["good"]
+        shown = await place.cluster.kubectl("describe", "rpool", "deep", "-n", place.namespace)
+        assert "more than 50 levels" in shown
+        status, reason, message = await accepted(place, "bad")
+        assert (status, reason) == ("False", "Refused")
+        assert message == (
+            "template.spec.volumes[v].projected should be an object. No runner is made for it."
+        )
+    finally:
+        # Here, since the fixtures' own client cannot read it.
+        path = f"{place.pools}/deep"
+        gone = {"metadata": {"finalizers": None}}
+        await place.api.request("PATCH", path, gone, content_type="application/merge-patch+json")
+        await place.api.request("DELETE", path)
 
 
 async def test_an_object_older_than_the_finalizer_gets_it_and_goes_when_its_pool_is_gone(

@@ -29,6 +29,8 @@ expect.set_options(timeout=PATIENCE)
 ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    # For a page of another site on this machine.
+    "--host-resolver-rules=MAP evil.example 127.0.0.1",
 )
 
 

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from pydantic import SecretStr
 
 from paddock.domain.endings import Ending
+from paddock.domain.plain_text import escaped
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.web.dashboard.words import length
 from paddock.web.settings import DashboardSettings
@@ -162,7 +163,7 @@ def test_an_abnormal_end_is_shown_with_its_evidence(page: Page, bad_day: Site) -
     page.locator("tbody a[href^='/runners/']").first.click()
     expect(page.locator("#verdict")).to_contain_text("OOMKilled")
     expect(page.locator("#vitals svg[role=img]")).to_have_count(3)
-    expect(page.locator("#log pre")).to_contain_text(HOSTILE)
+    expect(page.locator("#log pre")).to_contain_text(escaped(HOSTILE))
     expect(page.locator("#life .legend li")).not_to_have_count(0)
 
 

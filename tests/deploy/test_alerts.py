@@ -139,6 +139,21 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {'paddock_stamps_total{outcome="failed"}': "0+1x30"},
         {'paddock_stamps_total{outcome="stamped"}': "0+9x30"},
     ),
+    "PaddockCertificateExpires": (
+        {"paddock_tls_certificate_expiry_timestamp_seconds": "500000x30"},
+        {
+            'paddock_tls_certificate_expiry_timestamp_seconds{instance="a"}': "700000x30",
+            'paddock_tls_certificate_expiry_timestamp_seconds{instance="b"}': "0x30",
+        },
+    ),
+    "PaddockCertificateRejected": (
+        {'paddock_tls_handshakes_failed_total{reason="certificate"}': "0+4x30"},
+        {
+            # For two minutes, while a new authority reaches the Pods; and strangers.
+            'paddock_tls_handshakes_failed_total{reason="certificate"}': "0x20 20 40 40x8",
+            'paddock_tls_handshakes_failed_total{reason="plain"}': "0+9x30",
+        },
+    ),
 }
 
 

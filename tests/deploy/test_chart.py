@@ -116,8 +116,8 @@ def test_settings_of_the_file_are_passed_on(
 
 
 def test_another_release_shares_no_name_with_the_first() -> None:
-    one = rendered(merged(LEAST, runners={"namespace": "one"}), namespace="one")
-    other = rendered(merged(LEAST, runners={"namespace": "other"}), namespace="other")
+    one = rendered(merged(LEAST, runners={"namespace": "one-runners"}), namespace="one")
+    other = rendered(merged(LEAST, runners={"namespace": "other-runners"}), namespace="other")
     cluster_wide = [
         {
             (each["kind"], each["metadata"]["name"])
@@ -254,6 +254,7 @@ def test_only_webhooks_are_for_the_world() -> None:
         ({"pools": {"Linux": {"labels": []}}}, "Linux"),
         ({"pools": {"linux": {"minIdle": 1}}}, "labels"),
         ({"databse": {"secretName": "x"}}, "databse"),
+        ({"runners": {"namespace": "paddock"}}, "a namespace of their own"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_installed(change: Json, complaint: str) -> None:

@@ -39,10 +39,23 @@ def test_the_dockerfile_is_up_to_date() -> None:
 def test_both_ways_run_the_same_script_on_the_same_packages() -> None:
     text = DOCKERFILE.read_text().replace("\\\n", " ")
     [base] = re.findall(rf"^RUN sh {ROOT_SCRIPT} base /image (.*)$", text, re.MULTILINE)
-    left_out, packages = re.fullmatch(r'"([^"]*)" +(.*)', base).groups()  # type: ignore[union-attr]
-    assert [left_out, *packages.split()] == OF.base
-    assert f"FROM debian:{OF.release}-slim AS files" in text
+    assert base.split() == OF.packages
+    assert f"FROM debian:{OF.release}-slim@${{BASE_DIGEST}} AS files" in text
     assert f"RUN sh {ROOT_SCRIPT} program /image" in text
+
+
+def test_no_base_is_taken_without_its_digest() -> None:
+    """A tag can be moved to another image, a digest cannot. None is guessed, so it has no default."""
+    text = DOCKERFILE.read_text()
+    bases = [base for base in re.findall(r"^FROM (\S+)", text, re.MULTILINE) if base != "scratch"]
+    assert bases
+    assert all(base.endswith("@${BASE_DIGEST}") for base in bases)
+    assert re.findall(r"^ARG (.*)$", text, re.MULTILINE) == ["BASE_DIGEST"]
+
+
+def test_no_postgresql_is_in_the_image() -> None:
+    """It is the extra `embedded`, which run.lock is made without."""
+    assert "pgserver" not in (CHECKOUT / "requirements/run.lock").read_text()
 
 
 def test_both_ways_have_the_same_user_entrypoint_and_environment() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import json
 import tomllib
@@ -47,7 +48,7 @@ DNS = Peer(address="10.1.0.9", namespace="kube-system", labels={"k8s-app": "kube
 STRANGER = Peer(address="10.1.0.7", namespace="shop", labels={"app": "web"})
 GITHUB = Peer(address="140.82.121.4")
 GITHUB_6 = Peer(address="2606:50c0:8000::64")
-ELSEWHERE = Peer(address="198.51.100.7")
+ELSEWHERE = Peer(address="151.101.1.6")
 
 INWARD = {
     "the API server": "10.96.0.1",
@@ -55,12 +56,46 @@ INWARD = {
     "the node": "192.168.1.10",
     "a cloud's metadata": "169.254.169.254",
     "a cloud's metadata, version 6": "fd00:ec2::254",
-    "a provider's shared range": "100.100.100.200",
+    "Alibaba Cloud's metadata, in the shared range": "100.100.100.200",
+    "Azure's wire server, at a public address": "168.63.129.16",
+    "Oracle Cloud Classic's metadata": "192.0.0.192",
+    "Google Cloud's metadata, version 6": "fd20:ce::254",
     "the loopback": "127.0.0.1",
     "the link": "fe80::1",
     "a private range": "172.20.3.4",
-    "a cloud's metadata, within version 6": "2002:a9fe:a9fe::1",
+    "a cloud's metadata, by 6to4": "2002:a9fe:a9fe::1",
+    "a cloud's metadata, by NAT64": "64:ff9b::a9fe:a9fe",
+    "a cloud's metadata, mapped": "::ffff:169.254.169.254",
 }
+
+#: IANA's registries of special-purpose addresses, as of 2025: what they call not globally reachable, or
+#: leave open because the allocation has ended. Multicast has a registry of its own.
+NOT_GLOBALLY_REACHABLE = (
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+    *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+    *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+    *("::1/128", "::/128", "::ffff:0:0/96", "64:ff9b:1::/48", "100::/64", "100:0:0:1::/64"),
+    *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16"),
+    *("fc00::/7", "fe80::/10", "ff00::/8"),
+)
+#: What the same registries call globally reachable, and what lies next to the ranges above.
+GLOBALLY_REACHABLE = (
+    *("192.31.196.1", "192.52.193.1", "192.175.48.1", "2620:4f:8000::1"),
+    *("1.0.0.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255"),
+    *("128.0.0.0", "168.63.129.15", "168.63.129.17", "169.253.255.255", "169.255.0.0"),
+    *("172.15.255.255", "172.32.0.0", "191.255.255.255", "192.0.1.0", "192.0.3.0", "192.88.98.255"),
+    *("192.88.100.0", "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0"),
+    *("198.51.99.255", "198.51.101.0", "203.0.112.255", "203.0.114.0", "223.255.255.255"),
+    *(
+        "2000::1",
+        "2001:200::",
+        "2001:db7:ffff::",
+        "2001:db9::",
+        "2003::",
+        "3ffe:ffff::",
+        "3fff:1000::",
+    ),
+)
 
 
 def network(**change: Any) -> Network:
@@ -108,6 +143,19 @@ def test_a_job_reaches_the_internet_and_nothing_inward(pod: Peer, way: str, addr
     assert net.lets(pod, GITHUB, 443)
     assert net.lets(pod, GITHUB_6, 443)
     assert not net.lets(pod, Peer(address=address), 443)
+
+
+@pytest.mark.parametrize("block", NOT_GLOBALLY_REACHABLE)
+def test_what_is_not_globally_reachable_is_not_the_internet(block: str) -> None:
+    special = ipaddress.ip_network(block)
+    middle = special[special.num_addresses // 2]
+    for address in (special[0], middle, special[-1]):
+        assert not network().lets(IDLE, Peer(address=str(address)), 443), address
+
+
+@pytest.mark.parametrize("address", GLOBALLY_REACHABLE)
+def test_what_is_globally_reachable_is_the_internet(address: str) -> None:
+    assert network().lets(IDLE, Peer(address=address), 443)
 
 
 @BOTH
@@ -178,13 +226,33 @@ def test_without_egress_only_dispatch_and_names_are_left() -> None:
 
 def test_more_can_be_denied_and_allowed() -> None:
     net = network(
-        denied=["198.51.100.0/24", "2606:50c0::/32"],
+        denied=["151.101.0.0/16", "2606:50c0::/32"],
         allowed=[{"cidr": "10.1.0.7/32", "ports": [80]}],
     )
     assert not net.lets(IDLE, ELSEWHERE, 443)
     assert not net.lets(IDLE, GITHUB_6, 443)
     assert net.lets(IDLE, GITHUB, 443)
     assert net.lets(IDLE, STRANGER, 80)
+
+
+def test_what_is_denied_already_may_be_denied_again() -> None:
+    """Kubernetes refuses an exception that does not lie within its block."""
+    net = network(denied=["fd00::/8", "10.0.0.0/8", "2001:db8::/32", "2606:50c0::/32"])
+    blocks = [
+        peer["ipBlock"]
+        for policy in net.policies
+        for rule in policy["spec"].get("egress") or ()
+        for peer in rule["to"]
+        if "ipBlock" in peer
+    ]
+    assert len(blocks) == 2
+    for block in blocks:
+        assert len(set(block["except"])) == len(block["except"])
+        cidr = ipaddress.ip_network(block["cidr"])
+        for each in map(ipaddress.ip_network, block["except"]):
+            assert each.version == cidr.version
+            assert each.subnet_of(cidr)  # type: ignore[arg-type]  # of one version
+    assert not net.lets(IDLE, GITHUB_6, 443)
 
 
 POLLERS = {

@@ -169,7 +169,7 @@ async def test_it_is_a_fleet_and_a_reviewer(machine: Machine) -> None:
     fleet: Fleet = await machine.fleet()
     reviewer: Reviewer = LocalReviewer(machine.root, machine.clock)
     assert (await fleet.list()).pods == ()
-    assert await reviewer.review("nobody's") is None
+    assert await reviewer.review("nobody's", peer="127.0.0.1") is None
 
 
 async def test_a_life_from_polling_to_the_end(machine: Machine) -> None:
@@ -613,43 +613,45 @@ async def test_a_token_is_its_pods_for_as_long_as_that_lives(machine: Machine) -
         }.items():
             path = machine.directory(pod) / file
             assert path.stat().st_mode & 0o777 == 0o600
-            identity = await reviewer.review(path.read_text())
+            identity = await reviewer.review(path.read_text(), peer="127.0.0.1")
             assert identity is not None
             assert (identity.pod_name, identity.pod_uid) == (pod.name, pod.uid)
             assert identity.audience is audience
             assert identity.expires_at > machine.clock.now() + timedelta(minutes=10)
     token = (machine.directory(pods[0]) / "token").read_text()
     for forged in ("", "x", token[:-1], token + "x", "ä", "\udcff", token.upper()):
-        assert await reviewer.review(forged) is None
+        assert await reviewer.review(forged, peer="127.0.0.1") is None
     restarted = LocalReviewer(machine.root, machine.clock)
-    assert await restarted.review(token) is not None
+    assert await restarted.review(token, peer="127.0.0.1") is not None
 
     await polling(fleet, pods[0].name)
     await fleet.ask_to_go(pods[0].name, uid=pods[0].uid)
     await ended(fleet, pods[0].name)
-    assert await reviewer.review(token) is None
+    assert await reviewer.review(token, peer="127.0.0.1") is None
     await fleet.reap(pods[0].name, uid=pods[0].uid)
     await gone(fleet, pods[0].name)
-    assert await reviewer.review(token) is None
+    assert await reviewer.review(token, peer="127.0.0.1") is None
 
     again = await fleet.create(order(pods[0].name))
-    successor = await reviewer.review((machine.directory(again) / "token").read_text())
+    successor = await reviewer.review(
+        (machine.directory(again) / "token").read_text(), peer="127.0.0.1"
+    )
     assert successor is not None
     assert successor.pod_uid == again.uid
-    assert await reviewer.review(token) is None
+    assert await reviewer.review(token, peer="127.0.0.1") is None
 
 
 async def test_a_token_that_cannot_be_looked_up_is_no_no(machine: Machine) -> None:
     reviewer = LocalReviewer(machine.root, machine.clock)
     with pytest.raises(FleetUnavailable, match="could not review"):
-        await reviewer.review("any")
+        await reviewer.review("any", peer="127.0.0.1")
     fleet = await machine.fleet(poller=UNTIL_WORK)
     whole, damaged = await fleet.create(order("linux-1")), await fleet.create(order("linux-2"))
     token = (machine.directory(whole) / "token").read_text()
     (machine.directory(damaged) / "pod.json").write_text("{")
     with pytest.raises(FleetUnavailable, match="damaged"):
-        await reviewer.review("may be of the damaged one")
-    assert await reviewer.review(token) is not None
+        await reviewer.review("may be of the damaged one", peer="127.0.0.1")
+    assert await reviewer.review(token, peer="127.0.0.1") is not None
 
 
 async def test_a_list_that_misses_something_says_so(machine: Machine) -> None:
@@ -962,7 +964,9 @@ class Dispatch:
         headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:])}
         body = await reader.readexactly(int(headers["content-length"]))
         path = head[0].split()[1].partition("?")[0]
-        identity = await self._reviewer.review(headers["authorization"].removeprefix("Bearer "))
+        identity = await self._reviewer.review(
+            headers["authorization"].removeprefix("Bearer "), peer="127.0.0.1"
+        )
         audience = Audience.VITALS if path == "/v1/vitals" else Audience.DISPATCH
         answer: dict[str, str] = {}
         if identity is None or identity.audience is not audience:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,13 @@ def test_what_is_allowed_comes_before_what_is_blocked() -> None:
     ).text
     order = [text.index(part) for part in ("pass in from any", "to 10.0.5.7", "block return")]
     assert order == sorted(order)
+
+
+@pytest.mark.parametrize("metadata", ["169.254.169.254", "168.63.129.16", "192.0.0.192"])
+def test_metadata_of_clouds_is_blocked_unless_said_otherwise(metadata: str) -> None:
+    [blocked] = (each for name, each in render(Network()).tables.items() if name == "blocked_dst")
+    address = ipaddress.ip_address(metadata)
+    assert any(address in ipaddress.ip_network(each) for each in blocked)
 
 
 def test_ipv6_is_blocked_where_machines_addresses_are_not_named() -> None:

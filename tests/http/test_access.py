@@ -26,6 +26,7 @@ BEARER = {"authorization": f"Bearer {TOKEN}"}
 SITES = {
     "closed": (DashboardSettings(), False),
     "token": (DashboardSettings(token=SecretStr(TOKEN)), False),
+    "another replica": (DashboardSettings(token=SecretStr(TOKEN)), False),
     "proxy": (
         DashboardSettings(
             actions=True, proxy_header="X-Forwarded-User", proxy_networks="127.0.0.0/8"
@@ -123,6 +124,50 @@ async def test_a_token_lets_people_in_and_back_to_where_they_wanted(enter: Enter
     assert await status(site, "/jobs") == 303
 
 
+async def test_a_copied_session_ends_with_the_logout_at_every_replica(enter: Enter) -> None:
+    one, other = enter("token"), enter("another replica")
+    async with client_of(one.url) as client, client_of(one.url) as second:
+        copy, colleague = replace(one, client=client), replace(one, client=second)
+        cookie = (await log_in(one, TOKEN)).cookies["paddock_session"]
+        await log_in(colleague, TOKEN)
+        for site in (copy, other):
+            site.client.cookies.set("paddock_session", cookie)
+            assert await status(site, "/api/v1/jobs") == 200
+        left = await one.client.post("/logout", headers={"sec-fetch-site": "same-origin"})
+        assert left.status_code == 303
+        for site in (copy, other):
+            assert site.client.cookies["paddock_session"] == cookie
+            assert await status(site, "/api/v1/jobs") == 401
+            assert await status(site, "/jobs") == 303
+            assert (await act(site, "pause-pool", csrf="x")).status_code == 303
+        assert await status(colleague, "/api/v1/jobs") == 200
+        again = await copy.client.post("/logout", headers={"sec-fetch-site": "same-origin"})
+        assert again.status_code == 303
+    await log_in(one, TOKEN)
+    assert await status(one, "/api/v1/jobs") == 200
+
+
+async def test_only_sessions_of_ours_are_kept_as_ended(enter: Enter) -> None:
+    """A stranger can send any cookie and say that it ends."""
+    site = enter("token")
+    cookie = (await log_in(site, TOKEN)).cookies["paddock_session"]
+    ended = "SELECT id FROM ended_sessions ORDER BY id"
+    before = await site.rows(ended)
+    for made_up in (cookie[:-1], cookie.replace(".", "1.", 1), "x", ""):
+        site.client.cookies.clear()
+        site.client.cookies.set("paddock_session", made_up)
+        await site.client.post("/logout", headers={"sec-fetch-site": "same-origin"})
+    assert await site.rows(ended) == before
+
+
+async def test_another_site_cannot_end_a_session(enter: Enter) -> None:
+    site = enter("token")
+    await log_in(site, TOKEN)
+    refused = await site.client.post("/logout", headers={"sec-fetch-site": "cross-site"})
+    assert refused.status_code == 403
+    assert await status(site, "/api/v1/jobs") == 200
+
+
 async def test_behind_tls_the_session_stays_there(enter: Enter) -> None:
     site = enter("token")
     entered = await log_in(site, TOKEN, **{"x-forwarded-proto": "https"})
@@ -132,15 +177,18 @@ async def test_behind_tls_the_session_stays_there(enter: Enter) -> None:
 async def test_a_session_cannot_be_made_up_or_prolonged(enter: Enter) -> None:
     site = enter("token")
     cookie = (await log_in(site, TOKEN)).cookies["paddock_session"]
-    ends, _, signature = cookie.partition(".")
+    ends, session, signature = cookie.split(".")
     site.client.cookies.clear()
     for made_up in (
-        f"{int(ends) + 1}.{signature}",
-        f"{ends}.{'0' * 64}",
-        f"{ends}.",
+        f"{int(ends) + 1}.{session}.{signature}",
+        f"{ends}.{session[:-1]}x.{signature}",
+        f"{ends}.{session}.{'0' * 64}",
+        f"{ends}.{session}.",
+        f"{ends}.{signature}",
         "",
         ".",
-        "²." + signature,
+        "..",
+        f"².{session}.{signature}",
     ):
         sent = {"cookie": f"paddock_session={made_up}".encode()}
         answer = await site.client.get("/api/v1/jobs", headers=sent)  # type: ignore[arg-type]
@@ -187,6 +235,20 @@ async def test_up_is_open_to_this_machine_by_its_own_names_only(enter: Enter) ->
     site = enter("named")
     assert await status(site, "/api/v1/jobs", **BEARER, host="Paddock.example.org:443") == 200
     assert await status(site, "/api/v1/jobs", **BEARER, host="evil.example") == 403
+
+
+async def test_up_answers_nothing_under_a_name_that_is_not_its_own(enter: Enter) -> None:
+    """A page that points its own name at this machine reads neither metrics nor descriptions."""
+    site = enter("open")
+    for path in ("/metrics", "/openapi.json", "/healthz", "/static/paddock.css", "/login"):
+        assert await status(site, path) in (200, 303), path
+        for name in ("attacker.example", "127.0.0.1.attacker.example", ""):
+            assert await status(site, path, host=name) == 403, path
+    webhook = await site.post({}, event="ping")
+    assert webhook.status_code == 200
+    site = enter("named")
+    for path in ("/metrics", "/healthz", "/readyz"):
+        assert await status(site, path, host="10.0.0.7:8787") == 200, path
 
 
 async def act(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -23,6 +24,8 @@ from paddock.web.shown_settings import shown
 from tests.support.payloads import workflow_job
 from tests.support.scenes import HOSTILE
 from tests.support.serving import Served, client_of, served
+
+DONE = "/jobs?status=completed"
 
 
 @pytest.fixture(scope="module")
@@ -108,11 +111,60 @@ async def test_a_runner_is_found_by_id_pod_and_name(site: Served) -> None:
         await get(site, f"/runners/{nobody}", 404)
 
 
+async def test_every_queued_job_of_a_list_says_why_it_waits(site: Served) -> None:
+    jobs = (await get(site, "/jobs?status=queued&limit=200"))["items"]
+    page = (await site.client.get("/jobs?status=queued")).text
+    reasons = set()
+    for job in jobs:
+        told = (await get(site, f"/jobs/{job['id']}"))["told"]["why"]
+        assert _timeless(job["waits_because"]) == _timeless(told)
+        reasons.add(_timeless(told))
+    assert len(reasons) > 3
+    [why, *_] = [job["waits_because"] for job in jobs if "limit" in job["waits_because"]]
+    assert why in page
+    overview = await get(site, "/overview")
+    assert all(job["waits_because"] for job in overview["oldest"])
+    assert all(job["waits_because"] is None for job in (await get(site, DONE))["items"])
+
+
+def _timeless(sentence: str) -> str:
+    """Without ages, which grow between two questions."""
+    return re.sub(r"[\d.]+ (s|min|h|days)\b", "…", sentence)
+
+
+async def test_a_clean_exit_is_not_shown_as_an_error(site: Served) -> None:
+    [verdict] = (await get(site, "/verdicts?ending=completed&limit=1"))["items"]
+    assert (verdict["exit_code"], verdict["reason"]) == (100, "Error")  # as a kubelet says it
+    words = "exit code 100: clean exit, job succeeded"
+    assert verdict["exit_text"] == words
+    assert verdict["why"] == f"It exited cleanly ({words})."
+    for path in ("/endings?ending=completed", f"/runners/{verdict['pod']}"):
+        page = (await site.client.get(path)).text
+        assert words in page
+        assert not re.search(
+            r"\bError\b", re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
+        )
+
+
 async def test_everything_else_is_there(site: Served) -> None:
     assert (await get(site, "/overview"))["dead_deliveries"] == 1
     assert (await get(site, "/trends"))["queue"]
     pools = {pool["name"]: pool for pool in (await get(site, "/pools"))["items"]}
     assert pools["macos-14"]["paused_by"] == "operator:ana"
+    assert pools["macos-14"]["paused_why"] == "new Xcode image"
+    assert {pause["why"] for pause in (await get(site, "/overview"))["pauses"]} >= {
+        "new Xcode image",
+        "abuse report 4711",
+    }
+    for path, why in {
+        "/": "new Xcode image",
+        "/pools": "new Xcode image",
+        "/pools/macos-14": "new Xcode image",
+        "/accounts": "abuse report 4711",
+    }.items():
+        # Who, when and why; the pool's own page has an event that says why, too.
+        said = r"by ana since \d{4}-\d\d-\d\d \d\d:\d\d UTC: " + why
+        assert re.search(said, (await site.client.get(path)).text), path
     assert (await get(site, "/pools/linux-x64"))["decisions"]
     await get(site, "/pools/nobody", 404)
     assert {each["login"] for each in (await get(site, "/accounts"))["items"]} >= {"initech"}
@@ -219,6 +271,15 @@ async def test_a_server_that_stops_sends_watchers_home(chaotic: Database) -> Non
 async def _drained(lines: AsyncIterator[str]) -> None:
     async for _ in lines:
         pass
+
+
+async def test_a_stream_ends_after_a_while_so_that_its_watcher_is_let_in_again_or_not(
+    site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LONGEST_WATCH", 0.1)
+    monkeypatch.setattr(live, "QUIET", 0.01)
+    async with site.client.stream("GET", "/api/v1/stream") as answer, asyncio.timeout(60):
+        await _drained(answer.aiter_lines())
 
 
 async def test_there_are_never_more_watchers_than_can_be_served(

@@ -234,7 +234,7 @@ async def test_a_read_that_fails_changes_nothing_and_is_tried_again(scene: Misse
             await scene.comparison.round()
             scene.clock.advance(MINUTE)
     assert await scene.state(job) == "queued"
-    assert [line["event"] for line in logs] == ["a repository could not be compared with GitHub"]
+    assert [line["event"] for line in logs] == ["comparison.failed"]
     assert len(scene.calls("/actions/runs")) < 30  # three attempts each, less and less often
 
     scene.clock.advance(10 * MINUTE)

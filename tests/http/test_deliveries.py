@@ -15,6 +15,7 @@ from paddock.domain.deliveries import DeliveryState
 from paddock.domain.ids import AppId
 from paddock.sim.github import FaultKind, JobSpec
 from paddock.store.database import Database
+from paddock.store.errors import DatabaseUnavailable
 from tests.support.github import LINUX, GitHubScene, github_scene
 from tests.support.payloads import delivery, workflow_job
 
@@ -117,6 +118,29 @@ async def test_one_that_the_database_refuses_is_set_aside_alone(scene: GitHubSce
 
     assert await scene.store.retry_deliveries(None) == 1
     assert await states(scene) == {"pending": 1, "applied": 1}
+
+
+@pytest.mark.parametrize("fails", ["surroundings", "apply_deliveries"])
+async def test_what_was_taken_when_the_database_failed_is_applied_at_once(
+    scene: GitHubScene, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """I72. Taken deliveries are no other replica's for seconds: they must not wait as long."""
+    await scene.installations.read_all()
+    scene.take()
+    for _ in range(50):
+        scene.fake.jobs.queue_run(scene.site, [JobSpec(labels=("self-hosted", "linux"))])
+    await scene.deliver()
+
+    async def away(*_args: Any, **_options: Any) -> Any:
+        raise DatabaseUnavailable("a session was cut")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(scene.store, fails, away)
+        with pytest.raises(DatabaseUnavailable):
+            await scene.applier.round()
+    assert await scene.applier.round() == 50
+    assert await rows(scene, "SELECT count(*) FROM jobs WHERE state = 'queued'") == [(50,)]
+    assert await scene.applier.round() == 0
 
 
 async def test_a_thousand_duplicates_change_nothing(scene: GitHubScene) -> None:

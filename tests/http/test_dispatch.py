@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from paddock.dispatch.debts import DebtCollector
 from paddock.dispatch.dispatcher import _LOOK_AGAIN, Dispatcher
@@ -135,6 +136,24 @@ async def test_a_pod_that_waits_gets_the_jit_of_a_job_that_is_queued_later(yard:
         answer.runner_name
     ]
     assert answer.jit not in repr(answer)
+
+
+async def test_the_way_of_a_job_to_its_runner_can_be_followed_by_its_number(yard: Yard) -> None:
+    [pod] = await yard.pods(1)
+    with capture_logs() as lines:
+        await yard.queue()
+        answer = await yard.dispatcher.poll(pod, wait=30)
+        assert isinstance(answer, Handover)
+        assert await yard.dispatcher.acknowledge(pod, answer.delivery)
+    [job] = yard.scene.fake.world.jobs
+    life = [line for line in lines if line.get("job") == job and line["log_level"] == "info"]
+    assert [line["event"] for line in life] == [
+        "job.queued",
+        "claim.made",
+        "mint.done",
+        "runner.acknowledged",
+    ]
+    assert {line["runner"] for line in life[1:]} == {answer.runner_name}
 
 
 async def test_without_work_it_is_told_to_ask_again(yard: Yard) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 
+import asyncpg
 import pytest
 from pydantic import SecretStr
 
@@ -119,3 +120,30 @@ async def test_the_command_tells_of_the_database_and_ends_with_one_if_something_
     assert "failed  sealing key: " in failed.out
     assert "→ " in failed.out
     assert "Traceback" not in failed.err
+
+
+async def test_a_database_without_a_schema_is_a_finding_that_names_the_command(
+    empty_database_url: str,
+) -> None:
+    found = await paddock("doctor", PADDOCK_DATABASE_URL=empty_database_url)
+    assert found.code == 1
+    assert "failed  schema: The database has no schema of paddock's yet" in found.out
+    assert "run `paddock migrate`" in found.out
+    assert "this machine: " in found.out  # the rest was examined
+    assert "bug" not in found.out + found.err
+
+
+async def test_a_schema_that_is_older_is_a_finding_that_names_the_command(
+    database_url: str,
+) -> None:
+    connection = await asyncpg.connect(database_url)
+    # As a release of before would have left it; what a later one added is gone.
+    await connection.execute(
+        "DELETE FROM schema_migrations WHERE number > 1; DROP TABLE host_faults CASCADE"
+    )
+    await connection.close()
+    found = await paddock("doctor", PADDOCK_DATABASE_URL=database_url)
+    assert found.code == 1
+    assert "failed  schema: The database's schema is older than this paddock" in found.out
+    assert "run `paddock migrate`" in found.out
+    assert "bug" not in found.out + found.err

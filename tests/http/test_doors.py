@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,18 +17,23 @@ import pytest
 from paddock.dispatch.sealing import Sealer
 from paddock.domain.pods import PodIdentity
 from paddock.github.apps import Apps
+from paddock.listener import CLOSED
 from paddock.replica import FleetParts
 from paddock.serve import serve
 from paddock.settings import Settings
 from paddock.sim.github.server import plain_http
 from paddock.store.database import Database
+from tests.support.certificates import Authority, SecretVolume
 from tests.support.fleetless import NoFleet
 from tests.support.webhooks import app
 
 
 class Nobody:
-    async def review(self, token: str) -> PodIdentity | None:
+    async def review(self, token: str, *, peer: str) -> PodIdentity | None:
         return None
+
+
+MOST = 64
 
 
 @dataclass(frozen=True)
@@ -40,13 +48,19 @@ def free() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-@pytest.fixture
-async def doors(database: Database) -> AsyncIterator[Doors]:
+@asynccontextmanager
+async def opened(database: Database, **more: Any) -> AsyncIterator[Doors]:
     async def parts(_: str) -> FleetParts:
         return FleetParts(fleet=NoFleet(), reviewer=Nobody())
 
     ready = asyncio.get_running_loop().create_future()
-    settings = Settings(listen="127.0.0.1:0", pods_listen=free(), vitals_listen=free())
+    settings = Settings(
+        listen="127.0.0.1:0",
+        pods_listen=free(),
+        vitals_listen=free(),
+        max_connections=MOST,
+        **more,
+    )
     task = asyncio.create_task(
         serve(
             database,
@@ -61,19 +75,30 @@ async def doors(database: Database) -> AsyncIterator[Doors]:
     await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         task.result()
+    scheme = "https" if settings.pods_certificate_file else "http"
     yield Doors(
-        ready.result(), f"http://{settings.pods_listen}", f"http://{settings.vitals_listen}"
+        ready.result(), f"{scheme}://{settings.pods_listen}", f"{scheme}://{settings.vitals_listen}"
     )
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
-async def answers(base: str, path: str) -> bool:
+@pytest.fixture
+async def doors(database: Database) -> AsyncIterator[Doors]:
+    async with opened(database) as doors:
+        yield doors
+
+
+async def answer(base: str, path: str, verify: ssl.SSLContext | None = None) -> httpx2.Response:
+    context = verify or plain_http()
+    async with httpx2.AsyncClient(base_url=base, trust_env=False, verify=context) as client:
+        return await client.request("GET" if path == "/metrics" else "POST", path)
+
+
+async def answers(base: str, path: str, verify: ssl.SSLContext | None = None) -> bool:
     """Whether anybody is there: to a Pod without a token that is a refusal, and not "no such thing"."""
-    async with httpx2.AsyncClient(base_url=base, trust_env=False, verify=plain_http()) as client:
-        method = "GET" if path == "/metrics" else "POST"
-        return (await client.request(method, path)).status_code != 404
+    return (await answer(base, path, verify)).status_code != 404
 
 
 async def test_each_door_answers_what_it_is_for(doors: Doors) -> None:
@@ -87,3 +112,52 @@ async def test_each_door_answers_what_it_is_for(doors: Doors) -> None:
     }.items():
         for door in (doors.main, doors.pods, doors.vitals):
             assert await answers(door, path) is (door in where), (path, door)
+
+
+async def connect(door: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", int(door.rpartition(":")[2]))
+
+
+async def test_each_door_has_limits(doors: Doors) -> None:
+    """`test_listener` tries all of them."""
+    for door in (doors.main, doors.pods, doors.vitals):
+        reader, writer = await connect(door)
+        writer.write(b"GET / HTTP/1.1\r\nX-A: " + b"a" * 70_000)
+        assert (await reader.readline()).split()[1] == b"431", door
+        writer.close()
+
+
+async def test_each_door_has_the_connections_of_the_settings(doors: Doors) -> None:
+    for door in (doors.main, doors.pods, doors.vitals):
+        before = CLOSED.labels("full")._value.get()
+        opened = [await connect(door) for _ in range(MOST + 1)]
+        first, _ = opened[0]
+        assert await first.read() == b"", door
+        assert CLOSED.labels("full")._value.get() == before + 1, door
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_with_a_certificate_nothing_that_pods_ask_is_answered_without_tls(
+    database: Database, directory: Path
+) -> None:
+    """No token is taken, and no JIT given, in clear text."""
+    authority, volume = Authority(), SecretVolume(directory / "tls")
+    volume.put(authority.issue("127.0.0.1"))
+    trusting = ssl.create_default_context(cadata=authority.pem.decode())
+    async with opened(
+        database,
+        fleet="kube",
+        pods_certificate_file=volume.certificate,
+        pods_key_file=volume.key,
+    ) as doors:
+        for path in ("/v1/dispatch", "/v1/dispatch/ack", "/v1/vitals"):
+            # The dashboard's page for strangers, wherever there is nothing else; Pods are told JSON.
+            assert "html" in (await answer(doors.main, path)).headers["content-type"], path
+            assert await answers(doors.pods, path, trusting), path
+            with pytest.raises(httpx2.TransportError):
+                await answers(doors.pods.replace("https", "http"), path)
+        assert await answers(doors.vitals, "/v1/vitals", trusting)
+        # What people and probes ask is as it was.
+        assert await answers(doors.main, "/metrics")
+        assert not await answers(doors.pods, "/metrics", trusting)

@@ -115,7 +115,11 @@ async def test_a_pool_that_refuses_strangers_serves_nobody_it_does_not_know(scen
     assert "another repository" in detail
 
 
-@pytest.mark.parametrize("event", ["pull_request_target", "issue_comment", "something_new"])
+@pytest.mark.parametrize(
+    "event",
+    # Any reader of a public repository can review a pull request of one of its own branches.
+    ["pull_request_target", "pull_request_review", "issue_comment", "something_new"],
+)
 async def test_what_strangers_can_set_off_is_untrusted(scene: Scene, event: str) -> None:
     """I62: the code may be ours, but not what it is told to do."""
     await scene.pool("mark")

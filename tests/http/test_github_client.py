@@ -471,7 +471,7 @@ async def test_a_key_file_that_is_being_replaced_does_not_stop_anything(
     with structlog.testing.capture_logs() as logs:
         await github.list_installations(APP)
     assert claims_of(script.seen[1], 0)
-    assert [entry["event"] for entry in logs] == ["github.key.kept"]
+    assert [entry["event"] for entry in logs] == ["github.key_kept"]
 
 
 @pytest.mark.parametrize(
@@ -482,6 +482,8 @@ async def test_a_key_file_that_is_being_replaced_does_not_stop_anything(
         (pem(rsa_key(0), b"secret"), "protected by a password"),
         (pem(ec.generate_private_key(ec.SECP256R1())), "not an RSA key"),
     ],
+    # Keys are made anew by every process, and names of tests must not be.
+    ids=["missing", "empty", "encrypted", "of another kind"],
 )
 async def test_a_key_that_cannot_be_used_is_named_with_its_file(
     github: GitHub, key_file: Path, content: bytes | None, why: str
@@ -1090,6 +1092,21 @@ async def test_one_accounts_spent_quota_does_not_stop_another(
     script.on("GET", RUNNERS, spent, runners())
     await failing(github.control_read(WHO, ACME))
     await github.control_read(other, ACME)
+
+
+async def test_an_account_that_waits_for_its_first_token_stops_no_other(
+    script: Script, key_file: Path, clock: ManualClock
+) -> None:
+    """I17, I26: after a cold start many accounts need a token at once, and an App may ask for two a
+    second. An account that has its token goes on; one that has none backs off alone."""
+    script.on("GET", RUNNERS, runners(), runners())
+    other = InstallationKey(host=HOST, app=APP.app, installation=InstallationId(35))
+    slow = BudgetLimits(points_per_minute=10)
+    async with client_of(clock, app(script.url, key_file, limits=slow)) as github:
+        await github.control_read(WHO, ACME)
+        spent = await failing(github.control_read(other, ACME))
+        assert (spent.kind, spent.backs_off) == (Kind.BUDGET_SPENT, BackOff.ACCOUNT)
+        await github.control_read(WHO, ACME)
 
 
 async def test_a_secondary_limit_stops_this_kind_of_request_of_its_installation_only(

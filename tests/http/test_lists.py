@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from paddock.domain.endings import Ending
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState
 from paddock.store.database import Database
-from tests.http.test_operating import Commands
+from tests.http.test_operating import WHO, Commands
 from tests.support.payloads import delivery, workflow_job
 from tests.support.world import World
 
@@ -87,7 +88,17 @@ async def test_all_dispatch_is_paused_in_somebodys_name_and_resumed(
     assert paddock("pause", "--why", "the registry is down").stdout == "all dispatch is paused\n"
     match = await world.store.match(pods)
     assert (match.claims, dict(match.withheld)) == ((), {key: Withheld.PAUSED})
+    for listed in ("pools", "accounts"):
+        said = rf"all dispatch is paused {WHO}: the registry is down"
+        assert re.search(said, paddock(listed).stderr)
+    [job] = await world.rows("SELECT id FROM jobs")
+    assert re.search(
+        rf"paused {WHO}: the registry is down\.", paddock("why", str(job["id"])).stdout
+    )
+    assert re.search(rf"{WHO}: the registry is down", paddock("top").stdout)
+    assert re.search(rf"queued .* paused {WHO}: the registry is down", paddock("jobs").stdout)
     assert paddock("resume").stdout == "runners are given out again\n"
+    assert paddock("pools").stderr == ""
     assert len((await world.store.match(pods)).claims) == 1
     rows = await world.rows(
         "SELECT actor, after, why FROM events WHERE after LIKE 'dispatch %' ORDER BY id"

@@ -48,7 +48,7 @@ class Reviewer:
     def __init__(self, pod: PodIdentity) -> None:
         self._pod = pod
 
-    async def review(self, token: str) -> PodIdentity | None:
+    async def review(self, token: str, *, peer: str) -> PodIdentity | None:
         return self._pod if token == TOKEN else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,9 @@ async def world(database: Database) -> World:
     return await World(database).begin()
 
 
+#: Who paused it, and when.
+WHO = r"by \S+ since \d{4}-\d\d-\d\d \d\d:\d\d UTC"
+
 POOL = """
 apiVersion: paddock.dev/v1alpha1
 kind: RunnerPool
@@ -73,7 +77,13 @@ async def test_pools_are_applied_listed_paused_and_resumed(
     [pool] = paddock.json("pools", "list")
     assert pool["labels"] == ["linux", "self-hosted"]
     assert pool["paused_by"].startswith("operator:")
+    assert pool["paused_why"] == "incident 7"
+    said = rf"paused {WHO}: incident 7"
+    assert re.search(said.removeprefix("paused "), paddock("pools", "list").stdout)
+    assert re.search(said, paddock("pools", "explain", "linux").stdout)
     assert paddock("pools", "resume", "linux").returncode == 0
+    [pool] = paddock.json("pools", "list")
+    assert (pool["paused_by"], pool["paused_why"]) == (None, None)
     assert "linux was not paused" in paddock("pools", "resume", "linux").stdout
 
 
@@ -108,7 +118,8 @@ async def test_limits_change_only_what_is_named_and_zero_means_zero(
     assert paddock("accounts", "limits", "org-1", "--runners", "0", "--vcpu", "2.5").returncode == 0
     assert paddock("accounts", "limits", "org-1", "--memory", "none").returncode == 0
     assert paddock("accounts", "weight", "org-1", "3").returncode == 0
-    assert paddock("accounts", "pause", "org-1").returncode == 0
+    assert paddock("accounts", "pause", "org-1", "--why", "invoice").returncode == 0
+    assert re.search(rf"{WHO}: invoice", paddock("accounts", "list").stdout)
     [listed] = paddock.json("accounts", "list")
     assert listed["id"] == account
     assert listed["limits"] == {"runners": 0, "vcpu_milli": 2500, "memory_mib": None}

@@ -11,24 +11,15 @@ from uuid import uuid4
 
 import httpx2
 import pytest
-from starlette.applications import Starlette
 
-from paddock.dispatch.dispatcher import Dispatcher
-from paddock.dispatch.identity import Identities
-from paddock.dispatch.minting import Minter
-from paddock.dispatch.sealing import Sealer
-from paddock.domain.ids import PoolId, RunnerId
-from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import Audience, PodIdentity
 from paddock.domain.vitals import MOST_REPORTED, MOST_SAMPLES, Sample, extend
 from paddock.ports import FleetUnavailable
 from paddock.sim.github import JobSpec
 from paddock.store.database import Database
-from paddock.store.wakeups import PgWakeups
-from paddock.system import SystemClock, SystemIds
-from paddock.web.pods import PodEndpoints
-from paddock.web.server import bind, serving, url_of
-from tests.support.github import LINUX, GitHubScene, github_scene
+from paddock.system import SystemClock
+from tests.support.github import GitHubScene
+from tests.support.pod_gate import PodGate, pod_gate
 
 CLOCK = SystemClock()
 
@@ -41,7 +32,7 @@ class Tokens:
         self.asked = 0
         self.away = False
 
-    async def review(self, token: str) -> PodIdentity | None:
+    async def review(self, token: str, *, peer: str) -> PodIdentity | None:
         self.asked += 1
         if self.away:
             raise FleetUnavailable("The apiserver does not answer.")
@@ -50,20 +41,20 @@ class Tokens:
 
 @dataclass
 class Gate:
-    scene: GitHubScene
-    pool: PoolId
+    opened: PodGate
     tokens: Tokens
-    identities: Identities
     client: httpx2.AsyncClient
+
+    @property
+    def scene(self) -> GitHubScene:
+        return self.opened.scene
 
     async def pod(self) -> str:
         """A Pod with a row; its dispatch token. The one for vitals begins with `v-`."""
-        ids = SystemIds()
-        name = pod_name(PoolName("linux"), ids.suffix(10))
-        await self.scene.store.plan_runners(self.pool, [(RunnerId(ids.uuid()), name)], why="test")
+        name = await self.opened.planned()
         for audience, prefix in ((Audience.DISPATCH, ""), (Audience.VITALS, "v-")):
             self.tokens.known[prefix + name] = PodIdentity(
-                pod_name=PodName(name),
+                pod_name=name,
                 pod_uid=f"uid-{name}",
                 expires_at=CLOCK.now() + timedelta(minutes=10),
                 audience=audience,
@@ -85,30 +76,12 @@ class Gate:
 
 @pytest.fixture
 async def gate(database: Database) -> AsyncIterator[Gate]:
-    async with github_scene(database) as scene, PgWakeups.listening(database, CLOCK) as wakeups:
-        pool = await scene.store.apply_pool(LINUX)
-        await scene.installations.read_all()
-        scene.take()
-        sealer, tokens = Sealer([b"1" * 32]), Tokens()
-        minter = Minter(
-            store=scene.store, github=scene.client, sealer=sealer, clock=CLOCK, ids=SystemIds()
-        )
-        dispatcher = Dispatcher(
-            store=scene.store, minter=minter, sealer=sealer, clock=CLOCK, wakeups=wakeups
-        )
-        identities = Identities(tokens, CLOCK)
-        endpoints = PodEndpoints(
-            dispatcher=dispatcher, identities=identities, store=scene.store, clock=CLOCK
-        )
-        task = asyncio.create_task(dispatcher.run())
-        with bind(("127.0.0.1", 0)) as listener:
-            async with (
-                serving(Starlette(routes=endpoints.routes), listener),
-                httpx2.AsyncClient(base_url=url_of(listener), timeout=60) as client,
-            ):
-                yield Gate(scene, pool, tokens, identities, client)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    tokens = Tokens()
+    async with (
+        pod_gate(database, tokens) as opened,
+        httpx2.AsyncClient(base_url=opened.url, timeout=60) as client,
+    ):
+        yield Gate(opened, tokens, client)
 
 
 async def test_a_pod_is_handed_a_jit_acknowledges_it_and_is_told_to_leave(gate: Gate) -> None:
@@ -140,7 +113,7 @@ async def test_idle_pods_cost_one_review_per_token(gate: Gate) -> None:
     for _ in range(20):
         await gate.post("/v1/dispatch?wait=0", pod)
     assert gate.tokens.asked == 1
-    gate.identities.forget(f"uid-{pod}")
+    gate.opened.identities.forget(f"uid-{pod}")
     del gate.tokens.known[pod]
     assert (await gate.post("/v1/dispatch?wait=0", pod)).status_code == 401
 

@@ -322,7 +322,7 @@ async def test_a_database_that_is_away_is_answered_503_until_it_is_back(
         await administrator.close()
     assert (await site.post(workflow_job(), guid="next")).status_code == 202
     assert await site.guids() == ["next"]
-    refusals = [log for log in logs if log["event"] == "webhook refused"]
+    refusals = [log for log in logs if log["event"] == "webhook.refused"]
     assert [log["reason"] for log in refusals] == ["not_stored"]
 
 
@@ -366,8 +366,8 @@ async def test_each_kind_of_refusal_is_logged_once_without_payload_or_secret(
             await site.post(workflow_job(name="hush-hush"), secret="guessed")
             await site.post(b"hush-hush")
     assert [(log["event"], log["reason"]) for log in logs] == [
-        ("webhook refused", "signature"),
-        ("webhook refused", "malformed"),
+        ("webhook.refused", "signature"),
+        ("webhook.refused", "malformed"),
     ]
     assert "hush" not in str(logs)
     assert SECRET not in str(logs)

@@ -126,7 +126,7 @@ async def test_what_github_no_longer_repeats_is_given_up_and_said_once(scene: Mi
     with capture_logs() as logs:
         await scene.rounds(3)
 
-    assert [line["event"] for line in logs] == ["webhooks never arrived and are given up"]
+    assert [line["event"] for line in logs] == ["redelivery.given_up"]
     assert redelivered(scene) == 0
 
 
@@ -210,7 +210,7 @@ async def test_while_github_cannot_be_asked_nothing_moves_and_one_line_says_so(
     scene.fake.inject(FaultKind.UNAVAILABLE, route="deliveries", times=None, seconds=3 * HOUR)
     with capture_logs() as logs:
         await scene.rounds(5)
-    assert [line["event"] for line in logs] == ["missed webhooks cannot be asked for now"]
+    assert [line["event"] for line in logs] == ["redelivery.failed"]
     assert await scene.store.hook_cursor(scene.registered.app) == begin
 
     scene.clock.advance(3 * HOUR)

@@ -113,10 +113,12 @@ async def test_it_can_migrate_first(directory: Path, empty_database_url: str) ->
         assert burst.counted == {202: 1}
 
 
-async def test_an_old_schema_is_refused_in_a_sentence(empty_database_url: str) -> None:
+async def test_a_database_without_a_schema_is_refused_in_a_sentence(
+    empty_database_url: str,
+) -> None:
     ended = await paddock("serve", **APP, PADDOCK_DATABASE_URL=empty_database_url)
     assert ended.code == 1
-    assert "schema is older than this paddock" in ended.err
+    assert "has no schema of paddock's yet" in ended.err
     assert "run `paddock migrate`" in ended.err
 
 

@@ -79,7 +79,8 @@ async def until(data_dir: Path, query: str, wanted: int) -> None:
             await asyncio.sleep(0.2)
 
 
-def processes_of(data_dir: Path) -> list[str]:
+def processes_of(data_dir: Path) -> list[tuple[int, str]]:
+    """Their ids and command lines."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -87,7 +88,7 @@ def processes_of(data_dir: Path) -> list[str]:
         except OSError:
             continue
         if str(data_dir) in command:
-            found.append(command)
+            found.append((int(entry.parent.name), command))
     return found
 
 

@@ -52,8 +52,8 @@ async def test_an_end_is_one_line_in_the_log(scene: Yard) -> None:
     with capture_logs() as lines:
         await scene.rounds(recovery)
 
-    [line] = [each for each in lines if each["event"] == "runner ended"]
-    assert (line["pod"], line["pool"], line["exitCode"], line["class"]) == (
+    [line] = [each for each in lines if each["event"] == "runner.ended"]
+    assert (line["pod"], line["pool"], line["exit_code"], line["class"]) == (
         runner.pod_name,
         "linux",
         139,
@@ -73,7 +73,7 @@ async def test_the_last_words_of_an_abnormal_end_are_kept_and_told(scene: Yard) 
     assert "Segmentation fault" in (await scene.verdict(runner))["log_tail"]
     [line] = [each for each in lines if "log" in each]
     assert (line["pod"], line["pool"]) == (runner.pod_name, "linux")
-    assert line["endedAt"] == scene.world.clock.now().isoformat()
+    assert line["ended_at"] == scene.world.clock.now().isoformat()
     assert "Segmentation fault" in line["log"]
 
 
@@ -102,7 +102,30 @@ async def test_last_words_are_captured_once_for_each_pod(scene: Yard) -> None:
             await scene.rounds(recovery, 30)
 
     assert len([each for each in lines if "log" in each]) == 1
-    assert len([each for each in lines if each["event"] == "runner ended"]) == 1
+    assert len([each for each in lines if each["event"] == "runner.ended"]) == 1
+
+
+@pytest.mark.parametrize("away", [10, 100, 200, 4000])
+async def test_no_log_is_given_up_for_the_time_in_which_no_leader_could_ask(
+    scene: Yard, away: int
+) -> None:
+    """S4, I79: the server and the API server are away after the verdicts were written; right after
+    their return the node does not answer yet."""
+    runners = [await scene.running() for _ in range(3)]
+    for runner in runners:
+        scene.says(runner, "Segmentation fault")
+        scene.fleet.end_runner(runner.pod_name, exit_code=139)
+    scene.fleet.fail("log_tail", times=3)
+    await scene.rounds(scene.recovery())
+    assert len(await scene.world.store.logs_wanted()) == len(runners)
+    scene.world.clock.advance(away)
+
+    second = scene.recovery()
+    scene.fleet.fail("log_tail", times=2)
+    await scene.rounds(second, 120, every=5)
+    for runner in runners:
+        assert "Segmentation fault" in (await scene.verdict(runner))["log_tail"]
+        assert runner.pod_name not in scene.fleet.pods
 
 
 async def test_a_log_that_cannot_be_read_delays_nothing(scene: Yard) -> None:

@@ -20,6 +20,8 @@ from paddock.sim.github.server import serving, wall_clock
 #: For what takes moments; a test that waits this long has failed.
 _PATIENCE = 30.0
 
+CONTROL_SECRET = "the test's own"
+
 #: Divides the runner's own waiting times.
 _HURRY = "100"
 
@@ -110,7 +112,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     github = FakeGitHub(now=wall_clock, rng=Random(1))
-    async with serving(github) as url:
+    async with serving(github, control_secret=CONTROL_SECRET) as url:
         app = github.accounts.add_app("paddock")
         organization = github.accounts.add_organization("octo-org")
         repository = github.accounts.add_repository(organization, "hello")

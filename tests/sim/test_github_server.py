@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx2
@@ -22,9 +23,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from paddock.sim.github import FaultKind, Faults
-from paddock.sim.github.server import plain_http
-from tests.sim.conftest import World
+from paddock.sim.github import FakeGitHub, FaultKind, Faults, control
+from paddock.sim.github.control import SECRET_HEADER
+from paddock.sim.github.server import plain_http, serving, wall_clock
+from tests.sim.conftest import CONTROL_SECRET, World
 
 
 class Receiver:
@@ -62,6 +64,7 @@ async def client(world: World) -> AsyncIterator[httpx2.AsyncClient]:
         base_url=world.url, trust_env=False, verify=plain_http()
     ) as client:
         client.headers["authorization"] = f"Bearer {world.github.token_for(world.installation)}"
+        client.headers[SECRET_HEADER] = CONTROL_SECRET
         yield client
 
 
@@ -189,6 +192,86 @@ async def test_a_mistake_in_the_scene_is_told(
     assert response.json()["message"]
 
 
+RUN = {"repository": "octo-org/hello", "jobs": [{"steps": [{"name": "s", "run": "id"}]}]}
+
+#: What a page of another site can have a browser send, one at a time.
+BY_A_PAGE: list[dict[str, str]] = [
+    {"host": "attacker.example"},
+    {"host": "127.0.0.1.attacker.example"},
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [
+        *(({**headers}, 403) for headers in BY_A_PAGE),
+        ({SECRET_HEADER: ""}, 403),
+        ({SECRET_HEADER: "guessed"}, 403),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415),
+    ],
+)
+async def test_only_programs_that_know_the_secret_set_the_scene(
+    world: World, client: httpx2.AsyncClient, wrong: dict[str, str], status: int
+) -> None:
+    content = json.dumps(RUN)
+    right = {"content-type": "application/json"}
+    refused = await client.post("/_fake/runs", content=content, headers={**right, **wrong})
+    assert refused.status_code == status
+    assert not world.github.world.jobs
+    assert (await client.post("/_fake/runs", content=content, headers=right)).status_code == 201
+
+
+@pytest.mark.parametrize("headers", BY_A_PAGE)
+async def test_nothing_at_all_is_answered_to_a_page(
+    client: httpx2.AsyncClient, headers: dict[str, str]
+) -> None:
+    """Not even to one that knows a token."""
+    for method, path in (
+        ("GET", "/rate_limit"),
+        ("GET", "/orgs/octo-org/actions/runners"),
+        ("POST", "/_runner/sessions"),
+        ("GET", "/_fake/truth"),
+        ("OPTIONS", "/_fake/runs"),
+    ):
+        assert (await client.request(method, path, headers=headers)).status_code == 403, path
+    assert (await client.get("/rate_limit")).status_code == 200
+
+
+async def test_the_control_is_for_this_machine_wherever_the_rest_is_served() -> None:
+    github = FakeGitHub(now=wall_clock, rng=Random(1))
+    app = Starlette(routes=control.routes(github, CONTROL_SECRET))
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app), headers={SECRET_HEADER: CONTROL_SECRET}
+    ) as client:
+        assert (await client.get("http://10.0.0.7/truth")).status_code == 403
+        assert (await client.get("http://127.0.0.1/truth")).status_code == 200
+
+
+async def test_it_has_the_limits_of_every_listener(world: World) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(world.url.rpartition(":")[2]))
+    writer.write(b"GET / HTTP/1.1\r\nX-A: " + b"a" * 70_000)
+    assert (await reader.readline()).split()[1] == b"431"
+    writer.close()
+
+
+async def test_without_a_secret_there_is_no_control() -> None:
+    """As in `paddock up`."""
+    github = FakeGitHub(now=wall_clock, rng=Random(1))
+    async with (
+        serving(github) as url,
+        httpx2.AsyncClient(base_url=url, trust_env=False, verify=plain_http()) as client,
+    ):
+        for headers in ({}, {SECRET_HEADER: ""}, {SECRET_HEADER: "None"}):
+            answer = await client.post("/_fake/runs", json=RUN, headers=headers)
+            assert answer.status_code == 404
+
+
 async def test_it_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     key = tmp_path / "key.pem"
     process = await asyncio.create_subprocess_exec(
@@ -210,7 +293,11 @@ async def test_it_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
         ) as client:
             headers = {"authorization": f"Bearer {token}"}
             listed = (await client.get("/app/installations", headers=headers)).json()
+            unsaid = await client.get("/_fake/truth")
+            control = {SECRET_HEADER: scene["control_secret"]}
+            truth = await client.get("/_fake/truth", headers=control)
         assert [one["id"] for one in listed] == [scene["installations"]["acme"]]
+        assert (unsaid.status_code, truth.status_code) == (403, 200)
         assert key.stat().st_mode & 0o077 == 0
     finally:
         process.send_signal(signal.SIGTERM)

@@ -46,9 +46,7 @@ def world() -> Iterator[tuple[Session, Key]]:
         yield session, key
 
 
-@pytest.mark.parametrize(
-    "name", ["claim-released", "never-started", "restored-backup", "restored-claim"]
-)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_the_incidents_end_well(world: tuple[Session, Key], name: str) -> None:
     """S1, S2, I70"""
     session, key = world

@@ -23,6 +23,11 @@ DELETES = BudgetKey(bucket=Bucket.POINTS, host=HOST, app=APP.app, operation=Oper
 QUOTA = BudgetKey(bucket=Bucket.REST, host=HOST, app=APP.app, installation=InstallationId(5))
 MINTS = BudgetKey(bucket=Bucket.MINT, host=HOST, app=APP.app, installation=InstallationId(5))
 
+WAITING_FOR_A_ROW = """
+SELECT count(DISTINCT l.pid) AS sessions FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+ WHERE NOT l.granted AND a.datname = current_database()
+"""
+
 
 @pytest.fixture
 async def world(database: Database) -> World:
@@ -52,6 +57,24 @@ async def test_a_short_wait_is_waited_and_a_long_one_is_said(world: World) -> No
     with pytest.raises(BudgetSpent) as spent:
         await replica.take(DELETES, 30)
     assert spent.value.seconds > 5
+
+
+async def test_only_what_is_in_the_bucket_is_given_to_those_who_waited_for_its_row(
+    world: World,
+) -> None:
+    """The bucket is empty. Requests wait for its row, and meanwhile two tokens come in."""
+    replica = budget(world, BudgetLimits(rest_per_hour=4))
+    await replica.take(QUOTA, 4)
+    async with world.database.transaction() as other:
+        await other.execute("SELECT FROM budgets FOR UPDATE")
+        takers = [asyncio.create_task(replica.take(QUOTA, 1)) for _ in range(4)]
+        # Asked for outside of this transaction, which would get the same answer again and again.
+        while (await world.rows(WAITING_FOR_A_ROW))[0]["sessions"] < len(takers):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        world.clock.advance(1800)
+    taken = await asyncio.gather(*takers, return_exceptions=True)
+    assert sum(result is None for result in taken) == 2
+    assert {type(result) for result in taken if result is not None} == {BudgetSpent}
 
 
 async def test_what_github_says_is_left_is_believed_downwards_only(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,64 @@ async def test_an_unreachable_database() -> None:
     sentence = sentence_of(await paddock("migrate", PADDOCK_DATABASE_URL=url))
     assert "nothing listens there" in sentence
     assert PASSWORD_IN_URL not in sentence
+
+
+#: Commands that look at a paddock, or change one that is there.
+LOOKS = (
+    ("jobs",),
+    ("why", "1"),
+    ("top",),
+    ("pools", "list"),
+    ("accounts", "pause", "acme"),
+    ("pause",),
+)
+
+
+@pytest.mark.parametrize("words", LOOKS)
+async def test_where_there_is_no_paddock_a_look_says_so_and_creates_nothing(
+    directory: Path, words: tuple[str, ...]
+) -> None:
+    sentence = sentence_of(await paddock(*words, PADDOCK_DATA_DIR=str(directory / "data")))
+    assert sentence.startswith("There is no paddock here: PADDOCK_DATABASE_URL is not set")
+    assert str(directory / "data") in sentence
+    assert "--data-dir" in sentence
+    assert not (directory / "data").exists()
+
+
+async def test_a_doctor_creates_nothing_either(directory: Path) -> None:
+    ended = await paddock("doctor", "--data-dir", directory / "data")
+    assert ended.code == 1
+    assert "failed  database: There is no paddock here" in ended.out
+    assert not (directory / "data").exists()
+
+
+@pytest.mark.parametrize("words", LOOKS)
+async def test_a_look_does_not_wait_for_a_database_that_does_not_answer(
+    words: tuple[str, ...],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
+        port = silent.getsockname()[1]
+        url = f"postgresql://alice:{PASSWORD_IN_URL}@127.0.0.1:{port}/paddock"
+        ended = await paddock(*words, PADDOCK_DATABASE_URL=url, PADDOCK_DATABASE_WAIT="30")
+    sentence = sentence_of(ended)
+    assert f"127.0.0.1:{port}/paddock did not answer within 5 s: check the address" in sentence
+    assert PASSWORD_IN_URL not in ended.err
+
+
+async def test_a_look_waits_some_seconds_for_a_database_that_restarts_and_serve_longer() -> None:
+    url = f"postgresql://alice@127.0.0.1:{free_port()}/paddock"
+    looked = await paddock("jobs", PADDOCK_DATABASE_URL=url, PADDOCK_DATABASE_WAIT="30")
+    assert "nothing listens there" in sentence_of(looked)
+    assert looked.err.startswith("waiting up to 3 s: The database at ")
+    app = {"PADDOCK_GITHUB_APP_ID": "1", "PADDOCK_GITHUB_PRIVATE_KEY_FILE": "/nonexistent"}
+    served = await paddock(
+        "serve",
+        **app,
+        PADDOCK_GITHUB_WEBHOOK_SECRET="s",
+        PADDOCK_DATABASE_URL=url,
+        PADDOCK_DATABASE_WAIT="4",
+    )
+    assert "waiting up to 4 s: The database at " in served.err
 
 
 async def test_a_wrong_password(tcp: TcpServer) -> None:

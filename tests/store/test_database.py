@@ -542,8 +542,19 @@ async def test_a_server_that_starts_late_is_waited_for(directory: Path) -> None:
     async with EmbeddedPostgres(directory / "data", settings=settings):
         database = await waiting
         await database.close()
-    assert len(said) == 1
-    assert said[0].startswith("waiting up to 60 s for the database at ")
+    assert said[0].startswith("waiting up to 60 s: The database at ")
+
+
+async def test_it_is_said_again_that_a_server_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(database_module, "SAY_AGAIN", 0.0)
+    said: list[str] = []
+    url = f"postgresql://paddock@127.0.0.1:{free_port()}/paddock"
+    with pytest.raises(DatabaseUnavailable):
+        await Database.connect(url, wait=0.5, say=said.append)
+    assert len(said) > 1
+    assert all("nothing listens there" in each for each in said)
 
 
 async def test_a_server_that_never_comes_is_given_up() -> None:

@@ -359,11 +359,20 @@ async def test_binaries_that_are_not_there(directory: Path) -> None:
         await start_and_stop(directory / "data", binaries=directory)
 
 
-async def test_a_platform_without_binaries(
+async def test_an_installation_without_the_extra_names_it(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("paddock.store.postgres_binaries._PACKAGE", "no_such_wheel")
-    assert "not available for this platform" in await refusal(directory / "data")
+    assert "install it with the extra `embedded`" in await refusal(directory / "data")
+
+
+async def test_a_platform_without_binaries(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / "empty_wheel").mkdir()
+    monkeypatch.syspath_prepend(directory)
+    monkeypatch.setattr("paddock.store.postgres_binaries._PACKAGE", "empty_wheel")
+    assert "no PostgreSQL programs for this platform" in await refusal(directory / "data")
 
 
 async def test_binaries_for_another_machine(directory: Path) -> None:

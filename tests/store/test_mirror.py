@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from paddock.domain.ids import PoolId
 from paddock.domain.pods import PodOrder
 from paddock.domain.pool_objects import PoolObject, PoolObjects, PoolStatus
+from paddock.domain.pools import PoolFacts
 from paddock.pools.mirror import PoolMirror
 from paddock.store.database import Database
 from paddock.store.store import PgStore
@@ -18,7 +20,34 @@ from paddock.system import SystemIds
 from tests.support.github import NoWakeups
 from tests.support.time import ManualClock
 
-TEMPLATE = {"spec": {"containers": [{"name": "runner", "image": "runner:1"}]}}
+RUNNER = {"name": "runner", "image": "runner:1"}
+TEMPLATE = {"spec": {"containers": [RUNNER]}}
+#: Descriptions that stopped the mirror, and with it all pools that came after theirs.
+MALFORMED: dict[str, dict[str, Any]] = {
+    "projected is text": {"volumes": [{"name": "v", "projected": "x"}]},
+    "sources is text": {"volumes": [{"name": "v", "projected": {"sources": "x"}}]},
+    "a source is text": {"volumes": [{"name": "v", "projected": {"sources": ["x"]}}]},
+    "a token is text": {
+        "volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": "x"}]}}]
+    },
+    "securityContext is text": {"containers": [{**RUNNER, "securityContext": "x"}]},
+    "capabilities is text": {"containers": [{**RUNNER, "securityContext": {"capabilities": "x"}}]},
+    "add is a number": {
+        "containers": [{**RUNNER, "securityContext": {"capabilities": {"add": 7}}}]
+    },
+    "resources is text": {"containers": [{**RUNNER, "resources": "x"}]},
+    "limits is a list": {"containers": [{**RUNNER, "resources": {"limits": ["x"]}}]},
+    "a limit overflows": {"containers": [{**RUNNER, "resources": {"limits": {"cpu": "1e999999"}}}]},
+    "limits overflow together": {
+        "containers": [
+            {**RUNNER, "resources": {"limits": {"cpu": "2000000"}}},
+            {"name": "other", "image": "x", "resources": {"limits": {"cpu": "2000000"}}},
+        ]
+    },
+    "a name is a list": {"containers": [RUNNER, {"name": ["x"], "image": "x"}]},
+    "overhead is text": {"overhead": "x"},
+    "NUL cannot be stored": {"hostname": "a\0b"},
+}
 
 
 class Objects:
@@ -28,6 +57,8 @@ class Objects:
         self.pools: dict[str, PoolObject] = {}
         self.told: list[PoolStatus] = []
         self.tried: list[PodOrder] = []
+        #: The fleet's own rules refuse these pools' Pods.
+        self.refused: dict[str, str] = {}
 
     def describe(self, name: str, **spec: Any) -> None:
         before = self.pools.get(name)
@@ -56,6 +87,15 @@ class Objects:
     async def set_status(self, pool: PoolObject, status: PoolStatus) -> None:
         self.told.append(status)
         self.pools[pool.name] = replace(self.pools[pool.name], status=status)
+
+    def accepted(self, name: str) -> tuple[str, str, str]:
+        [condition] = [
+            each for each in self.pools[name].status.conditions if each.type == "Accepted"
+        ]
+        return condition.status, condition.reason, condition.message
+
+    def template_refusal(self, order: PodOrder) -> str | None:
+        return self.refused.get(order.pool)
 
     async def try_out(self, order: PodOrder) -> str | None:
         self.tried.append(order)
@@ -109,3 +149,118 @@ async def test_an_object_that_has_not_changed_is_applied_once(
     assert await applied(database) == 2
     [pool] = await store.list_pools()
     assert json.loads(pool.spec)["minIdle"] == 3
+
+
+@pytest.mark.parametrize("malformed", MALFORMED.values(), ids=MALFORMED)
+async def test_a_malformed_object_is_reported_and_holds_up_no_other(
+    malformed: dict[str, Any], mirror: PoolMirror, objects: Objects, store: PgStore
+) -> None:
+    """I57"""
+    objects.describe(
+        "bad", labels=["bad"], template={"spec": {"containers": [RUNNER], **malformed}}
+    )
+    objects.describe("good", labels=["good"])
+    for _ in range(3):
+        await mirror.round()
+    assert [pool.name for pool in await store.list_pools()] == ["good"]
+    assert objects.accepted("good") == ("True", "Mirrored", "")
+    status, reason, message = objects.accepted("bad")
+    assert (status, reason) == ("False", "Refused")
+    assert message.endswith(". No runner is made for it.")
+    assert len(message) < 300
+
+
+async def test_a_pool_whose_object_becomes_malformed_keeps_its_last_description(
+    mirror: PoolMirror, objects: Objects, store: PgStore
+) -> None:
+    objects.describe("linux", maxRunners=3)
+    for _ in range(2):
+        await mirror.round()
+    [before] = await store.list_pools()
+    objects.describe("linux", maxRunners=7, template={"spec": {"containers": "x"}})
+    for _ in range(2):
+        await mirror.round()
+    [after] = await store.list_pools()
+    assert after == before
+    status, _, message = objects.accepted("linux")
+    assert status == "False"
+    assert message.endswith(". The pool keeps the description that was last accepted.")
+
+
+async def test_a_pool_whose_stored_description_is_no_longer_permitted_says_that_it_makes_no_pods(
+    mirror: PoolMirror, objects: Objects, store: PgStore
+) -> None:
+    """After an upgrade with stricter rules, or another setting."""
+    objects.describe("linux")
+    for _ in range(2):
+        await mirror.round()
+    assert objects.accepted("linux")[0] == "True"
+    objects.refused["linux"] = "template.spec.x is refused"
+    await mirror.round()
+    status, reason, message = objects.accepted("linux")
+    assert (status, reason) == ("False", "TemplateRefused")
+    assert message == (
+        "template.spec.x is refused. The pool makes no new Pods until this is corrected; the Pods it "
+        "has stay."
+    )
+    assert [pool.state for pool in await store.list_pools()] == ["active"]
+    objects.refused.clear()
+    await mirror.round()
+    assert objects.accepted("linux") == ("True", "Mirrored", "")
+
+
+async def test_an_unexpected_failure_is_reported_and_holds_up_no_other(
+    mirror: PoolMirror, objects: Objects, store: PgStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I57: whatever nobody thought of."""
+    apply_pool = store.apply_pool
+
+    async def apply(pool: PoolFacts) -> PoolId:
+        if pool.name == "bad":
+            raise ZeroDivisionError("a bug")
+        return await apply_pool(pool)
+
+    monkeypatch.setattr(store, "apply_pool", apply)
+    objects.describe("bad", labels=["bad"])
+    objects.describe("good", labels=["good"])
+    for _ in range(3):
+        await mirror.round()
+    assert objects.accepted("good")[0] == "True"
+    status, reason, message = objects.accepted("bad")
+    assert (status, reason) == ("False", "InternalError")
+    assert "ZeroDivisionError" in message
+
+
+async def test_pods_that_know_the_server_by_another_address_are_stale_if_it_is_https(
+    store: PgStore, objects: Objects, database: Database, clock: ManualClock
+) -> None:
+    """Turned on or off, TLS cuts off the Pods of before. Where all of them are cut off none is retired
+    for its silence, so a full pool would wait for ever."""
+    objects.describe("linux", minIdle=2)
+
+    async def mirrored(server: str) -> str:
+        mirror = PoolMirror(
+            store=store,
+            pools=objects,
+            trial=objects,
+            clock=clock,
+            wakeups=NoWakeups(),
+            server=server,
+        )
+        for _ in range(3):
+            await mirror.round()
+        async with database.transaction() as connection:
+            found: str = await connection.fetchval("SELECT spec_hash FROM pools")
+        return found
+
+    before = await mirrored("")
+    # Without TLS the address does not count: an upgrade of paddock rolls nothing.
+    assert await mirrored("http://one:8788") == before
+    assert await applied(database) == 1
+    secured = await mirrored("https://one:8788")
+    assert secured != before
+    assert await mirrored("https://one:8788") == secured
+    assert await applied(database) == 2
+    assert await mirrored("https://two:8788") not in (before, secured)
+    assert await mirrored("http://one:8788") == before
+    assert await applied(database) == 4

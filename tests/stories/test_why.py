@@ -339,9 +339,10 @@ def test_a_pause_and_who_made_it(world: Tell) -> None:
         assert scene.github.truth.executions_of(job.id) == []
         story = await why(scene, job.id)
         assert story.why.startswith("All dispatch has been paused by sim since ")
-        assert story.next == "Somebody resumes it: `paddock resume`."
+        assert story.next == "An operator resumes it: `paddock resume`."
         idle = await why(scene, scene.living[0].name)
-        assert idle.why.endswith("and all dispatch is paused, by sim.")
+        assert "and all dispatch has been paused by sim since " in idle.why
+        assert idle.why.endswith(": a deployment.")
         await scene.operator.resume_dispatch(why="it is over")
         paused.discard("acme")
         await scene.executed(job)

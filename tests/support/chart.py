@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -92,6 +94,20 @@ VALUES: dict[str, Json] = {
         },
         "runners": {"podSecurity": "restricted"},
     },
+    "secret": LEAST
+    | {
+        "dispatch": {"tls": {"mode": "secret", "secretName": "dispatch"}},
+        "runners": {"serverCaConfigMap": "authority"},
+    },
+    "cert-manager": LEAST
+    | {
+        "dispatch": {"tls": {"mode": "certManager", "issuerRef": {"name": "authority"}}},
+        "runners": {
+            "serverCaConfigMap": "authority",
+            "serverUrl": "https://10.1.2.3:8788",
+            "vitalsUrl": "https://paddock.example.org:8789",
+        },
+    },
     "bare": LEAST
     | {
         "network": {"enabled": False},
@@ -122,6 +138,25 @@ def _template(chart: Path, values: str, arguments: tuple[str, ...]) -> str:
     if done.returncode:
         raise ValueError(done.stderr)
     return done.stdout
+
+
+def generated(values: Json, directory: Path, secret: Json | None = None) -> list[Json]:
+    """As rendered on a cluster that has this Secret, or none; `template` alone sees no cluster."""
+    chart = directory / "chart"
+    shutil.copytree(CHART, chart, dirs_exist_ok=True)
+    file = chart / "templates" / "_tls.tpl"
+    found = json.dumps({"visible": True, "secret": secret or {}})
+    text, replaced = re.subn(
+        r'(?s)(?<={{- define "paddock.tlsFound" -}}\n).*?(?=\n{{- end -}})',
+        lambda _: found,
+        file.read_text(),
+    )
+    assert replaced == 1
+    file.write_text(text)
+    done = run("template", "paddock", str(chart), "--namespace", "paddock", values=values)
+    if done.returncode:
+        raise ValueError(done.stderr)
+    return _objects(done.stdout)
 
 
 def notes(values: Json, directory: Path) -> str:

@@ -52,7 +52,7 @@ class NoFleet:
 class Believing:
     """A token is its Pod's name."""
 
-    async def review(self, token: str) -> PodIdentity | None:
+    async def review(self, token: str, *, peer: str) -> PodIdentity | None:
         return PodIdentity(
             pod_name=PodName(token),
             pod_uid=uid_of(token),

@@ -106,6 +106,21 @@ async def service(api: Api, namespace: str, name: str, address: str) -> AsyncIte
         yield
 
 
+@contextmanager
+def translated(address: str, port: int, target: tuple[str, int]) -> Iterator[None]:
+    """As a real cluster does: packets of Pods to a Service get another address before they are
+    filtered. The connections of `service` end on this machine, where policies do not follow them."""
+    rule = [
+        *("PREROUTING", "--in-interface", BRIDGE, "--destination", address, "--protocol", "tcp"),
+        *("--dport", str(port), "--jump", "DNAT", "--to-destination", f"{target[0]}:{target[1]}"),
+    ]
+    run("iptables", "--table", "nat", "--append", *rule)
+    try:
+        yield
+    finally:
+        run("iptables", "--table", "nat", "--delete", *rule)
+
+
 async def _ready(api: Api, namespace: str, name: str, port: str) -> list[tuple[str, int]]:
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     slices = await api.get(path, labelSelector=f"kubernetes.io/service-name={name}")

@@ -184,7 +184,7 @@ class KubeSite:
         raise AssertionError(f"{query}\n{await self._state()}")
 
     async def _state(self) -> str:
-        """For whoever looks for the reason of a failure."""
+        """Shown when a test fails."""
         runners = await self.rows("SELECT pod_name, state, node, since FROM runners")
         jobs = await self.rows("SELECT id, state, key_id, since FROM jobs")
         deliveries = await self.rows("SELECT event, state, received_at FROM deliveries")

@@ -25,7 +25,7 @@ class Peer:
 
 class Network:
     def __init__(self, policies: Sequence[Json]) -> None:
-        self._policies = policies
+        self.policies = policies
 
     def lets(self, source: Peer, target: Peer, port: int, protocol: str = "TCP") -> bool:
         sends = self._lets("egress", source, target, port, protocol)
@@ -43,7 +43,7 @@ class Network:
         )
 
     def _selecting(self, way: str, pod: Peer) -> Iterator[Json]:
-        for policy in self._policies:
+        for policy in self.policies:
             spec = policy["spec"]
             if (
                 pod.namespace == policy["metadata"]["namespace"]

@@ -243,7 +243,11 @@ async def released(
             "paddock-sealing": {"keys": base64.b64encode(b"1" * 32).decode()},
             "paddock-github": {"private-key.pem": _KEY, "webhook-secret": SECRET},
         }
+        held = await stack.enter_async_context(gate(host))
         values = _values(runners, app, f"https://{host}:{github_port}")
+        # Jobs reach what stands for GitHub, and the gate, where policies are enforced too.
+        needed = [int(each.rpartition(":")[2]) for each in (url, held.url)]
+        values["network"] = {"allowed": [{"cidr": f"{host}/32", "ports": needed}]}
         release = Release(
             cluster,
             api,
@@ -256,7 +260,7 @@ async def released(
             repository,
             directory,
             secrets,
-            await stack.enter_async_context(gate(host)),
+            held,
         )
         stack.push_async_callback(_clean_up, release)
         yield release

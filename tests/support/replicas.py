@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +41,11 @@ class Replica:
 
 @asynccontextmanager
 async def paddock_serve(
-    directory: Path, database_url: str, *arguments: str, listen: str = "127.0.0.1:0"
+    directory: Path,
+    database_url: str,
+    *arguments: str,
+    listen: str = "127.0.0.1:0",
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Replica]:
     """Started, and ready when it says so. Its GitHub is away: nobody but the receiver is needed."""
     key, log = directory / "app.pem", directory / "serve.log"
@@ -62,7 +66,7 @@ async def paddock_serve(
             *arguments,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=clean_environment(settings),
+            env=clean_environment({**settings, **(environment or {})}),
             start_new_session=True,
         )
     assert process.stdout is not None

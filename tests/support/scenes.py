@@ -370,7 +370,7 @@ class Scene:
             case RunnerState.BUSY:
                 await self._finish(working)
             case RunnerState.DONE:
-                await self.conclude(working, exit_code=0, reason="Completed")
+                await self.conclude(working, exit_code=100, reason="Error")
             case _:
                 pass
 

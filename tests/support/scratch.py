@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from paddock.docs import ROOT
 from tools.release.__main__ import main
 
 _COMPONENTS = """
 [[component]]
 name = "server"
-title = "the server"
 paths = ["server/", "requirements.lock"]
 versions = [
   { file = "server/__init__.py", key = "__version__" },
@@ -25,13 +23,11 @@ versions = [
 
 [[component]]
 name = "operator"
-title = "the operator"
 paths = ["infra/operator/", "infra/host-bootstrap/"]
 versions = [{ file = "chart/values.yaml", key = "operator.image.tag" }]
 
 [[component]]
 name = "chart"
-title = "the chart"
 paths = ["chart/"]
 versions = [{ file = "chart/Chart.yaml", key = "version" }]
 """
@@ -57,7 +53,7 @@ _FILES = {
     "chart/values.yaml": _VALUES,
     "chart/Chart.yaml": 'name: paddock\nversion: "0.1.0"\n',
     "docs/page.md": "",
-    "cliff.toml": (ROOT / "cliff.toml").read_text("utf-8"),
+    "CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n### Fixed\n\n- A word.\n",
 }
 
 
@@ -116,5 +112,5 @@ class Scratch:
             (self.root / file).parent.mkdir(parents=True, exist_ok=True)
             (self.root / file).write_text(text)
         self.git("init", "--quiet", "--initial-branch", "main")
-        self.commit("The beginning")
+        self.commit("chore: begin")
         self.tag("server-0.1.0", "operator-0.1.0", "chart-0.1.0")

@@ -92,6 +92,18 @@ def test_after_the_wait_the_tokens_are_there(bucket: TokenBucket, share: float) 
     assert bucket.at(after(wait + 2e-6)).tokens >= n * (1 - 1e-9) - 1e-9
 
 
+@given(buckets, st.lists(st.floats(0, 3), min_size=1, max_size=8))
+def test_requests_that_are_refused_together_wait_once(
+    bucket: TokenBucket, apart: list[float]
+) -> None:
+    """I26"""
+    now = bucket.as_of
+    for seconds_later in apart:
+        now += timedelta(seconds=seconds_later)
+        bucket = bucket.at(now).told(0, 600, now)
+    assert bucket.as_of == now + timedelta(seconds=600)
+
+
 def test_more_than_fits_is_refused_instead_of_waited_for() -> None:
     bucket = TokenBucket.full(capacity=10, per_s=1, now=NOW)
     with pytest.raises(ValueError, match="never holds 11"):

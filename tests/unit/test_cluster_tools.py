@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster import binaries
+from tools.cluster import binaries, kube_router
 from tools.cluster.cluster import Cluster, make_empty
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError, Missing
@@ -74,6 +74,36 @@ def test_a_process_with_an_id_used_again_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "pids").mkdir()
     (tmp_path / "pids" / "init").write_text("1 12345678901")
     assert daemon.pid() is None
+
+
+async def test_a_process_has_no_file_of_its_starter(tmp_path: Path) -> None:
+    """`flock FILE make cluster` would hold FILE until the cluster is stopped."""
+    daemon = Daemon("sleeper", ["/bin/sleep", "100"], Layout(tmp_path))
+    with (tmp_path / "lock").open("w") as lock:
+        os.set_inheritable(lock.fileno(), True)
+        daemon.start()
+    try:
+        held = [each.resolve() for each in Path(f"/proc/{daemon.pid()}/fd").iterdir()]
+        assert daemon.log in held
+        assert tmp_path / "lock" not in held
+    finally:
+        await daemon.stop(signal.SIGKILL)
+
+
+def test_without_its_tools_it_is_said_that_policies_are_not_enforced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Missing, match=r"not enforced: install .* ipset iptables"):
+        kube_router.check_tools()
+
+
+def test_rules_of_another_cluster_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are no programs to remove any with; none are asked for."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    kube_router.remove_rules(Layout(tmp_path))
 
 
 async def test_a_process_that_ended_says_its_last_words(tmp_path: Path) -> None:

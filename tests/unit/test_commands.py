@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+import paddock
 from paddock.cli.app import app
 from paddock.cli.commands import COMMANDS, Commands
 
@@ -27,3 +29,19 @@ def test_listing_them_loads_none() -> None:
     ).stdout.split()
     assert {"asyncpg", "pydantic", "starlette", "paddock.serve"}.isdisjoint(loaded)
     assert app.info.name == "paddock"
+
+
+@pytest.mark.parametrize("words", [["--version"], ["version"]])
+def test_the_version_is_printed(words: list[str]) -> None:
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stdout) == (0, f"paddock {paddock.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["migrate"], ["jobs"], ["jobs", "list"], ["accounts", "limits"], ["sim", "run"]]
+)
+def test_the_short_option_for_help_is_the_long_one(words: list[str]) -> None:
+    short, long = (CliRunner().invoke(app, [*words, option]) for option in ("-h", "--help"))
+    assert short.exit_code == 0
+    assert short.stdout == long.stdout
+    assert "Usage: " in short.stdout

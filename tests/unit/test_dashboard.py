@@ -32,7 +32,8 @@ def test_amounts_are_short() -> None:
 
 
 def test_a_log_moves_no_cursor() -> None:
-    assert plain("\x1b[31mred\x1b[0m\r\nnext\tline\x00\x9b") == "red\nnext\tline"
+    log = "\x1b[31mred\x1b[0m\r\nnext\tline\x00\x9b <b>"
+    assert plain(log) == "red\nnext    line\\u0000\\u009b &lt;b&gt;"
 
 
 def test_commands_in_a_sentence_are_code_and_the_rest_is_text() -> None:
@@ -88,8 +89,8 @@ def test_what_is_worst_comes_first() -> None:
             endings={Ending.HOST_OOM: 1},
             queues=[QueueLine(pool="x", account="a", jobs=1, oldest_at=NOW - timedelta(minutes=6))],
             pauses=[
-                Pause(what="dispatch", name=None, at=NOW, by="operator:ana"),
-                Pause(what="pool", name="linux", at=NOW, by="operator:ana"),
+                Pause(what="dispatch", name=None, at=NOW, by="operator:ana", why="a new disk"),
+                Pause(what="pool", name="linux", at=NOW, by="operator:ana", why=None),
             ],
             dead_deliveries=1,
             limit_bypasses=[
@@ -98,9 +99,9 @@ def test_what_is_worst_comes_first() -> None:
         )
     )
     assert [(note.kind, note.text) for note in notes] == [
-        ("bad", "All dispatch is paused since 09:00 by operator:ana."),
+        ("bad", "All dispatch is paused by ana since 2026-01-05 09:00 UTC: a new disk."),
         ("bad", "1 delivery could not be applied and was set aside."),
-        ("warn", "Pool linux is paused since 09:00 by operator:ana."),
+        ("warn", "Pool linux is paused by ana since 2026-01-05 09:00 UTC."),
         ("warn", "2 jobs of a/api on foreign runners: its limits do not hold there."),
         ("warn", "2 queued jobs fit no pool."),
         ("warn", "The oldest job that a pool takes has waited for 6m 00s."),

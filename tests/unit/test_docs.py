@@ -7,13 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from paddock.docs import INVARIANTS, ROOT, SECTIONS, DocsError, outdated, pages, render, tags
+from paddock.docs import (
+    INVARIANTS,
+    ROOT,
+    SECTIONS,
+    DocsError,
+    logged,
+    outdated,
+    pages,
+    render,
+    tags,
+)
 from paddock.domain.endings import RULES, Ending
 from paddock.domain.failure_modes import FAILURE_MODES
 from paddock.domain.github_errors import rules_table
 from paddock.domain.rules import RULES as RECOVERY_RULES
 from paddock.domain.states import RUNNER_TRANSITIONS, RunnerState, legal
 from paddock.domain.thresholds import reasons
+from paddock.log_events import EVENTS
 
 _PAGES = pages(ROOT)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -156,3 +167,13 @@ def _anchors(text: str) -> set[str]:
 
 def _text(file: Path) -> str:
     return file.read_text("utf-8")
+
+
+def test_every_logged_event_is_an_identifier_with_a_meaning() -> None:
+    calls = logged()
+    assert sorted(calls) == sorted(EVENTS)
+    identifier = re.compile(r"[a-z]+(_[a-z]+)*\.[a-z]+(_[a-z]+)*")
+    assert [event for event in calls if not identifier.fullmatch(event)] == []
+    fields = {field for call in calls.values() for field in call.fields}
+    assert [field for field in fields if not re.fullmatch(r"[a-z]+(_[a-z]+)*", field)] == []
+    assert list(EVENTS) == sorted(EVENTS)

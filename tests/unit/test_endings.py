@@ -244,7 +244,7 @@ def test_the_sentence_names_what_was_seen() -> None:
     found = classify(replace(JOB, fingerprint=exited(137, "OOMKilled"), pod_reason="Odd"))
     assert found.why == (
         "Its container reached its memory limit and the node's kernel killed in it "
-        "(exit code 137, reason OOMKilled; Pod Odd)."
+        "(exit code 137: SIGKILL, reason OOMKilled; Pod Odd)."
     )
     assert classify(EndingEvidence()).why == "Nothing was seen that tells how it ended."
 
@@ -332,6 +332,6 @@ def test_a_classification_names_the_rule_that_decided() -> None:
     assert found == Classified(
         ending=Ending.CRASH,
         rule="failed",
-        why="Its process failed (exit code 139, reason Error).",
+        why="Its process failed (exit code 139: SIGSEGV).",
         settled=True,
     )

@@ -15,6 +15,7 @@ from paddock.domain.fingerprints import (
     Running,
     Source,
     Terminated,
+    describe_exit,
     ever_started,
     fingerprint,
 )
@@ -144,4 +145,27 @@ def test_a_runner_that_ever_started_is_known(
 
 def test_a_fingerprint_reads_as_a_phrase() -> None:
     found = Fingerprint(exit_code=137, signal=9, reason="Error", source=Source.LAST_STATE)
-    assert str(found) == "exit code 137, signal 9, reason Error, of its last life"
+    assert str(found) == "exit code 137, signal 9 (SIGKILL), of its last life"
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ((0, None, "Completed"), "exit code 0: clean exit"),
+        ((100, None, "Error"), "exit code 100: clean exit, job succeeded"),
+        ((102, None, "Error"), "exit code 102: clean exit, job failed"),
+        ((104, None, "Error"), "exit code 104: clean exit, job skipped"),
+        ((105, None, "Error"), "exit code 105: job abandoned, GitHub no longer renewed its lease"),
+        ((7, None, "Error"), "exit code 7: GitHub refused the runner's version"),
+        ((137, None, "OOMKilled"), "exit code 137: SIGKILL, reason OOMKilled"),
+        ((143, None, "Error"), "exit code 143: SIGTERM"),
+        ((1, None, "Error"), "exit code 1"),
+        ((0, 9, None), "exit code 0, signal 9 (SIGKILL)"),
+        ((None, None, "Evicted"), "reason Evicted"),
+        ((None, None, None), ""),
+    ],
+)
+def test_an_exit_is_described_in_words(
+    end: tuple[int | None, int | None, str | None], words: str
+) -> None:
+    assert describe_exit(*end) == words

@@ -292,6 +292,14 @@ def test_the_back_off_grows_while_the_same_failure_repeats() -> None:
     assert failure.after(1_000_000) == failure.ceiling_s == 300
 
 
+def test_a_quota_is_waited_for_until_it_is_renewed_and_no_longer() -> None:
+    """I26"""
+    spent = read(next(case for case in CASES if case.kind is Kind.PRIMARY_LIMIT))
+    own = budget_spent("mint", backs_off=ACCOUNT, seconds=598)
+    assert [spent.after(n, lasted=9000) for n in (1, 2, 5)] == [600] * 3
+    assert [own.after(n, lasted=9000) for n in (1, 2, 5)] == [598] * 3
+
+
 def test_a_back_off_is_at_most_twice_as_long_as_its_trouble() -> None:
     failure = read(next(case for case in CASES if case.kind is Kind.SERVER_ERROR))
     assert failure.after(5, lasted=0) == 5

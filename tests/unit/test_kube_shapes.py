@@ -12,8 +12,15 @@ from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
 from paddock.domain.pods import PodOrder
-from paddock.fleet.kube.shapes import Placement, TemplateRefused, label_value, manifest
-from paddock.fleet.kube.template import PodTemplate, cost, problem
+from paddock.fleet.kube.shapes import (
+    Placement,
+    PodDescription,
+    TemplateRefused,
+    label_value,
+    manifest,
+    template_problem,
+)
+from paddock.fleet.kube.template import PodTemplate, cost
 from paddock.pools.spec import PoolFileError, parse_pools
 
 PLACEMENT = Placement(
@@ -197,10 +204,10 @@ def test_one_container_polls_and_runs_in_the_single_shape() -> None:
         ({"automountServiceAccountToken": True}, "automountServiceAccountToken"),
         ({"containers": [{"name": "other", "image": "x"}]}, "one container named `runner`"),
         ({"containers": [{"name": "runner"}]}, "needs an image"),
-        ({"containers": "x"}, "list of objects"),
+        ({"containers": "x"}, "containers should be a list"),
         ({"initContainers": [{"name": "poller"}]}, "paddock's own"),
         ({"volumes": [{"name": "paddock-stage"}]}, "paddock's own"),
-        ({"initContainers": [DIND]}, "is privileged"),
+        ({"initContainers": [DIND]}, "controls its node"),
         (
             {"containers": [{**RUNNER, "resources": {"requests": {"memory": "lots"}}}]},
             "no amount of memory",
@@ -218,7 +225,7 @@ def test_one_container_polls_and_runs_in_the_single_shape() -> None:
                     }
                 ]
             },
-            "another audience",
+            "name an audience",
         ),
     ],
 )
@@ -244,11 +251,11 @@ def test_docker_in_docker_needs_a_virtual_machine_or_the_owners_word() -> None:
     """I63"""
     template = PodTemplate(spec={"containers": [RUNNER], "initContainers": [DIND]})
     in_vm = PodTemplate(spec={**template.spec, "runtimeClassName": "kata"})
-    assert problem(template, privileged="refuse")
-    assert problem(in_vm, privileged="refuse")
-    assert problem(template, privileged="inVirtualMachine")
-    assert problem(in_vm, privileged="inVirtualMachine") is None
-    assert problem(template, privileged="acceptRisk") is None
+    assert template_problem(PodDescription(template=template))
+    assert template_problem(PodDescription(template=in_vm))
+    assert template_problem(PodDescription(template=template, privileged="inVirtualMachine"))
+    assert template_problem(PodDescription(template=in_vm, privileged="inVirtualMachine")) is None
+    assert template_problem(PodDescription(template=template, privileged="acceptRisk")) is None
 
 
 def test_the_runtimes_overhead_and_sidecars_are_part_of_the_cost() -> None:

@@ -1082,7 +1082,7 @@ def _all(make: Callable[[Values], Any]) -> Iterator[tuple[Values, Action]]:
 
 @pytest.mark.parametrize("shape", ["gated", "single"])
 def test_nothing_is_done_about_a_runner_that_waits_and_is_heard(shape: str) -> None:
-    """The whole product: recovery does not examine such runners (`Look.quiet`)."""
+    """The whole product: recovery does not examine such runners (`Look.waits`)."""
     container = Container.STARTED if shape == "single" else Container.WAITING
     given = {
         "state": S.IDLE,

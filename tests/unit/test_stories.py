@@ -20,7 +20,6 @@ from paddock.domain.dossiers import (
     JobInBrief,
     JobOnFile,
     PassedOver,
-    Pause,
     RelatedRunner,
     RunnerDossier,
     VerdictOnFile,
@@ -31,6 +30,7 @@ from paddock.domain.ids import HostId, JobId, PoolId, RunnerId
 from paddock.domain.intake import Passed
 from paddock.domain.limits import NOTHING, Limits
 from paddock.domain.names import PodName, RunnerName
+from paddock.domain.pauses import Pause
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.stories import Story, tell
@@ -38,7 +38,8 @@ from paddock.stories.story import clause, length
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 EARLIER = NOW - timedelta(seconds=90)
-PAUSE = Pause(at=EARLIER, by="operator:ana")
+PAUSE = Pause(at=EARLIER, by="operator:ana", why="the registry is down")
+PAUSED = "paused by ana since 2026-01-05 08:58 UTC: the registry is down."
 
 
 def runner(state: RunnerState = RunnerState.RUNNING, **changes: Any) -> Runner:
@@ -70,7 +71,7 @@ def verdict(ending: Ending = Ending.HOST_OOM) -> VerdictOnFile:
     return VerdictOnFile(
         ending=ending,
         abnormal=ending.abnormal,
-        why="It ended (exit code 137).",
+        why="It ended (exit code 137: SIGKILL).",
         exit_code=137,
         signal=None,
         reason="Error",
@@ -165,9 +166,9 @@ def test_every_reason_of_the_matcher_is_told(withheld: Withheld | None) -> None:
 @pytest.mark.parametrize(
     ("pauses", "words"),
     [
-        ({"everybody_paused": PAUSE}, "All dispatch has been paused by ana"),
-        ({"account_paused": PAUSE}, "The account acme has been paused by ana"),
-        ({"pool_paused": PAUSE}, "The pool linux has been paused by ana"),
+        ({"everybody_paused": PAUSE}, f"All dispatch has been {PAUSED}"),
+        ({"account_paused": PAUSE}, f"The account acme has been {PAUSED}"),
+        ({"pool_paused": PAUSE}, f"The pool linux has been {PAUSED}"),
         ({"pool_state": "draining"}, "Its pool, linux, is being deleted"),
     ],
 )

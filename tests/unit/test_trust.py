@@ -36,6 +36,8 @@ def test_a_run_of_the_repositorys_own_code_is_trusted(event: str) -> None:
         (replace(OURS, head_repository_id=GitHubRepositoryId(2)), "another repository"),
         (replace(OURS, head_repository_id=None), "is gone"),
         (replace(OURS, event="pull_request_target"), "strangers can set off"),
+        (replace(OURS, event="pull_request_review"), "strangers can set off"),
+        (replace(OURS, event="pull_request_review_comment"), "strangers can set off"),
         (replace(OURS, event=""), "strangers can set off"),
     ],
 )

@@ -8,9 +8,12 @@ POST whose answer has an end that is known, so that a reply cut short is never t
 from __future__ import annotations
 
 import _thread
+import os
 import socket
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from paddock.agent.log import log
 
 if TYPE_CHECKING:
     import ssl
@@ -96,6 +99,8 @@ class Server:
         """Raises OSError when the certificates cannot be read."""
         self._where = url
         self._token_file = token_file
+        self._ca_file = ca_file
+        self._ca_stamp = _stamp(ca_file)
         self._tls = _tls(ca_file) if isinstance(url, Url) and url.secure else None
 
     def post(self, path: str, body: bytes = b"", *, patience: float) -> Answer:
@@ -147,17 +152,56 @@ class Server:
         plain = socket.create_connection(address, timeout=patience)
         if self._tls is None:
             return plain
+        self._renew_authorities()
         try:
+            # The server is verified here, by its authority and its name. Nothing was sent before.
             return self._tls.wrap_socket(plain, server_hostname=url.host)
+        except OSError as error:
+            plain.close()
+            raise OSError(_refusal(error)) from None
         except BaseException:
             plain.close()
             raise
+
+    def _renew_authorities(self) -> None:
+        """The kubelet replaces the file under our hands while the server's authority is being changed.
+        One that cannot be used leaves those of before."""
+        stamp = _stamp(self._ca_file)
+        if stamp == self._ca_stamp:
+            return
+        self._ca_stamp = stamp
+        try:
+            self._tls = _tls(self._ca_file)
+        except OSError as error:
+            log("authorities.rejected", file=self._ca_file, why=_sentence(error))
+        else:
+            log("authorities.replaced", file=self._ca_file)
 
 
 def _tls(ca_file: str | None) -> ssl.SSLContext:
     import ssl  # four megabytes, only where they are needed
 
-    return ssl.create_default_context(cafile=ca_file)
+    context = ssl.create_default_context(cafile=ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _stamp(file: str | None) -> tuple[int, ...] | None:
+    """Changes when the file does, also if a symbolic link on the way to it does."""
+    try:
+        found = os.stat(file or "")
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _refusal(error: OSError) -> str:
+    """Why there is no TLS with the server."""
+    if why := getattr(error, "verify_message", None):
+        return f"the server's certificate is rejected: {why}"
+    if code := getattr(error, "reason", None):
+        return f"the server does not speak TLS as it should: {code}"
+    return _sentence(error)
 
 
 def _resolve(url: Url, patience: float) -> list[tuple[str, int]]:

@@ -10,7 +10,7 @@ import time
 
 def log(event: str, **facts: str | float | None) -> None:
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    line = json.dumps({"at": at, "event": event, **facts}, ensure_ascii=False)
+    line = json.dumps({"at": at, "event": event, **facts})
     try:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
 from paddock.cli.listing import Listing
-from paddock.cli.operating import NotFound, Why, with_store
+from paddock.cli.operating import NotFound, Why, paused, tell_dispatch_pause, with_store
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.accounts import AccountSummary
 from paddock.domain.limits import UNLIMITED, Limits
+from paddock.domain.pauses import Pause
 from paddock.domain.quantities import mebibytes, milli
 from paddock.store.store import PgStore
 
@@ -31,7 +32,12 @@ NO_LIMIT = "none"
 @app.command("list")
 def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None) -> None:
     """List accounts with their use, limits and weights."""
-    accounts = with_store(lambda store: store.list_accounts(), config=config, data_dir=data_dir)
+
+    async def work(store: PgStore) -> tuple[Sequence[AccountSummary], Pause | None]:
+        return await store.list_accounts(), await store.dispatch_pause()
+
+    accounts, pause = with_store(work, config=config, data_dir=data_dir)
+    tell_dispatch_pause(pause)
     if as_json:
         show_json(accounts)
         return
@@ -57,7 +63,7 @@ def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None
                 _of(account.used.memory_mib, account.limits.memory_mib, "d", " MiB"),
                 account.queued,
                 account.weight,
-                account.paused_by and f"by {account.paused_by}",
+                paused(account),
             )
             for account in accounts
         ),

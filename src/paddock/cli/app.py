@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from typing import Annotated
 
 import typer
 
 import paddock
 from paddock.cli.commands import Commands
-from paddock.cli.output import complain
+from paddock.cli.output import complain, guard_streams, show, show_trace
 
 EXIT_FAILED = 1  # 2 is for wrong usage, and typer's
 EXIT_NOT_FOUND = 3
@@ -26,27 +27,43 @@ app = typer.Typer(
         paddock up
 
     Settings are PADDOCK_* variables, or a TOML file given with --config. Without
-    PADDOCK_DATABASE_URL paddock runs a PostgreSQL of its own, and finds the one that
-    `paddock up` runs.
+    PADDOCK_DATABASE_URL `up`, `serve` and `migrate` run a PostgreSQL of their own in
+    --data-dir; all other commands find it there, and create nothing.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing is known by that name.
     """,
     no_args_is_help=True,
+    # Inherited by every command.
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
-@app.callback()
-def _all() -> None: ...
-
-
 def version() -> None:
     """Print the version."""
-    typer.echo(f"paddock {paddock.__version__}")
+    show(f"paddock {paddock.__version__}")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _all(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:
+    guard_streams()
     try:
         app()
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -82,7 +99,7 @@ def _explain(error: Exception) -> None:
 
 def _end(error: Exception, *sentences: str, code: int = EXIT_FAILED) -> None:
     if os.environ.get("PADDOCK_DEBUG"):
-        raise error
+        show_trace(error)
     for sentence in sentences:
         complain(sentence)
     sys.exit(code)

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import datetime
 from typing import Final
 
 import typer
-from rich.text import Text
 
-from paddock.checkup.database import examine_clock, examine_database
+from paddock.agent.client import Url
+from paddock.checkup.database import examine_clock, examine_database, examine_schema
 from paddock.checkup.finding import Finding, Health, absent, ill, poor, well
 from paddock.cli.options import Config, DataDir, Json
-from paddock.cli.output import console, show, show_json
+from paddock.cli.output import show, show_json
 from paddock.cli.running import run
-from paddock.cli.store import open_database
+from paddock.cli.store import existing_database
 from paddock.domain.levels import HostFault, LimitBypass
 from paddock.fleet.local.settings import NO_CGROUP
 from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
-from paddock.serve import configured_apps
+from paddock.serve import certificate_files, configured_apps
 from paddock.settings import FleetKind, Settings, SettingsError, load
 from paddock.store.clock import DatabaseClock, asking
 from paddock.store.errors import StoreError
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
+from paddock.web.tls import CertificateRejected, load_certificate
 
 _MARKS: Final = {
     Health.WELL: ("ok      ", "green"),
@@ -69,28 +71,36 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
     async with AsyncExitStack() as stack:
         try:
             database = await stack.enter_async_context(
-                open_database(settings, name="paddock doctor")
+                existing_database(settings, name="paddock doctor")
             )
             async for finding in examine_database(database):
                 yield finding
             clock = await DatabaseClock.measured(asking(database), SystemClock())
             yield examine_clock(clock)
-            store = PgStore(database, clock=clock, ids=SystemIds(), actor="doctor")
-            pools = await store.list_pools()
-            groups = [(each.name, each.runner_group) for each in pools if each.runner_group]
-            yield _pools(len(pools))
-            for fault in await store.host_faults():
-                yield _unfit(fault)
-            for bypass in await store.limit_bypasses():
-                yield _bypassed(bypass)
-            for account, pool in await store.pools_beside_limits():
-                yield _inexact(account, pool)
+            schema = await examine_schema(database)
+            yield schema
+            if schema.health is Health.WELL:
+                store = PgStore(database, clock=clock, ids=SystemIds(), actor="doctor")
+                pools = await store.list_pools()
+                groups = [(each.name, each.runner_group) for each in pools if each.runner_group]
+                async for finding in _examine_rows(store, len(pools)):
+                    yield finding
         except StoreError as error:
             yield ill("database", error.message, "see docs/database.md")
     async for finding in _github(settings, groups, clock):
         yield finding
     async for finding in _fleet(settings):
         yield finding
+
+
+async def _examine_rows(store: PgStore, pools: int) -> AsyncIterator[Finding]:
+    yield _pools(pools)
+    for fault in await store.host_faults():
+        yield _unfit(fault)
+    for bypass in await store.limit_bypasses():
+        yield _bypassed(bypass)
+    for account, pool in await store.pools_beside_limits():
+        yield _inexact(account, pool)
 
 
 def _pools(count: int) -> Finding:
@@ -154,6 +164,7 @@ async def _fleet(settings: Settings) -> AsyncIterator[Finding]:
                     "there is none, and JITs are not stored in the clear",
                     "set PADDOCK_SEALING_KEYS to the output of `head -c 32 /dev/urandom | base64`",
                 )
+            yield examine_certificate(settings, SystemClock().now())
             # Seven megabytes, only where they are needed.
             from paddock.checkup.cluster import examine_cluster
 
@@ -162,6 +173,54 @@ async def _fleet(settings: Settings) -> AsyncIterator[Finding]:
         case FleetKind.LOCAL | None:
             yield absent("cluster", "PADDOCK_FLEET is not kube")
             yield _this_machine(settings)
+
+
+def examine_certificate(settings: Settings, now: datetime) -> Finding:
+    """Whether Pods will accept the server's certificate, by its names and its dates."""
+    about, urls = "TLS for Pods", [settings.kube.server_url, settings.kube.vitals_url]
+    try:
+        files = certificate_files(settings)
+        if files is None:
+            return _without_certificate(about, settings.kube.server_url)
+        found = load_certificate(files)
+    except (SettingsError, CertificateRejected) as error:
+        return ill(about, str(error).rstrip("."), "put a certificate and its key there, in PEM")
+    for url in filter(None, urls):
+        host = Url.parse(url)
+        if not host.secure:
+            return ill(
+                about,
+                f"Pods are told {url}, and those addresses are served over TLS",
+                "write https:// in PADDOCK_KUBE_SERVER_URL and PADDOCK_KUBE_VITALS_URL",
+            )
+        if not found.is_for(host.host):
+            return ill(
+                about,
+                f"the certificate is not for {host.host}, by which Pods know the server, but for "
+                f"{', '.join(sorted(found.names)) or 'no name'}",
+                "have it issued for that name",
+            )
+    when = f"{found.not_after:%Y-%m-%d %H:%M} UTC"
+    if not found.not_before <= now < found.not_after:
+        valid = f"the certificate is valid from {found.not_before:%Y-%m-%d %H:%M} to {when}"
+        return ill(about, valid, "renew it: no Pod accepts it now")
+    if found.expires_soon(now):
+        return poor(
+            about,
+            f"the certificate expires at {when}, in {(found.not_after - now).days} days",
+            "find out why it was not renewed, or renew it (docs/install.md#tls-for-dispatch)",
+        )
+    return well(about, f"the certificate is for {', '.join(sorted(found.names))}, until {when}")
+
+
+def _without_certificate(about: str, server_url: str | None) -> Finding:
+    if server_url and Url.parse(server_url).secure:
+        return well(about, f"Pods ask at {server_url}; this server does not end TLS itself")
+    return absent(
+        about,
+        "none: tokens and JITs cross the network between Pods and server in clear text "
+        "(docs/security.md#dispatch-over-the-network)",
+    )
 
 
 def _this_machine(settings: Settings) -> Finding:
@@ -181,6 +240,6 @@ def _this_machine(settings: Settings) -> Finding:
 
 def _show(finding: Finding) -> None:
     mark, style = _MARKS[finding.health]
-    console.print(Text.assemble((mark, style), (f"{finding.about}: ", "bold"), finding.what))
+    show((mark, style), (f"{finding.about}: ", "bold"), finding.what)
     if finding.remedy:
         show(f"          → {finding.remedy}")

@@ -13,7 +13,7 @@ from paddock.cli.listing import (
     Listing,
     ago,
     there_is_more,
-    with_reading,
+    with_teller,
 )
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show_json, table
@@ -61,8 +61,10 @@ def list_(
         conclusion=conclusion,
         refused=refused,
     )
-    page = with_reading(
-        lambda reading: reading.jobs(wanted, Paging(limit=limit, cursor=after)),
+    page = with_teller(
+        lambda reading, teller: teller.list_jobs(
+            reading, wanted, Paging(limit=limit, cursor=after)
+        ),
         config=config,
         data_dir=data_dir,
     )
@@ -90,6 +92,6 @@ def list_(
 
 
 def _why(job: JobLine) -> str | None:
-    if job.status is JobState.QUEUED and (waits := job.refusal_detail or job.waits_because):
-        return waits
+    if job.waits_because is not None:
+        return job.waits_because
     return f"untrusted: {job.trust_why}" if job.trusted is False else None

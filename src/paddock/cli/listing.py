@@ -15,11 +15,14 @@ from paddock.cli.operating import with_database
 from paddock.cli.output import say
 from paddock.domain.reading import LONGEST_PAGE, PAGE, BadCursor, Page
 from paddock.ports.reading import Reading
+from paddock.settings import load
 from paddock.store.clock import DatabaseClock, asking
 from paddock.store.database import Database
 from paddock.store.reading import PgReading
+from paddock.store.store import PgStore
 from paddock.stories.story import length
-from paddock.system import SystemClock
+from paddock.system import SystemClock, SystemIds
+from paddock.web.telling import Teller
 
 R = TypeVar("R")
 
@@ -47,11 +50,19 @@ def with_reading(
     work: Callable[[Reading], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
     """Look at the database, without touching anything."""
+    return with_teller(lambda reading, _: work(reading), config=config, data_dir=data_dir)
+
+
+def with_teller(
+    work: Callable[[Reading, Teller], Awaitable[R]], *, config: Path | None, data_dir: Path | None
+) -> R:
+    """The same, for what is told with its reason."""
+    thresholds = load(config, data_dir=data_dir).recovery.thresholds
 
     async def read(database: Database) -> R:
-        return await work(
-            PgReading(database, await DatabaseClock.measured(asking(database), SystemClock()))
-        )
+        clock = await DatabaseClock.measured(asking(database), SystemClock())
+        store = PgStore(database, clock=clock, ids=SystemIds(), actor="reader")
+        return await work(PgReading(database, clock), Teller(store, clock, thresholds))
 
     try:
         return with_database(read, config=config, data_dir=data_dir)

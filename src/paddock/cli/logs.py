@@ -1,13 +1,17 @@
-"""Logs go to standard error: as lines for people, or as JSON for a collector."""
+"""Logs go to standard error: as lines for people, or as JSON for a collector. Neither holds a control
+character of what others chose: lines escape them here, JSON is ASCII."""
 
 from __future__ import annotations
 
 import logging
-import sys
+from io import StringIO
+from typing import TextIO, cast
 
 import structlog
-from structlog.typing import EventDict
+from structlog.typing import EventDict, ExcInfo
 
+from paddock.cli.output import errors
+from paddock.domain.plain_text import escaped, escaped_lines
 from paddock.settings import LogFormat, Settings
 
 
@@ -29,7 +33,7 @@ def configure_logs(settings: Settings, *, untold: frozenset[str] = frozenset()) 
             *_rendering(settings.log_format),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", errors.file)),
     )
 
 
@@ -44,7 +48,22 @@ def _rendering(wanted: LogFormat) -> list[structlog.typing.Processor]:
             ]
         case LogFormat.CONSOLE:
             return [
+                _escape_fields,
                 structlog.dev.ConsoleRenderer(
-                    colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-                )
+                    colors=errors.is_terminal, exception_formatter=_write_trace
+                ),
             ]
+
+
+def _escape_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Other values are shown by their `repr`, which escapes of itself."""
+    return {
+        name: escaped(value) if isinstance(value, str) else value for name, value in event.items()
+    }
+
+
+def _write_trace(file: TextIO, trace: ExcInfo) -> None:
+    """Indented: no line of an error's message looks like an event."""
+    text = StringIO()
+    structlog.dev.plain_traceback(text, trace)
+    file.writelines(f"\n    {line}" for line in escaped_lines(text.getvalue().strip("\n")))

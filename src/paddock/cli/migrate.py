@@ -11,9 +11,8 @@ import typer
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import say, show
 from paddock.cli.running import run
-from paddock.cli.store import open_database
+from paddock.cli.store import has_no_database, open_database
 from paddock.settings import Settings, load
-from paddock.store.data_directory import DataDirectory
 from paddock.store.migrate import Migration, read_migrations
 from paddock.store.migrate import migrate as apply_migrations
 
@@ -51,12 +50,8 @@ def migrate(
 
 
 async def _migrate(settings: Settings, *, dry_run: bool) -> Sequence[Migration]:
-    if dry_run and not settings.database_url and _nothing_there(settings):
+    if dry_run and not settings.database_url and has_no_database(settings):
         say(f"there is no database in {settings.data_dir} yet")
         return read_migrations()
     async with open_database(settings, name="paddock migrate") as database:
         return await apply_migrations(database, dry_run=dry_run, say=say)
-
-
-def _nothing_there(settings: Settings) -> bool:
-    return DataDirectory(settings.data_dir).existing_pgdata() is None

@@ -9,8 +9,12 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from paddock.cli.output import say
 from paddock.cli.running import run
-from paddock.cli.store import open_database
+from paddock.cli.store import existing_database
+from paddock.domain.accounts import AccountSummary
+from paddock.domain.pauses import Pause, describe_pause
+from paddock.domain.pools import PoolSummary
 from paddock.settings import Settings, load
 from paddock.store.clock import DatabaseClock, asking
 from paddock.store.database import Database
@@ -21,6 +25,19 @@ from paddock.system import SystemClock, SystemIds
 R = TypeVar("R")
 
 Why = Annotated[str, typer.Option("--why", help="The reason, kept with the change.")]
+
+
+def paused(summary: AccountSummary | PoolSummary) -> str | None:
+    """Who paused it, when and why, for the column of a list."""
+    if summary.paused_at is None or summary.paused_by is None:
+        return None
+    return describe_pause(summary.paused_at, summary.paused_by, summary.paused_why)
+
+
+def tell_dispatch_pause(pause: Pause | None) -> None:
+    """Beside a list, to standard error: no row of it says so."""
+    if pause is not None:
+        say(f"all dispatch is paused {pause}")
 
 
 class NotFound(Exception):
@@ -48,7 +65,7 @@ def with_database(
 
 
 async def _with_database(work: Callable[[Database], Awaitable[R]], settings: Settings) -> R:
-    async with open_database(settings, name="paddock") as database:
+    async with existing_database(settings, name="paddock") as database:
         async with database.transaction() as connection:
             await check_schema(connection)
         return await work(database)

@@ -37,6 +37,7 @@ def as_json(explanation: PoolExplanation) -> dict[str, object]:
         "pool": pool.name,
         "state": pool.state,
         "paused": pool.paused,
+        "pause": explanation.pause,
         "decision": past
         and {
             "at": past.at,
@@ -58,7 +59,8 @@ def _state(explanation: PoolExplanation) -> str:
     pool = explanation.pool
     if pool.state != "active":
         return f"being deleted; runners left: {pool.live}. Those at work finish first."
-    return "paused; it keeps what it has." if pool.paused else "active."
+    pause = explanation.pause
+    return "active." if pause is None else f"paused {pause}. It keeps what it has."
 
 
 def _sizing(explanation: PoolExplanation, now: datetime) -> Iterator[str]:

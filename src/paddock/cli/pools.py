@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +10,12 @@ import typer
 
 from paddock.cli import pool_explanations
 from paddock.cli.listing import Listing
-from paddock.cli.operating import NotFound, Why, with_store
+from paddock.cli.operating import NotFound, Why, paused, tell_dispatch_pause, with_store
 from paddock.cli.options import Config, DataDir, Json
-from paddock.cli.output import show, show_json, table
+from paddock.cli.output import show, show_json, show_lines, table
 from paddock.domain.ids import PoolId
+from paddock.domain.pauses import Pause
+from paddock.domain.pools import PoolSummary
 from paddock.domain.surveys import PoolExplanation
 from paddock.pools.spec import read_pool_file
 from paddock.store.store import PgStore
@@ -59,7 +62,12 @@ def apply(
 @app.command("list")
 def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None) -> None:
     """List pools with their labels and what they have."""
-    pools = with_store(lambda store: store.list_pools(), config=config, data_dir=data_dir)
+
+    async def work(store: PgStore) -> tuple[Sequence[PoolSummary], Pause | None]:
+        return await store.list_pools(), await store.dispatch_pause()
+
+    pools, pause = with_store(work, config=config, data_dir=data_dir)
+    tell_dispatch_pause(pause)
     if as_json:
         show_json(pools)
         return
@@ -76,7 +84,7 @@ def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None
                 else f"{pool.runners} of {pool.max_runners}",
                 pool.idle,
                 pool.queued,
-                pool.paused_by and f"by {pool.paused_by}",
+                paused(pool),
             )
             for pool in pools
         ),
@@ -129,7 +137,7 @@ def explain(
     if as_json:
         show_json(pool_explanations.as_json(explanation))
     else:
-        show("\n".join(pool_explanations.told(explanation, now=SystemClock().now())))
+        show_lines(pool_explanations.told(explanation, now=SystemClock().now()))
 
 
 @app.command()

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rich.live import Live
-from rich.text import Text
 
-from paddock.cli.output import console
+from paddock.cli.output import console, show, text
 from paddock.domain.reading import ActionFilter, ActionLine, Paging, VerdictFilter, VerdictLine
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.summary import Summary
@@ -53,7 +52,7 @@ class Screen:
     def say(self, who: str, what: str) -> None:
         """A line that stays."""
         at = f"{self._clock.now():%H:%M:%S}  "
-        console.print(Text.assemble((at, "dim"), (f"{who:<9}", _STYLES.get(who, "")), f" {what}"))
+        show((at, "dim"), (f"{who:<9}", _STYLES.get(who, "")), f" {what}")
 
     async def follow(self) -> None:
         """For ever."""
@@ -61,12 +60,12 @@ class Screen:
         if not console.is_terminal:
             while True:
                 await self._tell_news()
-                console.print(await self._line())
+                show(await self._line())
                 await asyncio.sleep(_EVERY_LINE)
         with Live(console=console, refresh_per_second=4, transient=True) as live:
             while True:
                 await self._tell_news()
-                live.update(Text(await self._line(), style="bold"))
+                live.update(text(await self._line(), style="bold"))
                 await asyncio.sleep(_EVERY)
 
     async def _line(self) -> str:

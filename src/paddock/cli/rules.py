@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rich.table import Table
-from rich.text import Text
 
 from paddock.cli.options import Config, Json
 from paddock.cli.output import console, show, show_json
@@ -33,7 +32,7 @@ def rules(as_json: Json = False, config: Config = None) -> None:
     for subject, heading in _ABOUT.items():
         if subject is not Subject.RUNNER:
             show("")
-        console.print(Text(heading, style="bold"))
+        show(heading, style="bold")
         console.print(_table(subject, recovery))
 
 
@@ -46,10 +45,10 @@ def _table(subject: Subject, recovery: RecoverySettings) -> Table:
     for rule in RULES:
         if rule.subject is subject:
             drawn.add_row(
-                Text(rule.name),
-                Text(rule.seen_with(recovery.thresholds)),
-                Text(rule.done + (" (dry run)" if recovery.dry(rule.name) else "")),
-                Text(", ".join(question.name.lower() for question in rule.questions) or "–"),
+                rule.name,
+                rule.seen_with(recovery.thresholds),
+                rule.done + (" (dry run)" if recovery.dry(rule.name) else ""),
+                ", ".join(question.name.lower() for question in rule.questions) or "–",
             )
     return drawn
 

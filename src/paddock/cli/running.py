@@ -11,7 +11,6 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import stamina.instrumentation
 import uvloop
 
 from paddock.cli.logs import configure_logs
@@ -26,8 +25,6 @@ def run(
     command: Coroutine[Any, Any, T], settings: Settings, *, untold: frozenset[str] = frozenset()
 ) -> T:
     configure_logs(settings, untold=untold)
-    # Whoever waits says so in a sentence; stamina would log each attempt beside it.
-    stamina.instrumentation.set_on_retry_hooks([])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_until_signalled(command))
 

@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
 from paddock.cli.output import say
 from paddock.settings import Settings
-from paddock.store.data_directory import running_url
+from paddock.store.connect_errors import redacted
+from paddock.store.data_directory import DataDirectory, running_url
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
-from paddock.store.errors import DirectoryInUse
+from paddock.store.errors import DatabaseUnavailable, DirectoryInUse, EmbeddedPostgresError
+
+#: A person waits for the answer: a server that restarts is back by then, and one that is gone is not.
+_LOOK_WAIT: Final = 3.0
+#: For all of it, also for an address that drops what is sent to it.
+_LOOK_LIMIT: Final = 5.0
 
 
 @asynccontextmanager
 async def open_database(settings: Settings, *, name: str) -> AsyncIterator[Database]:
-    """paddock's own server is started for as long as it is needed, unless `paddock up` runs it in
-    the same directory: then that one is used."""
+    """For a command that may create the database, and waits for it."""
     async with AsyncExitStack() as stack:
-        url = settings.database_url and settings.database_url.get_secret_value()
-        if not url:
-            try:
-                server = EmbeddedPostgres(settings.data_dir, say=say)
-                url = (await stack.enter_async_context(server)).url
-            except DirectoryInUse:
-                url = running_url(settings.data_dir)
-                if url is None:
-                    raise
+        url = await _url(settings, stack)
         yield await stack.enter_async_context(connected(url, settings, name=name))
+
+
+@asynccontextmanager
+async def existing_database(settings: Settings, *, name: str) -> AsyncIterator[Database]:
+    """For a command that looks at a paddock which is there already, or changes it: nothing is created,
+    and a database that does not answer is not waited for."""
+    if not settings.database_url and has_no_database(settings):
+        raise EmbeddedPostgresError(
+            f"There is no paddock here: PADDOCK_DATABASE_URL is not set, and {settings.data_dir} holds "
+            "no database. Name the database of your paddock with PADDOCK_DATABASE_URL or --config, or "
+            "the directory of `paddock up` with --data-dir; `paddock up` starts a new one."
+        )
+    async with AsyncExitStack() as stack:
+        url = await _url(settings, stack)
+        wait = min(_LOOK_WAIT, settings.database_wait)
+        try:
+            async with asyncio.timeout(_LOOK_LIMIT):
+                database = await Database.connect(url, application_name=name, wait=wait, say=say)
+        except TimeoutError:
+            raise DatabaseUnavailable(
+                f"The database at {redacted(url)} did not answer within {_LOOK_LIMIT:g} s: check the "
+                "address in PADDOCK_DATABASE_URL, any firewall in between, and that the server runs."
+            ) from None
+        stack.push_async_callback(database.close)
+        yield database
 
 
 @asynccontextmanager
@@ -39,3 +63,23 @@ async def connected(url: str, settings: Settings, *, name: str) -> AsyncIterator
         yield database
     finally:
         await database.close()
+
+
+def has_no_database(settings: Settings) -> bool:
+    """Whether the data directory holds none of paddock's own."""
+    return DataDirectory(settings.data_dir).existing_pgdata() is None
+
+
+async def _url(settings: Settings, stack: AsyncExitStack) -> str:
+    """paddock's own server is started for as long as `stack` is open, unless `paddock up` runs it in
+    the same directory: then that one is used."""
+    if settings.database_url:
+        return settings.database_url.get_secret_value()
+    try:
+        server = EmbeddedPostgres(settings.data_dir, say=say)
+        return (await stack.enter_async_context(server)).url
+    except DirectoryInUse:
+        url = running_url(settings.data_dir)
+        if url is None:
+            raise
+        return url

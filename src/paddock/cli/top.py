@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Final
 
 import typer
@@ -11,14 +11,13 @@ from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
-from paddock.cli.listing import with_reading
+from paddock.cli.listing import with_teller
 from paddock.cli.options import Config, DataDir, Json
-from paddock.cli.output import console, show_json
+from paddock.cli.output import Part, console, show_json, text
 from paddock.domain.overview import Overview
+from paddock.domain.pauses import describe_pause
 from paddock.domain.states import RunnerState
-from paddock.ports.reading import Reading
 from paddock.store.errors import StoreError
 from paddock.stories.story import length
 
@@ -36,6 +35,8 @@ _STYLES: Final = {
 }
 _SUSPECT: Final = "bright_red"
 _CELL: Final = "■ "
+#: Of an owner and a repository that are longer than most; a longer one leaves room for its neighbours.
+_LONGEST_NAME: Final = 64
 
 Every = Annotated[
     float, typer.Option("--every", min=0.2, max=60, metavar="SECONDS", help="How often to look.")
@@ -60,25 +61,31 @@ def top(
     """
     if as_json:
         show_json(
-            with_reading(lambda reading: reading.overview(), config=config, data_dir=data_dir)
+            with_teller(
+                lambda reading, teller: teller.overview(reading), config=config, data_dir=data_dir
+            )
         )
         return
     try:
-        with_reading(lambda reading: _watch(reading, every), config=config, data_dir=data_dir)
+        with_teller(
+            lambda reading, teller: _watch(lambda: teller.overview(reading), every),
+            config=config,
+            data_dir=data_dir,
+        )
     except asyncio.CancelledError:
         return
 
 
-async def _watch(reading: Reading, every: float) -> None:
+async def _watch(look: Callable[[], Awaitable[Overview]], every: float) -> None:
     if not console.is_terminal:
-        console.print(drawn(await reading.overview()))
+        console.print(drawn(await look()))
         return
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             try:
-                seen = drawn(await reading.overview())
+                seen = drawn(await look())
             except StoreError as error:
-                seen = Text(error.message, style="red")
+                seen = text(error.message, style="red")
             live.update(seen, refresh=True)
             await asyncio.sleep(every)
 
@@ -86,17 +93,17 @@ async def _watch(reading: Reading, every: float) -> None:
 def drawn(overview: Overview) -> RenderableType:
     return Group(
         _head(overview),
-        Text(),
-        _cells(overview),
-        Text(),
+        text(),
+        *_cells(overview),
+        text(),
         *_troubles(overview),
         Columns([_waiting(overview), _queues(overview)], padding=(0, 6)),
-        Text(),
+        text(),
         _actions(overview),
     )
 
 
-def _head(overview: Overview) -> Text:
+def _head(overview: Overview) -> RenderableType:
     jobs = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in overview.jobs.items())
     done = sum(overview.completed.values())
     parts = [f"jobs: {jobs or 'none open'}, {done} completed in the last hour"]
@@ -107,44 +114,46 @@ def _head(overview: Overview) -> Text:
         parts.append(
             f"queued to JIT {overview.to_jit.p50 * 1000:.0f} ms, 99th {overview.to_jit.p99 * 1000:.0f}"
         )
-    return Text.assemble(("paddock ", "bold"), f"{overview.at:%H:%M:%S}  ", "  |  ".join(parts))
+    return text(("paddock ", "bold"), f"{overview.at:%H:%M:%S}  ", "  |  ".join(parts))
 
 
-def _cells(overview: Overview) -> Text:
-    drawn = Text()
-    for cell in overview.cells:
-        drawn.append(_CELL, style=_SUSPECT if cell.suspect else _STYLES[cell.state])
-    if not overview.cells:
-        drawn.append("no runners")
-    drawn.append("\n")
+def _cells(overview: Overview) -> Iterable[RenderableType]:
+    yield (
+        text(
+            *((_CELL, _SUSPECT if each.suspect else _STYLES[each.state]) for each in overview.cells)
+        )
+        if overview.cells
+        else "no runners"
+    )
+    counts: list[Part] = []
     for state, count in overview.runners.items():
-        drawn.append(_CELL, style=_STYLES[state])
-        drawn.append(f"{count} {state}   ")
-    return drawn
+        counts += ((_CELL, _STYLES[state]), f"{count} {state}   ")
+    yield text(*counts)
 
 
-def _troubles(overview: Overview) -> Iterable[Text]:
+def _troubles(overview: Overview) -> Iterable[RenderableType]:
     for pause in overview.pauses:
         what = f"{pause.what} {pause.name}" if pause.name else f"all {pause.what}"
-        yield Text(f"paused: {what}, by {pause.by.removeprefix('operator:')}", style="yellow")
+        who = describe_pause(pause.at, pause.by, pause.why)
+        yield text(f"paused: {what}, {who}", style="yellow")
     for off in overview.backoffs:
         left = length(off.until - overview.at)
-        yield Text(f"backs off: {off.scope} {off.name}, for {left}: {off.reason}", style="yellow")
+        yield text(f"backs off: {off.scope} {off.name}, for {left}: {off.reason}", style="yellow")
     if overview.refused:
-        yield Text(
-            f"no pool takes {overview.refused} queued jobs: paddock jobs --refused", "yellow"
+        yield text(
+            f"no pool takes {overview.refused} queued jobs: paddock jobs --refused", style="yellow"
         )
     if overview.dead_deliveries:
-        yield Text(f"dead deliveries: {overview.dead_deliveries}", style="yellow")
+        yield text(f"dead deliveries: {overview.dead_deliveries}", style="yellow")
     if overview.pauses or overview.backoffs or overview.refused or overview.dead_deliveries:
-        yield Text()
+        yield text()
 
 
 def _waiting(overview: Overview) -> Table:
     table = _table("WAITING LONGEST", "REPOSITORY", "FOR", "POOL")
     for job in overview.oldest:
         waited = length(overview.at - job.queued_at)
-        table.add_row(str(job.id), Text(job.repository), waited, job.pool or job.refusal or "–")
+        table.add_row(str(job.id), job.repository, waited, job.pool or job.refusal or "–")
     return table
 
 
@@ -161,15 +170,16 @@ def _actions(overview: Overview) -> Table:
     table.expand = True
     for action in overview.actions:
         about = action.pod or f"job {action.job}"
-        table.add_row(f"{action.at:%H:%M:%S}", action.rule, about, Text(action.why))
+        table.add_row(f"{action.at:%H:%M:%S}", action.rule, about, action.why)
     return table
 
 
 def _table(*headings: str) -> Table:
-    """Names are shown whole; what does not fit is cut from the last column."""
+    """Names are shown whole, if they are not longer than GitHub lets them be; what does not fit is cut
+    from the last column."""
     table = Table(box=None, pad_edge=False, header_style="bold dim")
     *names, last = headings
     for heading in names:
-        table.add_column(heading, no_wrap=True, min_width=len(heading))
+        table.add_column(heading, no_wrap=True, min_width=len(heading), max_width=_LONGEST_NAME)
     table.add_column(last, overflow="ellipsis", no_wrap=True, ratio=1)
     return table

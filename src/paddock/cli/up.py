@@ -24,6 +24,7 @@ from paddock.cli.store import connected
 from paddock.dispatch.sealing import KEY_BYTES, Sealer
 from paddock.fleet.local.fleet import GRACE
 from paddock.fleet.local.reviewer import LocalReviewer
+from paddock.forensics.post_mortem import LOG_CAPTURED
 from paddock.github.apps import Apps
 from paddock.pools.spec import parse_pools
 from paddock.replica import FleetParts
@@ -49,7 +50,7 @@ _ATTEMPTS: Final = 5
 _CHAOS: Final = "chaos.jsonl"
 
 #: Endings and their reasons are; a log tail is what `paddock why` is for.
-_ON_THE_SCREEN: Final = frozenset({"last words of a runner"})
+_ON_THE_SCREEN: Final = frozenset({LOG_CAPTURED})
 
 #: For a real GitHub, where no pool is described yet: as many runners as this machine has processors,
 #: under the labels that GitHub's own runners have.

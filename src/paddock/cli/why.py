@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from paddock.cli.operating import NotFound, with_store
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import console, show, show_json
 from paddock.domain.ids import JobId
+from paddock.domain.plain_text import escaped_lines
 from paddock.settings import load
 from paddock.store.store import PgStore
 from paddock.stories import Story, tell
@@ -81,19 +81,19 @@ def why(
 
 def _show(story: Story, now: datetime) -> None:
     kind = "" if story.kind == "runner" else f"job {story.name}  "
-    console.print(Text.assemble((f"{kind}{story.title}", "bold")))
-    console.print(Text(f"{story.state} for {length(now - story.since)}", style="dim"))
+    show(f"{kind}{story.title}", style="bold")
+    show(f"{story.state} for {length(now - story.since)}", style="dim")
     show("")
     show(f"  {story.why}")
-    console.print(Text.assemble(("  Next: ", "bold"), story.next))
+    show(("  Next: ", "bold"), story.next)
     for remark in story.remarks:
         show(f"  {remark}")
     show("")
     _show_facts(story)
     if story.log_tail:
-        lines = story.log_tail.splitlines()
+        lines = escaped_lines(story.log_tail.rstrip())
         show("")
-        console.print(Text("Its last words", style="bold"))
+        show("Its last words", style="bold")
         for line in lines[-_LAST_WORDS:]:
             show(f"  {line}")
 
@@ -104,5 +104,5 @@ def _show_facts(story: Story) -> None:
     drawn.add_column(style="dim", no_wrap=True)
     drawn.add_column(overflow="fold")
     for fact in story.facts:
-        drawn.add_row(f"{fact.at:%H:%M:%S.%f}"[:-3], Text(fact.who), Text(fact.what))
+        drawn.add_row(f"{fact.at:%H:%M:%S.%f}"[:-3], fact.who, fact.what)
     console.print(drawn)

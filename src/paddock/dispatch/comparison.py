@@ -127,7 +127,7 @@ class Comparison:
         try:
             scope = repository_scope(self._who(repository).host, repository.full_name)
         except ValueError as error:
-            _log.warning("a repository cannot be compared with GitHub", error=str(error))
+            _log.warning("comparison.unreadable", error=str(error))
             await self._store.note_comparison(repository.id)
             return
         try:
@@ -136,7 +136,7 @@ class Comparison:
             COMPARED.labels("failed").inc()
             if self._pauses.begin(self._place(repository), error.failure, at_least=EVERY):
                 _log.warning(
-                    "a repository could not be compared with GitHub",
+                    "comparison.failed",
                     repository=repository.full_name,
                     error=error.failure.sentence,
                 )
@@ -207,9 +207,7 @@ class Comparison:
             if report.facts.id not in known:
                 await self._record(report)
         if reports:
-            _log.info(
-                "jobs found by comparison", repository=repository.full_name, jobs=len(reports)
-            )
+            _log.info("comparison.jobs_found", repository=repository.full_name, jobs=len(reports))
 
     async def _record(self, report: JobReport) -> None:
         """One of recovery's rules, although it is here that GitHub's list is read."""

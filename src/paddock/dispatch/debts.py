@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
+from paddock.dispatch.pauses import Pauses, Place
 from paddock.domain.debts import Debt
 from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
@@ -27,6 +28,11 @@ _EVERY: Final = 15.0
 #: A busy runner, or one GitHub would not tell of: it is asked about again after this.
 _LATER: Final = timedelta(minutes=5)
 
+#: After a failure, before its scope is asked again: a thousand debts of an account that does not answer
+#: would otherwise keep those of all others waiting (I26).
+_PAUSE: Final = timedelta(seconds=5)
+_LONGEST_PAUSE: Final = timedelta(seconds=60)
+
 PAID = Counter("paddock_github_debts_paid_total", "Debts settled, by what was found.", ["outcome"])
 
 
@@ -35,6 +41,7 @@ class DebtCollector:
         self._store = store
         self._github = github
         self._clock = clock
+        self._pauses = Pauses(clock)
 
     async def run(self) -> None:
         while True:
@@ -45,11 +52,23 @@ class DebtCollector:
         """Look at what is owed; how many debts were looked at."""
         debts = await self._store.debts(before=self._clock.now() - _SETTLING, limit=_BATCH)
         for debt in debts:
+            place = _place(debt)
+            if self._pauses.active(place):
+                await self._later(debt, _LONGEST_PAUSE)
+                continue
             try:
                 await self._pay(debt)
             except GitHubError as error:
-                _log.info("a debt waits", runner=debt.name, error=error.failure.sentence)
+                _log.info("debt.postponed", runner=debt.name, error=error.failure.sentence)
+                self._pauses.begin(
+                    place,
+                    error.failure,
+                    at_least=_PAUSE.total_seconds(),
+                    at_most=_LONGEST_PAUSE.total_seconds(),
+                )
                 await self._later(debt)
+            else:
+                self._pauses.end(place)
         return len(debts)
 
     async def _pay(self, debt: Debt) -> None:
@@ -72,5 +91,10 @@ class DebtCollector:
         await self._store.settle_mint(debt.name, outcome=outcome)
         PAID.labels(outcome).inc()
 
-    async def _later(self, debt: Debt) -> None:
-        await self._store.postpone_debt(debt.name, until=self._clock.now() + _LATER)
+    async def _later(self, debt: Debt, wait: timedelta = _LATER) -> None:
+        await self._store.postpone_debt(debt.name, until=self._clock.now() + wait)
+
+
+def _place(debt: Debt) -> Place:
+    repository = f"{debt.scope.owner}/{debt.scope.repository}" if debt.scope.repository else None
+    return Place(app=debt.who.app_key, installation=debt.who.installation, repository=repository)

@@ -52,6 +52,8 @@ class DeliveryApplier:
         self._reads = reads
         self._settler = settler
         self._woken: Subscription = wakeups.subscribe(Topic.DELIVERIES)
+        #: Taken, and not applied because the database failed: no other replica has them for a while.
+        self._unapplied: list[Delivery] = []
 
     async def run(self) -> None:
         while True:
@@ -60,11 +62,16 @@ class DeliveryApplier:
 
     async def round(self) -> int:
         """Look at one batch; returns how many deliveries were looked at."""
-        deliveries = await self._store.take_deliveries(BATCH)
+        deliveries, self._unapplied = self._unapplied, []
+        deliveries = deliveries or await self._store.take_deliveries(BATCH)
         if not deliveries:
             return 0
-        batch = await self._judge(deliveries)
-        await self._apply(batch)
+        try:
+            batch = await self._judge(deliveries)
+            await self._apply(batch)
+        except StoreError:
+            self._unapplied = deliveries
+            raise
         for installation, waiting in batch.reads.items():
             self._reads.request(installation, waiting)
         return len(deliveries)
@@ -112,7 +119,7 @@ class DeliveryApplier:
         except (DatabaseUnavailable, OutcomeUnknown, Contended):
             raise
         except Exception as error:
-            _log.warning("a batch of deliveries failed; each is tried alone", error=str(error))
+            _log.warning("delivery.batch_failed", error=str(error))
             await self._settler.write(Batch(settled=batch.settled, postponed=batch.postponed))
             for delivery, report in batch.reports:
                 await self._apply_alone(delivery, report)
@@ -123,7 +130,7 @@ class DeliveryApplier:
         except StoreError:
             raise
         except Exception as error:
-            _log.warning("delivery set aside", guid=delivery.guid, error=str(error))
+            _log.warning("delivery.set_aside", guid=delivery.guid, error=str(error))
             dead = Batch()
             dead.bury(delivery, f"{type(error).__name__}: {error}")
             await self._settler.write(dead)

@@ -152,7 +152,7 @@ class _Returning:
         return pod
 
     def take(self, *, expected_since: float) -> Mapping[RunnerId, datetime]:
-        """Those that asked since the last call. Whoever was expected before that is forgotten."""
+        """Those that asked since the last call. Pods that were expected before that are forgotten."""
         self._expected = {
             uid: known for uid, known in self._expected.items() if known[1] >= expected_since
         }
@@ -240,6 +240,8 @@ class Dispatcher:
         )
         if found in (RunnerState.RETIRING, RunnerState.GONE):
             return Leave("it is being retired")
+        if isinstance(found, Runner):
+            _log.info("runner.acknowledged", job=found.hint, runner=found.name, pod=found.pod_name)
         return found is not None
 
     async def _answer(self, heard: Heard, left: float, *, hurried: bool) -> Answer | None:
@@ -309,7 +311,7 @@ class Dispatcher:
         )
         if isinstance(claim, Conflict):
             return
-        _log.info("claim taken over", runner=claim.name)
+        _log.info("claim.taken_over", runner=claim.name)
         self._mint(claim)
 
     async def _wait(
@@ -429,6 +431,7 @@ class Dispatcher:
         # No later match may count on it. Its request stays open for the answer.
         if (waiter := self._waiting.take(claim.runner)) is not None:
             self._claimed[claim.runner] = waiter
+        _log.info("claim.made", job=claim.hint, runner=claim.name, account=claim.login)
         task = asyncio.create_task(self._minter.mint(claim), name=f"mint {claim.name}")
         self._minting[claim.runner] = task
         task.add_done_callback(lambda done: self._minted(claim, done))
@@ -441,9 +444,9 @@ class Dispatcher:
             error = task.exception()
             if isinstance(error, StoreError):
                 # Its row stays claimed until the mint's deadline, and is then taken over.
-                _log.warning("a mint was not written", runner=claim.name, error=error.message)
+                _log.warning("mint.unwritten", runner=claim.name, error=error.message)
             elif error is not None:
-                _log.error("a mint broke", runner=claim.name, error=repr(error))
+                _log.error("mint.broken", runner=claim.name, error=repr(error))
             else:
                 handover = task.result()
         if (waiter := self._claimed.pop(claim.runner, None)) is not None:

@@ -61,7 +61,7 @@ class RunnerGroups:
             ids = await self._ids(app, account)
         except GitHubError as error:
             _log.warning(
-                "runner groups could not be read",
+                "groups.unreadable",
                 account=account.login,
                 error=error.failure.sentence,
             )

@@ -32,9 +32,7 @@ class Housekeeping:
         """Forget everything that is due; how many rows went, by kind."""
         gone = {history: await self._forget(history) for history in self._retention}
         if any(gone.values()):
-            _log.info(
-                "forgot old history", **{str(kind): rows for kind, rows in gone.items() if rows}
-            )
+            _log.info("history.purged", **{str(kind): rows for kind, rows in gone.items() if rows})
         return gone
 
     async def _forget(self, history: History) -> int:

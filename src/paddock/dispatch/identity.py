@@ -1,8 +1,8 @@
 """Who asks: a bearer token, reviewed once and remembered until it expires.
 
 A thousand idle Pods that ask every minute would otherwise be a thousand TokenReviews a minute. Tokens
-are remembered by their hash only. A "no" is not remembered, and neither is a reviewer that could not
-be asked (I9).
+are remembered by their hash only. A "no" is not remembered here (a reviewer may, for seconds), and
+neither is a reviewer that could not be asked (I9).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Identities:
         self._known: dict[bytes, PodIdentity] = {}
         self._of_pod: defaultdict[str, set[bytes]] = defaultdict(set)
 
-    async def identify(self, headers: Mapping[str, str]) -> PodIdentity | None:
-        """The Pod behind an Authorization header; `None` if it is nobody's. Raises
+    async def identify(self, headers: Mapping[str, str], *, peer: str) -> PodIdentity | None:
+        """The Pod behind an Authorization header that `peer` sent; `None` if it is no Pod's. Raises
         `FleetUnavailable` if that cannot be told."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_MAX:
@@ -45,7 +45,7 @@ class Identities:
         if known is not None and known.expires_at > self._clock.now():
             return known
         self._drop(digest)
-        found = await self._reviewer.review(token)
+        found = await self._reviewer.review(token, peer=peer)
         if found is not None:
             self._remember(digest, found)
         return found

@@ -177,7 +177,7 @@ class Inbox:
                 await self._write([request])
             return
         [request] = batch
-        _log.error("a delivery cannot be stored", guid=request.delivery.guid, error=repr(error))
+        _log.error("delivery.unstorable", guid=request.delivery.guid, error=repr(error))
         request.refuse(NotStored("The delivery cannot be stored; the log says why."))
 
     def _written(self, task: asyncio.Task[None]) -> None:

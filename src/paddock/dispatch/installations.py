@@ -97,7 +97,7 @@ class Installations:
             except GitHubError as error:
                 complete = False
                 _log.warning(
-                    "installations could not be read",
+                    "installations.unreadable",
                     app=str(app.key),
                     error=error.failure.sentence,
                 )
@@ -157,7 +157,7 @@ class Installations:
     async def _write(self, app: RegisteredApp, record: InstallationRecord) -> bool:
         kind = _kind(record)
         if kind is None:
-            _log.info("an enterprise's installation has no runners", installation=record.id)
+            _log.info("installation.enterprise_ignored", installation=record.id)
             return False
         account = await self._store.record_installation(
             InstallationFacts(

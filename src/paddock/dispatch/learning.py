@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 
 import structlog
 
+from paddock.dispatch.settling import log_job
 from paddock.domain.comparison import ActiveRepository
 from paddock.domain.github import JobRecord
 from paddock.domain.intake import judge
@@ -40,7 +41,7 @@ class Learner:
         except StoreError:
             raise
         except Exception as error:
-            _log.warning("a batch of jobs failed; each is tried alone", error=str(error))
+            _log.warning("job.batch_failed", error=str(error))
             for report in reports:
                 await self._write_alone(report, why)
         return reports
@@ -56,7 +57,7 @@ class Learner:
             try:
                 facts = facts_of_record(repository.host, job, read_at=self._clock.now())
             except Incomprehensible as error:
-                _log.warning("a job at GitHub cannot be understood", error=str(error))
+                _log.warning("job.unreadable", error=str(error))
                 continue
             report, could_be_ours = judge(facts, told, repository.account, around)
             (ours if could_be_ours or facts.id in known else foreign).append(report)
@@ -72,9 +73,12 @@ class Learner:
         return [report for name, report in named if name in found]
 
     async def _write(self, reports: Sequence[JobReport], why: str) -> None:
-        for each in await self._store.apply_jobs(reports, why=why):
+        unplaced = await self._store.apply_jobs(reports, why=why)
+        for report in reports:
+            log_job(report)
+        for each in unplaced:
             _log.warning(
-                "GitHub names a runner that cannot follow",
+                "job.runner_conflict",
                 runner=str(each.runner),
                 state=each.state,
                 job=each.job,
@@ -88,4 +92,4 @@ class Learner:
         except StoreError:
             raise
         except Exception as error:
-            _log.warning("a job at GitHub cannot be written", job=report.facts.id, error=str(error))
+            _log.warning("job.unwritable", job=report.facts.id, error=str(error))

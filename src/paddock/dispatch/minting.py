@@ -103,16 +103,18 @@ class Minter:
             # Taken over, or fenced: this JIT is unused, and its record stays a debt. Or the first of
             # two attempts wrote it: then its Pod finds it in its row.
             MINTS.labels(TOO_LATE).inc()
-            _log.info("a mint came too late", runner=claim.name, found=str(armed))
+            _log.info("mint.too_late", runner=claim.name, found=str(armed))
             return None
         MINTS.labels(MINTED).inc()
+        _log.info("mint.done", job=claim.hint, runner=claim.name, account=claim.login)
         await self._forgive(claim)
         return Handover(delivery=delivery, runner_name=claim.name, jit=minted.encoded_jit_config)
 
     async def _give_up(self, claim: Claim, failure: Failure) -> None:
         MINTS.labels(failure.kind).inc()
         _log.warning(
-            "mint failed",
+            "mint.failed",
+            job=claim.hint,
             runner=claim.name,
             account=claim.login,
             kind=failure.kind,

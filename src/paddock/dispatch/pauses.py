@@ -7,13 +7,15 @@ stop for the others (I17). Kept in memory; a restarted process finds out again.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from paddock.domain.backoffs import PausedScope
 from paddock.domain.github import AppKey
 from paddock.domain.github_errors import BackOff, Failure
-from paddock.domain.ids import JobId
+from paddock.domain.ids import AppId, JobId
 from paddock.ports import Clock
 
 
@@ -60,6 +62,18 @@ class Pauses:
         now = self._clock.now()
         found = (self._pauses.get(place.within(scope)) for scope in _SCOPES)
         return any(pause.until > now for pause in found if pause is not None)
+
+    def scopes(self, apps: Mapping[AppKey, AppId]) -> list[PausedScope]:
+        """All that is left alone now, except single jobs. What is chosen to be asked about leaves these
+        out: they would take the places of others round after round (I26)."""
+        now = self._clock.now()
+        return [
+            PausedScope(
+                app=apps[place.app], installation=place.installation, repository=place.repository
+            )
+            for place, pause in self._pauses.items()
+            if place.job is None and place.app in apps and pause.until > now
+        ]
 
     def begin(
         self, place: Place, failure: Failure, *, at_least: float, at_most: float = math.inf

@@ -127,7 +127,7 @@ class Redelivery:
             except GitHubError as error:
                 if app.key not in self._failing:
                     _log.warning(
-                        "missed webhooks cannot be asked for now",
+                        "redelivery.failed",
                         app=str(app.key),
                         error=error.failure.sentence,
                     )
@@ -216,7 +216,7 @@ class Redelivery:
         reading.given_up = decided.given_up
         if lost:
             GIVEN_UP.labels(str(app)).inc(len(lost))
-            _log.warning("webhooks never arrived and are given up", app=str(app), count=len(lost))
+            _log.warning("redelivery.given_up", app=str(app), count=len(lost))
 
     def _show_age(self, app: AppKey, cursor: datetime) -> None:
         CURSOR_AGE.labels(str(app)).set((self._clock.now() - cursor).total_seconds())

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
-from paddock.domain.intake import judge
+from paddock.domain.intake import RefusedJob, judge
 from paddock.ports import Store, Topic, Wakeups
 
 _log = structlog.get_logger()
 
-#: Enough for everything one mistake in a pool can leave waiting before someone sees it.
+#: Read and judged at a time, some 100 ms: deliveries are applied in between.
 _BATCH: Final = 2000
 _LOOK_AGAIN: Final = 300.0
 
@@ -27,16 +28,21 @@ class RefusalReview:
             await self._woken.wait(_LOOK_AGAIN)
 
     async def round(self) -> int:
-        """How many jobs found a pool."""
+        """How many jobs found a pool. All are judged, batch by batch: jobs that no pool will ever take
+        keep no others waiting (I26)."""
+        adopted = 0
         refused = await self._store.refused_jobs(_BATCH)
-        if not refused:
-            return 0
+        while refused:
+            adopted += await self._judge(refused)
+            refused = await self._store.refused_jobs(_BATCH, after=refused[-1])
+        if adopted:
+            _log.info("refusal.lifted", jobs=adopted)
+        return adopted
+
+    async def _judge(self, refused: Sequence[RefusedJob]) -> int:
         around = await self._store.surroundings([])
         judged = [
             judge(job.facts, job.repository, job.account, around, trusted=job.trusted)
             for job in refused
         ]
-        adopted = await self._store.adopt_jobs([report for report, _ in judged])
-        if adopted:
-            _log.info("refused jobs found a pool", jobs=adopted)
-        return adopted
+        return await self._store.adopt_jobs([report for report, _ in judged])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 from prometheus_client import Counter
@@ -10,6 +12,7 @@ from prometheus_client import Counter
 from paddock.domain.deliveries import Delivery, DeliveryState, Postponement, Settlement
 from paddock.domain.intake import Passed
 from paddock.domain.jobs import JobReport
+from paddock.domain.states import JobState
 from paddock.ports import Store
 
 _log = structlog.get_logger()
@@ -43,6 +46,26 @@ class Batch:
         self.settle(delivery, DeliveryState.DEAD, str(error))
 
 
+_JOB_EVENTS: Final[Mapping[JobState, str]] = {
+    JobState.WAITING: "job.waiting",
+    JobState.QUEUED: "job.queued",
+    JobState.IN_PROGRESS: "job.started",
+    JobState.COMPLETED: "job.completed",
+}
+
+
+def log_job(report: JobReport) -> None:
+    """One line for each report that was written, so that a job's life can be followed by its id."""
+    facts = report.facts
+    _log.info(
+        _JOB_EVENTS[facts.state],
+        job=facts.id,
+        repository=report.repository.full_name,
+        runner=facts.executor and facts.executor.name,
+        conclusion=facts.conclusion,
+    )
+
+
 class Settler:
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -63,9 +86,11 @@ class Settler:
         )
         for settlement in settled:
             APPLIED.labels(settlement.state).inc()
+        for _, report in batch.reports:
+            log_job(report)
         for each in unplaced:
             _log.warning(
-                "an event names a runner that cannot follow it",
+                "delivery.runner_conflict",
                 runner=str(each.runner),
                 state=each.state,
                 job=each.job,

@@ -62,7 +62,13 @@ class TrustReview:
 
     async def round(self) -> int:
         """Look up the runs of jobs that wait for it; returns of how many jobs."""
-        asked = await self._store.trust_questions(list(self._apps), limit=_JOBS)
+        apps = list(self._apps)
+        paused = self._pauses.scopes({app.key: id_ for id_, app in self._apps.items()})
+        asked = await self._store.trust_questions(
+            apps,
+            unreadable=await self._store.unreadable_repositories(paused, apps=apps),
+            limit=_JOBS,
+        )
         by_run = sorted(asked, key=_run)
         for _, jobs in groupby(by_run, key=_run):
             await self._look_up(list(jobs))
@@ -81,7 +87,7 @@ class TrustReview:
             LOOKED_UP.labels("none").inc()
             if self._pauses.begin(place, error.failure, at_least=_AT_LEAST):
                 _log.warning(
-                    "a run could not be looked up; its jobs are untrusted until it can",
+                    "trust.unknown",
                     repository=one.full_name,
                     run=one.run,
                     error=error.failure.sentence,

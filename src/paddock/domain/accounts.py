@@ -74,3 +74,4 @@ class AccountSummary:
     queued: int
     paused_at: datetime | None
     paused_by: str | None
+    paused_why: str | None

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from paddock.domain.github_errors import BackOff, Failure
+from paddock.domain.ids import AppId
 from paddock.domain.runners import Claim
 
 
@@ -35,6 +36,16 @@ class BackOffTerms:
     seconds: float
     ceiling: float
     forgiven: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PausedScope:
+    """What GitHub is not asked about at present: an App, one of its installations (GitHub's number), or
+    a repository of that (its full name)."""
+
+    app: AppId
+    installation: int | None = None
+    repository: str | None = None
 
 
 #: Two runners of a key may end without a job by bad luck (a cancelled run, a drained node); with the

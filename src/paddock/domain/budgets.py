@@ -80,12 +80,13 @@ class TokenBucket:
         """Nothing, and nothing coming back, until `then`: GitHub said stop."""
         return replace(self, tokens=0.0, as_of=max(self.as_of, then))
 
-    def told(self, remaining: float, resets_in_s: float | None) -> Self:
-        """What GitHub's answer says is left; with nothing left and a time, nothing until then."""
+    def told(self, remaining: float, resets_in_s: float | None, now: datetime) -> Self:
+        """What GitHub's answer says is left; with nothing left and a time, nothing until then. The time
+        counts from `now`: several requests that are refused together name the same moment."""
         limited = self.limit_to(remaining)
         if remaining > 0 or resets_in_s is None:
             return limited
-        return limited.empty_until(self.as_of + timedelta(seconds=resets_in_s))
+        return limited.empty_until(now + timedelta(seconds=resets_in_s))
 
 
 class Bucket(StrEnum):

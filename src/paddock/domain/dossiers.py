@@ -16,6 +16,7 @@ from paddock.domain.endings import Ending
 from paddock.domain.ids import HostId, JobId
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.names import PodName, RunnerName
+from paddock.domain.pauses import Pause
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState
 from paddock.domain.vitals import Sample
@@ -109,12 +110,6 @@ class Check:
     answer: str
     times: int
     waits_because: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
-    at: datetime
-    by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

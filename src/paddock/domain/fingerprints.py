@@ -19,6 +19,32 @@ import msgspec
 #: The container that executes jobs, in every Pod shape.
 RUNNER_CONTAINER: Final = "runner"
 
+#: What the runner's listener means by its exit codes. From 100 on it is 100 plus its job's result
+#: (`TaskResult` in actions/runner), which it returns with ACTIONS_RUNNER_RETURN_JOB_RESULT_FOR_HOSTED.
+_CODES: Final = {
+    0: "clean exit",
+    7: "GitHub refused the runner's version",
+    100: "clean exit, job succeeded",
+    101: "clean exit, job succeeded with issues",
+    102: "clean exit, job failed",
+    103: "clean exit, job cancelled",
+    104: "clean exit, job skipped",
+    105: "job abandoned, GitHub no longer renewed its lease",
+}
+#: Linux' numbers of those that end runners.
+_SIGNALS: Final = {
+    2: "SIGINT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
+#: A kubelet's words for any code but 0, and for 0. A clean exit with 100 would read as an error.
+_SAYS_NOTHING: Final = ("Error", "Completed")
+
 
 class Waiting(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""
@@ -75,14 +101,22 @@ class Fingerprint:
     source: Source = Source.STATE
 
     def __str__(self) -> str:
-        parts = [f"exit code {self.exit_code}"]
-        if self.signal is not None:
-            parts.append(f"signal {self.signal}")
-        if self.reason:
-            parts.append(f"reason {self.reason}")
-        if self.source is Source.LAST_STATE:
-            parts.append("of its last life")
-        return ", ".join(parts)
+        said = describe_exit(self.exit_code, self.signal, self.reason)
+        return f"{said}, of its last life" if self.source is Source.LAST_STATE else said
+
+
+def describe_exit(exit_code: int | None, signal: int | None, reason: str | None) -> str:
+    """How a process ended, for people; empty if nothing is known. A signal makes the code another's."""
+    parts = []
+    if exit_code is not None:
+        meaning = "" if signal else _CODES.get(exit_code) or _SIGNALS.get(exit_code - 128, "")
+        parts.append(f"exit code {exit_code}" + (f": {meaning}" if meaning else ""))
+    if signal:
+        name = _SIGNALS.get(signal)
+        parts.append(f"signal {signal}" + (f" ({name})" if name else ""))
+    if reason and reason not in _SAYS_NOTHING:
+        parts.append(f"reason {reason}")
+    return ", ".join(parts)
 
 
 class Answer(StrEnum):

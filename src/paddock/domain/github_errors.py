@@ -193,7 +193,8 @@ RULES: Final[tuple[Rule, ...]] = (
         test=lambda t: t.status is None and not t.sent,
         backs_off=BackOff.APP,
         seconds=5.0,
-        ceiling=2 * _MINUTE,
+        # All accounts wait, and what never left costs GitHub nothing: they go on soon after it is back.
+        ceiling=_MINUTE / 4,
         retryable=True,
         sentence="GitHub could not be reached to {where}{said}. If this goes on, check the network,"
         " the proxy settings and the certificates.",
@@ -442,11 +443,13 @@ def classify(trouble: Trouble, now: datetime) -> Failure:
     rule = next(rule for rule in RULES if rule.test(trouble))
     told = told_wait(trouble, now, limits=rule.kind in _LIMITS) if rule.kind in _TOLD else None
     backoff = rule.seconds if told is None else told
+    # The quota is renewed when GitHub says so, however often it was used up before.
+    is_exact = rule.kind is Kind.PRIMARY_LIMIT and told is not None
     return Failure(
         kind=rule.kind,
         backs_off=_who(rule.backs_off, trouble),
         backoff_s=backoff,
-        ceiling_s=max(rule.ceiling, backoff),
+        ceiling_s=backoff if is_exact else max(rule.ceiling, backoff),
         retryable=rule.retryable and trouble.operation.repeatable,
         sentence=rule.sentence.format(
             where=trouble.where, said=_said(trouble.message), status=trouble.status
@@ -470,7 +473,7 @@ def budget_spent(where: str, *, backs_off: BackOff, seconds: float) -> Failure:
         kind=Kind.BUDGET_SPENT,
         backs_off=backs_off,
         backoff_s=seconds,
-        ceiling_s=_HOUR,
+        ceiling_s=seconds,
         retryable=False,
         sentence=f"Did not {where}: the budget for GitHub is spent for {seconds:.0f} s. Nothing"
         " needs to be done; if it happens often, raise it in the settings or add another App.",

@@ -43,7 +43,7 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
     Rule(
         name="job-unknown",
         subject=Subject.JOB,
-        seen="GitHub has it, not completed, and nobody here knows it",
+        seen="GitHub has it, not completed, and it has no row here",
         done="Insert it",
         action=Action.INSERT,
         holds=lambda e, t: (
@@ -73,7 +73,7 @@ JOB_RULES: Final[tuple[Rule[JobEvidence], ...]] = (
     Rule(
         name="given-back",
         subject=Subject.JOB,
-        seen="It has been in_progress for {unheard} on a runner that nobody here knows, and GitHub "
+        seen="It has been in_progress for {unheard} on a runner that has no row here, and GitHub "
         "said {refusals} times that it is queued",
         done="It is queued again",
         action=Action.DEMOTE,

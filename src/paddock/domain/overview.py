@@ -52,7 +52,8 @@ class WaitingJob(Line, frozen=True, kw_only=True):
     queued_at: datetime
     refusal: str | None
     refusal_detail: str | None
-    waits_because: str | None
+    #: As `paddock why` says it.
+    waits_because: str | None = None
 
 
 class Latency(Line, frozen=True, kw_only=True):
@@ -70,6 +71,7 @@ class Pause(Line, frozen=True, kw_only=True):
     name: str | None
     at: datetime
     by: str
+    why: str | None
 
 
 class BackOffLine(Line, frozen=True, kw_only=True):

@@ -45,3 +45,4 @@ class PoolSummary:
     queued: int
     paused_at: datetime | None
     paused_by: str | None
+    paused_why: str | None

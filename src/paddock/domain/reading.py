@@ -82,8 +82,8 @@ class JobLine(Line, frozen=True, kw_only=True):
     #: The runner GitHub names, and the Pod it is in if it is ours.
     executor: str | None
     pod: str | None
-    #: What recovery found out of why it waits.
-    waits_because: str | None
+    #: Why it is queued, as `paddock why` says it: in lists of jobs. A job's story has it in `told`.
+    waits_because: str | None = None
     #: Whether the code is the repository's own, where its pool asks; absent where nobody knows.
     trusted: bool | None
     trust_why: str | None
@@ -166,6 +166,8 @@ class VerdictLine(Line, frozen=True, kw_only=True):
     exit_code: int | None
     signal: int | None
     reason: str | None
+    #: These three in words; absent if nothing is known.
+    exit_text: str | None
     ended_at: datetime
     written_at: datetime
     refined_at: datetime | None
@@ -257,6 +259,7 @@ class PoolLine(Line, frozen=True, kw_only=True):
     max_runners: int | None
     paused_at: datetime | None
     paused_by: str | None
+    paused_why: str | None
     #: How many runners there are, by state; none of a state is not mentioned.
     runners: dict[RunnerState, int]
     stale: int
@@ -307,6 +310,7 @@ class AccountLine(Line, frozen=True, kw_only=True):
     oldest_at: datetime | None
     paused_at: datetime | None
     paused_by: str | None
+    paused_why: str | None
 
 
 class DeliveryLine(Line, frozen=True, kw_only=True):

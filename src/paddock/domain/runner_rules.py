@@ -187,7 +187,7 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
     Rule(
         name="missed-in-progress",
         subject=Subject.RUNNER,
-        seen="Somebody says that it executes a job: GitHub, its own log, its sidecar or an event",
+        seen="GitHub, its own log, its sidecar or an event says that it executes a job",
         done="It is busy",
         action=Action.OCCUPY,
         holds=lambda e, t: e.state in (_S.ARMED, _S.RUNNING, _S.RETIRING) and executes(e, t),
@@ -205,7 +205,8 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
     Rule(
         name="executing",
         subject=Subject.RUNNER,
-        seen="Somebody says that it executes a job, and by its row it cannot",
+        seen="GitHub, its own log, its sidecar or an event says that it executes a job, and by its "
+        "row it cannot",
         done="Leave it alone, and say so",
         action=Action.PROTECT,
         holds=executes,
@@ -274,7 +275,7 @@ RUNNER_RULES: Final[tuple[Rule[Evidence], ...]] = (
     Rule(
         name="leaving",
         subject=Subject.RUNNER,
-        seen="Somebody has asked for the deletion of its Pod",
+        seen="The deletion of its Pod was requested",
         done="Fence it, and retire it",
         action=Action.FENCE,
         holds=lambda e, _: e.state in _UNOCCUPIED and alive(e.pod) and e.pod.deletion_requested,

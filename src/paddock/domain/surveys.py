@@ -11,6 +11,7 @@ from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, PoolId, RepositoryId
 from paddock.domain.levels import HostFault
 from paddock.domain.limits import Resources
+from paddock.domain.pauses import Pause
 from paddock.domain.runners import Runner
 from paddock.domain.scaling import Allowance, KeyLoad
 from paddock.domain.sizing import Decision
@@ -80,6 +81,7 @@ class PoolExplanation:
     """What `paddock pools explain` tells from."""
 
     pool: SurveyedPool
+    pause: Pause | None
     #: The decision in force, if there was ever one.
     decision: PastDecision | None
     #: Live, oldest first.

@@ -29,7 +29,8 @@ class Forks(StrEnum):
 #: The reason in a job's row.
 UNTRUSTED: Final = "untrusted"
 
-#: Only who may write to the repository sets these off. A pull request counts by where it comes from.
+#: Only accounts that may write to the repository set these off. A pull request counts by where it comes
+#: from. A review does not: every reader of the repository can submit one.
 _BY_MEMBERS: Final = frozenset(
     {
         "create",
@@ -38,7 +39,6 @@ _BY_MEMBERS: Final = frozenset(
         "deployment_status",
         "merge_group",
         "pull_request",
-        "pull_request_review",
         "push",
         "release",
         "repository_dispatch",

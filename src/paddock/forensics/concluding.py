@@ -152,7 +152,7 @@ class Conclusion:
             return False
         REFINED.labels(classified.ending).inc()
         _log.info(
-            "a verdict was refined",
+            "verdict.refined",
             runner=str(news.runner),
             job=news.job,
             was=str(news.ending),
@@ -228,7 +228,7 @@ async def reap(fleet: Fleet, pod: PodName, *, uid: str) -> None:
     try:
         await fleet.reap(pod, uid=uid)
     except FleetUnavailable as error:
-        _log.warning("an ended Pod could not be deleted", pod=pod, error=str(error))
+        _log.warning("pod.delete_failed", pod=pod, error=str(error))
 
 
 def _tell(ended: _Ended) -> None:
@@ -236,10 +236,12 @@ def _tell(ended: _Ended) -> None:
     ending = classify(evidence).ending
     ENDINGS.labels(ending).inc()
     _log.info(
-        "runner ended",
+        "runner.ended",
+        job=ended.runner.job or ended.runner.hint,
+        runner=ended.runner.name,
         pod=ended.runner.pod_name,
         pool=ended.pool,
-        exitCode=mark and mark.exit_code,
+        exit_code=mark and mark.exit_code,
         signal=mark and mark.signal,
         reason=(mark and mark.reason) or evidence.pod_reason or None,
         **{"class": str(ending)},

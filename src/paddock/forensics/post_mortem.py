@@ -14,9 +14,10 @@ asked for in the same pass: a thousand Pods of one dead node delay the logs of n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -24,6 +25,7 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.domain.ids import RunnerId
+from paddock.domain.plain_text import without_sequences
 from paddock.domain.recovery import WantedLog
 from paddock.forensics.concluding import reap
 from paddock.forensics.masking import mask
@@ -39,13 +41,16 @@ TAIL_BYTES: Final = 64 * 1024
 TIMEOUT: Final = 5.0
 #: Between two requests to a node that did not answer: some twenty until the time is up.
 RETRY: Final = 5.0
-#: Between two looks while no log is wanted: whoever wants one says so.
+#: No log is given up before the fleet has answered for this long. Nodes are reached through the same
+#: API server, and right after its return they may not answer yet. Some ten requests.
+ANSWERED_FOR: Final = timedelta(minutes=1)
+#: Between two looks while no log is wanted: the conclusion that wants one wakes this loop.
 _QUIET: Final = 30.0
 #: Nodes asked at the same time. A dead one takes the whole time-out, so a hundred dead nodes delay the
 #: first request to another node by about a minute. Half of the API client's connections stay free.
 _NODES_AT_ONCE: Final = 8
 
-LOG_TOLD: Final = "last words of a runner"
+LOG_CAPTURED: Final = "log.captured"
 LOGS = Counter(
     "paddock_death_logs_total",
     "Logs of runners that ended abnormally, by what became of the request: kept, none, given-up.",
@@ -77,9 +82,17 @@ class _Tail:
 
 class PostMortem:
     def __init__(
-        self, *, store: Store, fleet: Fleet, clock: Clock, witness: Witness | None = None
+        self,
+        *,
+        store: Store,
+        fleet: Fleet,
+        clock: Clock,
+        readable_since: Callable[[], datetime | None],
+        witness: Witness | None = None,
     ) -> None:
+        """`readable_since` says since when the fleet has answered without a pause."""
         self._store = store
+        self._readable_since = readable_since
         self._fleet = fleet
         self._clock = clock
         self._witness = witness
@@ -143,7 +156,7 @@ class PostMortem:
             self._retry_at.pop(node, None)
 
     async def _ask(self, wanted: WantedLog, this: _Pass) -> None:
-        is_over = self._clock.now() >= wanted.until
+        is_over = self._is_over(wanted)
         tail = _Tail(known=False)
         if wanted.has_log or this.may_ask(is_over=is_over):
             tail = await self._tail(wanted)
@@ -153,6 +166,12 @@ class PostMortem:
         if not ((tail.known and told.complete) or is_over):
             return
         await self._end(wanted, tail, told)
+
+    def _is_over(self, wanted: WantedLog) -> bool:
+        """Time counts only while the fleet answers: after an absence of the API server, or of all
+        replicas, a log that is still on its node is requested as often as any other."""
+        since, now = self._readable_since(), self._clock.now()
+        return now >= wanted.until and since is not None and now - since >= ANSWERED_FOR
 
     async def _tail(self, wanted: WantedLog) -> _Tail:
         """Kept as soon as it is read."""
@@ -215,10 +234,10 @@ class PostMortem:
         words = fit_to_keep(text)
         if await self._store.keep_log(wanted.runner, words):
             _log.warning(
-                LOG_TOLD,
+                LOG_CAPTURED,
                 pod=wanted.pod_name,
                 pool=wanted.pool,
-                endedAt=wanted.ended_at.isoformat(),
+                ended_at=wanted.ended_at.isoformat(),
                 log=words,
             )
 
@@ -227,7 +246,8 @@ _tolerating = partial(tolerating_outages, loop="post-mortem")
 
 
 def fit_to_keep(text: str) -> str:
-    # PostgreSQL keeps any text but one with a NUL in it.
-    words = mask(text.replace("\0", ""))
+    # Colours would hide a secret's name from what masks it. PostgreSQL keeps any text without a NUL.
+    # A fleet reads no more than a tail; a character has up to four bytes.
+    words = mask(without_sequences(text[-4 * TAIL_BYTES :].replace("\0", "")))
     lines = words.splitlines(keepends=True)[-TAIL_LINES:]
     return "".join(lines).encode()[-TAIL_BYTES:].decode(errors="ignore")

@@ -84,7 +84,7 @@ class AppSigner:
             why = f"the private key in {self._file} cannot be used: {_reason(error)}"
             if self._key is None:
                 raise GitHubError(key_unreadable(f"sign as {self._app}", why)) from None
-            _log.warning("github.key.kept", app=str(self._app), why=why)
+            _log.warning("github.key_kept", app=str(self._app), why=why)
         return self._key
 
 

@@ -96,7 +96,7 @@ class Remarks:
                 await self._budget.observe(key, remaining=remaining, resets_in_s=resets_in_s)
             except Exception as error:
                 # The next answer says it again.
-                _log.debug("a remark on the budget was lost", error=str(error))
+                _log.debug("budget.note_lost", error=str(error))
 
 
 class MemoryBudget:
@@ -123,7 +123,8 @@ class MemoryBudget:
     async def observe(
         self, key: BudgetKey, *, remaining: int, resets_in_s: float | None = None
     ) -> None:
-        self._buckets[key] = self._bucket(key).told(remaining, resets_in_s)
+        bucket = self._bucket(key)
+        self._buckets[key] = bucket.told(remaining, resets_in_s, self._clock.now())
 
     async def quotas_left(self, app: AppKey) -> Mapping[InstallationId | None, float]:
         left: dict[InstallationId | None, float] = {}

@@ -222,7 +222,9 @@ class Caller:
             try:
                 await self._budget.take(key, tokens)
             except BudgetSpent as error:
-                account = key.installation is not None
+                # The App asks for tokens itself. One account that waits for its token says nothing of
+                # those that have theirs.
+                account = key.installation is not None or request.operation is Operation.TOKEN
                 raise GitHubError(
                     budget_spent(
                         request.what,

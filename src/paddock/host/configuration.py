@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from paddock.host.errors import ConfigurationRefused
+from paddock.host.special_ranges import SPECIAL_RANGES
 
 DEFAULT_FILE: Final = Path("/etc/paddock/host.toml")
 #: What vmnet gives to virtual machines behind NAT, where nobody has said otherwise.
@@ -21,20 +22,6 @@ _VMNET: Final = ("192.168.64.0/24",)
 _RESOLVERS: Final = ("192.168.64.1",)
 #: What vmnet calls the first network it makes.
 _BRIDGES: Final = ("bridge100",)
-#: What is somebody's inside: private, shared (carriers'), link-local (clouds' metadata), loopback,
-#: multicast.
-_INSIDE: Final = (
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "127.0.0.0/8",
-    "169.254.0.0/16",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "224.0.0.0/4",
-    "fc00::/7",
-    "fe80::/10",
-    "ff00::/8",
-)
 #: A Node's name is a DNS subdomain.
 _NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _INTERFACE: Final = re.compile(r"[a-z]{1,14}[0-9]{1,5}")
@@ -56,7 +43,7 @@ class Network:
     resolvers: tuple[str, ...] = _RESOLVERS
     #: Paddock's server first of all, where its address is one of `blocked`.
     allowed: tuple[Service, ...] = ()
-    blocked: tuple[str, ...] = _INSIDE
+    blocked: tuple[str, ...] = tuple(SPECIAL_RANGES)
     #: Where machines come in. Vmnet gives them addresses of IPv6 that nobody knows beforehand.
     interfaces: tuple[str, ...] = _BRIDGES
     #: Rules of your own, which go before ours.
@@ -154,7 +141,7 @@ def _network(table: _Table) -> Network:
         vms=table.take("vms", _networks, _VMNET),
         resolvers=table.take("resolvers", _addresses, _RESOLVERS),
         allowed=table.take("allowed", _services, ()),
-        blocked=table.take("blocked", _networks, _INSIDE),
+        blocked=table.take("blocked", _networks, tuple(SPECIAL_RANGES)),
         interfaces=table.take("interfaces", _interfaces, _BRIDGES),
         rules=table.take("rules", _path, None),
     )

@@ -50,7 +50,7 @@ class Hosts:
                     self._hosts = await self._fleet.hosts()
             except (FleetUnavailable, TimeoutError) as error:
                 _log.warning(
-                    "the fleet's hosts could not be read",
+                    "hosts.unreadable",
                     error=str(error) or f"no answer within {_TIMEOUT:g} s",
                 )
                 if self._unfit is None:
@@ -73,10 +73,10 @@ class Hosts:
         try:
             await self._store.note_host_faults(faults)
         except StoreError as error:
-            _log.warning("the faults of hosts could not be noted", error=error.message)
+            _log.warning("hosts.unwritable", error=error.message)
             return
         if faults or self._noted:
-            _log.warning("some hosts are not fit for runners", hosts=faults)
+            _log.warning("hosts.unfit", hosts=faults)
         self._noted = faults
 
     async def avoided(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Hosts:
             failures = await self._store.failed_starts(since=self._clock.now() - REMEMBERED)
             before, self._avoid = self._avoid, hosts_to_avoid(failures, self._hosts)
             if self._avoid != before:
-                _log.warning("new Pods keep away from some hosts", hosts=self._avoid)
+                _log.warning("hosts.avoided", hosts=self._avoid)
         return self._avoid
 
     def shunned(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """RunnerPool objects of a cluster, mirrored into pools, and what became of them into their status.
 
-A pool is what its row says. The object is where people write, and where they look; whatever is wrong
-with it stands in its status, and the pool stays as it was. An object that is deleted keeps our
+A pool is what its row says. The object is where people write, and where they look; what is wrong with
+it is reported in its status, and the pool keeps its last accepted description. Each object is processed
+by itself: one that is malformed affects no other (I57). An object that is deleted keeps our
 finalizer until its pool's last runner is gone (I42), also if it is older than the finalizer. No Pod is
 its dependant, so no way of deleting it reaches one.
 """
@@ -9,6 +10,7 @@ its dependant, so no way of deleting it reaches one.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,14 +22,16 @@ import msgspec
 import structlog
 
 from paddock.domain.ids import RunnerId
+from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
 from paddock.domain.pods import PodOrder
 from paddock.domain.pool_objects import DRAIN_FINALIZER, PoolCondition, PoolObject, PoolStatus
 from paddock.domain.pools import PoolFacts, PoolSummary
-from paddock.pools.spec import PoolSpec, facts
+from paddock.pools.spec import described
 from paddock.ports import Clock, FleetUnavailable, Store, Topic, Wakeups
 from paddock.ports.pool_objects import PodTrial, PoolApi
-from paddock.store.errors import StoreError
+from paddock.store.errors import DatabaseUnavailable, StoreError
+from paddock.store.pools import PoolRefused
 
 _log = structlog.get_logger()
 
@@ -46,8 +50,13 @@ _TRY_AGAIN: Final = 60.0
 #: than a cache may lag.
 _MISSING_READS: Final = 3
 
+#: Of what is wrong with an object, as much as its status shows.
+_LONGEST_MESSAGE: Final = 1000
+
 #: Stands in a row's description: of which object it is the mirror.
 _MIRROR: Final = "mirrorOf"
+#: Also there, if it is https: by what address the pool's Pods find the server.
+_SERVER: Final = "serverUrl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,10 @@ class PoolMirror:
         trial: PodTrial | None,
         clock: Clock,
         wakeups: Wakeups,
+        server: str = "",
     ) -> None:
+        """`server`: by what address Pods find us."""
+        self._server = server if server.startswith("https:") else ""
         self._store = store
         self._pools = pools
         self._trial = trial
@@ -89,7 +101,7 @@ class PoolMirror:
                 async for _ in self._pools.changes():
                     self._changed.set()
             except FleetUnavailable as error:
-                _log.warning("pools cannot be watched", error=str(error))
+                _log.warning("pool.watch_failed", error=str(error))
             await self._clock.sleep(_PAUSE)
 
     async def _mirror_for_ever(self) -> None:
@@ -99,9 +111,9 @@ class PoolMirror:
             try:
                 await self.round()
             except FleetUnavailable as error:
-                _log.warning("pools could not be read from the cluster", error=str(error))
+                _log.warning("pool.list_failed", error=str(error))
             except StoreError as error:
-                _log.warning("pools could not be mirrored", error=error.message)
+                _log.warning("pool.apply_all_failed", error=error.message)
             await self._clock.sleep(_BREATH)
             left = _QUIET if self._quiet else _LOOK_AGAIN
             while left > 0 and not self._changed.is_set():
@@ -117,17 +129,29 @@ class PoolMirror:
         found = await self._pools.list()
         rows = {row.name: row for row in await self._store.list_pools()}
         for pool in found.pools:
-            # One that cannot be mirrored holds up no other (I57).
-            try:
-                await self._mirror(pool, rows.get(pool.name))
-            except FleetUnavailable as error:
-                _log.warning("a pool could not be mirrored", pool=pool.name, error=str(error))
+            await self._mirror_alone(pool, rows.get(pool.name))
         if found.complete:
             await self._let_go_of_missing({pool.name for pool in found.pools}, rows)
         here = {pool.uid for pool in found.pools}
         self._tried = {uid: tried for uid, tried in self._tried.items() if uid in here}
         refused = any(tried.wrong is not None for tried in self._tried.values())
         self._quiet &= found.complete and not (self._missing or refused)
+
+    async def _mirror_alone(self, pool: PoolObject, row: PoolSummary | None) -> None:
+        """One that cannot be mirrored holds up no other (I57). Without the database none can be."""
+        try:
+            await self._mirror(pool, row)
+        except DatabaseUnavailable:
+            raise
+        except (FleetUnavailable, StoreError) as error:
+            self._quiet = False
+            _log.warning("pool.mirror_failed", pool=pool.name, error=str(error))
+        except Exception as error:
+            self._quiet = False
+            _log.exception("pool.mirror_failed", pool=pool.name)
+            what = f"paddock failed to process it ({type(error).__name__}): see the server's log."
+            with suppress(FleetUnavailable):
+                await self._tell(pool, row, "Accepted", False, "InternalError", what)
 
     async def _mirror(self, pool: PoolObject, row: PoolSummary | None) -> None:
         if pool.deleting:
@@ -142,41 +166,61 @@ class PoolMirror:
         if wrong is None and row is None:
             row = {each.name: each for each in await self._store.list_pools()}.get(pool.name)
         reason, message = wrong or ("Mirrored", "")
+        if wrong:
+            message = f"{message[:_LONGEST_MESSAGE].rstrip('.')}. {self._consequence(row)}"
         await self._tell(pool, row, "Accepted", not wrong, reason, message)
 
     async def _apply(self, pool: PoolObject, row: PoolSummary | None) -> tuple[str, str] | None:
-        """Bring the row to what the object says; what is wrong with that, if anything is."""
+        """Bring the row to what the object says; a reason and a message if that is not possible."""
         try:
-            described = facts(pool.name, msgspec.json.decode(pool.spec, type=PoolSpec))
-        except (msgspec.MsgspecError, ValueError) as error:
-            return "Refused", f"{error}."
-        described = replace(described, spec=_marked(described.spec, pool.uid))
-        if row is not None and row.state == "active" and _same(row.spec, described.spec):
+            facts = described(pool.name, pool.spec)
+        except ValueError as error:
+            return "Refused", str(error)
+        facts = self._marked(facts, pool.uid)
+        # Also of one that has not changed: the rules may have.
+        if wrong := self._refusal(_trial_order(pool.name, facts.spec, facts.cost)):
+            return "TemplateRefused", wrong
+        if row is not None and row.state == "active" and _same(row.spec, facts.spec):
             return None
-        if wrong := await self._try_out(pool, described):
+        if wrong := await self._try_out(pool, facts):
             return "TemplateRefused", wrong
         try:
-            await self._store.apply_pool(described)
-        except StoreError as error:
+            await self._store.apply_pool(facts)
+        except PoolRefused as error:
             return "Refused", error.message
-        _log.info("a pool was mirrored", pool=pool.name, generation=pool.generation)
+        _log.info("pool.applied", pool=pool.name, generation=pool.generation)
         return None
 
-    async def _try_out(self, pool: PoolObject, described: PoolFacts) -> str | None:
+    def _marked(self, facts: PoolFacts, uid: str) -> PoolFacts:
+        spec: dict[str, Any] = msgspec.json.decode(facts.spec) | {_MIRROR: uid}
+        spec_hash = facts.spec_hash
+        if self._server:
+            # Pods that know another address, or this one without TLS, reach no server any more. Their
+            # silence retires none of them where all are silent (I29), so they are stale. Without TLS
+            # the hash is what it always was: an upgrade rolls nothing.
+            spec[_SERVER] = self._server
+            spec_hash = hashlib.sha256(f"{spec_hash} {self._server}".encode()).hexdigest()[:16]
+        encoded = msgspec.json.encode(spec, order="sorted").decode()
+        return replace(facts, spec=encoded, spec_hash=spec_hash)
+
+    def _consequence(self, row: PoolSummary | None) -> str:
+        """What a refusal means for the runners that the pool has, and will have."""
+        if row is None:
+            return "No runner is made for it."
+        if self._refusal(_trial_order(row.name, row.spec, row.cost)):
+            return "The pool makes no new Pods until this is corrected; the Pods it has stay."
+        return "The pool keeps the description that was last accepted."
+
+    def _refusal(self, order: PodOrder) -> str | None:
+        return self._trial.template_refusal(order) if self._trial else None
+
+    async def _try_out(self, pool: PoolObject, facts: PoolFacts) -> str | None:
         if self._trial is None:
             return None
         now, tried = self._clock.monotonic(), self._tried.get(pool.uid)
         if tried and tried.generation == pool.generation and now - tried.at < _TRY_AGAIN:
             return tried.wrong
-        wrong = await self._trial.try_out(
-            PodOrder(
-                runner=RunnerId(UUID(int=0)),
-                name=PodName(f"{pool.name[:40]}-trial"),
-                pool=pool.name,
-                spec=described.spec,
-                cost=described.cost,
-            )
-        )
+        wrong = await self._trial.try_out(_trial_order(pool.name, facts.spec, facts.cost))
         self._tried[pool.uid] = _Tried(pool.generation, now, wrong)
         return wrong
 
@@ -191,7 +235,7 @@ class PoolMirror:
             return
         rest = [each for each in pool.finalizers if each != DRAIN_FINALIZER]
         if await self._pools.set_finalizers(pool, rest):
-            _log.info("a pool's object may go", pool=pool.name)
+            _log.info("pool.finalizer_removed", pool=pool.name)
 
     async def _let_go_of_missing(self, here: set[str], rows: Mapping[str, PoolSummary]) -> None:
         """Draining ends no job, so it takes no more than a few looks to begin with it."""
@@ -203,7 +247,7 @@ class PoolMirror:
         self._missing = {name: self._missing.get(name, 0) + 1 for name in missing}
         for name in sorted(missing):
             if self._missing[name] >= _MISSING_READS:
-                _log.warning("a pool's object vanished; its runners finish their jobs", pool=name)
+                _log.warning("pool.object_missing", pool=name)
                 await self._store.delete_pool(rows[name].id, why="its RunnerPool object vanished")
 
     async def _tell(
@@ -237,6 +281,16 @@ class PoolMirror:
             await self._pools.set_status(pool, status)
 
 
+def _trial_order(name: str, spec: str, cost: Resources) -> PodOrder:
+    return PodOrder(
+        runner=RunnerId(UUID(int=0)),
+        name=PodName(f"{name[:40]}-trial"),
+        pool=name,
+        spec=spec,
+        cost=cost,
+    )
+
+
 def _word(holds: bool) -> Literal["True", "False"]:
     return "True" if holds else "False"
 
@@ -252,11 +306,6 @@ def _conditions(pool: PoolObject, new: PoolCondition) -> list[PoolCondition]:
             before = each.last_transition_time
     kept = msgspec.structs.replace(new, last_transition_time=before) if before else new
     return sorted([*rest, kept], key=lambda each: each.type)
-
-
-def _marked(spec: str, uid: str) -> str:
-    described: dict[str, Any] = msgspec.json.decode(spec)
-    return msgspec.json.encode({**described, _MIRROR: uid}, order="sorted").decode()
 
 
 def _same(kept: str, described: str) -> bool:

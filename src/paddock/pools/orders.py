@@ -71,7 +71,7 @@ class Orders:
         except (FleetUnavailable, TimeoutError) as error:
             ORDERS.labels("failed").inc()
             _log.warning(
-                "a Pod could not be created",
+                "pod.create_failed",
                 pod=order.name,
                 pool=order.pool,
                 error=str(error) or f"no answer within {TIMEOUT:g} s",

@@ -96,7 +96,7 @@ class Reconciler:
                 try:
                     orders = await self.decide()
                 except StoreError as error:
-                    _log.warning("pools could not be decided on", error=error.message)
+                    _log.warning("pool.round_failed", error=error.message)
                     orders = []
                 # A fleet that is slow to create holds up no pool, not even its own (I57).
                 for order in orders:
@@ -167,7 +167,7 @@ class Reconciler:
             except ValueError as error:
                 if self._useless.get(pool.id) != pool.spec:
                     self._useless[pool.id] = pool.spec
-                    _log.warning("a pool is left as it is", pool=pool.name, error=str(error))
+                    _log.warning("pool.unusable", pool=pool.name, error=str(error))
         return terms
 
     def _sized(
@@ -239,7 +239,7 @@ class Reconciler:
             )
             avoid = await self._hosts.avoided()
         except StoreError as error:
-            _log.warning("runners could not be planned", pool=pool.name, error=error.message)
+            _log.warning("pool.plan_failed", pool=pool.name, error=error.message)
             return []
         for runner in planned:
             self._orders.note(runner)
@@ -257,7 +257,7 @@ class Reconciler:
                 retired=Retired.UNWANTED,
             )
         except StoreError as error:
-            _log.warning("a runner could not be fenced", pod=runner.pod_name, error=error.message)
+            _log.warning("runner.fence_failed", pod=runner.pod_name, error=error.message)
             return
         if isinstance(fenced, Runner):
             FENCES.labels(fence.cause).inc()
@@ -296,7 +296,7 @@ class Reconciler:
             await self._store.refuse_jobs_of(stranded)
         if any(pool.state == "draining" and not pool.live for pool in survey.pools):
             for name in await self._store.bury_pools():
-                _log.info("a pool is gone", pool=name)
+                _log.info("pool.removed", pool=name)
 
 
 def _is_quiet(

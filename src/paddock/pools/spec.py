@@ -8,6 +8,7 @@ changes nothing.
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,18 +22,26 @@ from paddock.domain.pool_objects import API_VERSION, KIND
 from paddock.domain.pool_terms import Provisioning, Rollout, Terms
 from paddock.domain.pools import PoolFacts
 from paddock.domain.quantities import mebibytes, milli
-from paddock.fleet.kube.template import PodTemplate, Privileged, cost, problem
+from paddock.domain.trust import Forks
+from paddock.fleet.kube.pod_rules import Privileged
+from paddock.fleet.kube.shapes import PodDescription, template_problem
+from paddock.fleet.kube.template import PodTemplate, cost, normalised
 
 #: A pool file describes pools, not a cluster: this is some hundred thousand labels.
 _LARGEST_FILE: Final = 4 * 1024 * 1024
+#: The character NUL in JSON. PostgreSQL stores no text that contains it.
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+#: What `yaml` raises besides its own errors, for a value that its tag does not fit.
+_YAML_ERRORS: Final = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
 
 
 class PoolFileError(Exception):
     """Everything that is wrong with a pool file, a sentence each."""
 
     def __init__(self, *mistakes: str) -> None:
-        super().__init__("\n".join(mistakes))
-        self.mistakes = mistakes
+        # YAML can hold characters that no terminal can show.
+        self.mistakes = tuple(each.encode(errors="backslashreplace").decode() for each in mistakes)
+        super().__init__("\n".join(self.mistakes))
 
 
 class ResourceSpec(
@@ -70,9 +79,9 @@ class PoolSpec(Terms, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     #: For a cluster: an ordinary Pod template, into which paddock puts its parts. Its container
     #: `runner` becomes the runner.
     template: PodTemplate | None = None
-    #: What is done about containers of the template that could take over their node. They are refused,
-    #: unless each Pod is a virtual machine (`inVirtualMachine`, with a runtimeClassName that makes it
-    #: one), or the pool accepts the risk (`acceptRisk`).
+    #: What is done about a template whose Pods could take over their node. It is refused, unless each
+    #: Pod is a virtual machine (`inVirtualMachine`, with a runtimeClassName that makes it one), or the
+    #: pool accepts the risk (`acceptRisk`).
     privileged: Privileged = "refuse"
     #: What is done about jobs whose code may be a stranger's, from a fork for example: nothing
     #: (`ignore`), their runs are looked up and they are marked (`mark`), or they also get no runner of
@@ -111,7 +120,7 @@ def read_pool_file(path: Path) -> list[PoolFacts]:
 def parse_pools(text: str, *, name: str) -> list[PoolFacts]:
     try:
         documents = [each for each in yaml.safe_load_all(text) if each is not None]
-    except yaml.YAMLError as error:
+    except _YAML_ERRORS as error:
         raise PoolFileError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
     mistakes: list[str] = []
     pools = [
@@ -130,7 +139,7 @@ def parse_pools(text: str, *, name: str) -> list[PoolFacts]:
 def _read(document: Any, where: str, mistakes: list[str]) -> PoolFacts | None:
     try:
         return _facts(msgspec.convert(document, RunnerPool))
-    except (ValueError, msgspec.ValidationError) as error:
+    except (ValueError, msgspec.ValidationError, RecursionError) as error:
         named = document.get("metadata", {}) if isinstance(document, dict) else {}
         name = named.get("name") if isinstance(named, dict) else None
         mistakes.append(f"{where}{f' (pool {name})' if name else ''}: {error}.")
@@ -145,26 +154,47 @@ def _facts(pool: RunnerPool) -> PoolFacts:
     return facts(pool.metadata.name, pool.spec)
 
 
+def described(name: str, spec: bytes) -> PoolFacts:
+    """The pool that a RunnerPool object describes. Raises ValueError, and nothing else, with what is
+    wrong with it: one object that cannot be read must not keep others from being read (I57)."""
+    try:
+        return facts(name, msgspec.json.decode(spec, type=PoolSpec))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
 def facts(name: str, spec: PoolSpec) -> PoolFacts:
     """Raises ValueError with what is wrong with it."""
     labels = LabelSet.of(spec.labels)
-    for wrong in (
-        pool_name_problem(name),
-        pool_labels_problem(labels),
-        spec.problem(),
-        spec.template and problem(spec.template, privileged=spec.privileged),
-    ):
+    for wrong in (pool_name_problem(name), pool_labels_problem(labels), spec.problem()):
         if wrong:
             raise ValueError(wrong)
+    if spec.template is not None:
+        if wrong := template_problem(_pods_of(spec)):
+            raise ValueError(wrong)
+        spec = msgspec.structs.replace(spec, template=normalised(spec.template))
+    encoded = msgspec.json.encode(spec, order="sorted").decode()
+    if _NUL.search(encoded):
+        raise ValueError("it contains the character NUL, which cannot be stored")
     return PoolFacts(
         name=name,
         labels=tuple(labels),
         shape=spec.shape,
         cost=_cost(spec),
         max_runners=spec.maximum,
-        spec=msgspec.json.encode(spec, order="sorted").decode(),
+        spec=encoded,
         spec_hash=_pod_hash(spec),
         runner_group=spec.runner_group,
+    )
+
+
+def _pods_of(spec: PoolSpec) -> PodDescription:
+    return PodDescription(
+        template=spec.template,
+        shape=spec.shape,
+        privileged=spec.privileged,
+        forks=Forks(spec.forks),
+        runner_command=spec.runner_command,
     )
 
 

@@ -5,7 +5,14 @@ product's own code with virtual time, seeded ids and faults at every call. Each 
 transaction; everything a service does between two port calls is pure.
 """
 
-from paddock.ports.fleet import Circumstances, Fleet, FleetUnavailable, Reviewer, Witness
+from paddock.ports.fleet import (
+    Circumstances,
+    Fleet,
+    FleetUnavailable,
+    Reviewer,
+    ReviewsExhausted,
+    Witness,
+)
 from paddock.ports.github import GitHub
 from paddock.ports.store import Store
 from paddock.ports.time import Clock, Ids
@@ -19,6 +26,7 @@ __all__ = [
     "GitHub",
     "Ids",
     "Reviewer",
+    "ReviewsExhausted",
     "Store",
     "Subscription",
     "Topic",

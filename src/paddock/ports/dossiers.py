@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from paddock.domain.dossiers import JobDossier, PassedOver, RunnerDossier
@@ -20,6 +20,12 @@ class Dossiers(Protocol):
     async def job_dossier(self, host: HostId, job: JobId) -> JobDossier | None: ...
 
     async def runner_dossier(self, runner: RunnerId) -> RunnerDossier | None: ...
+
+    async def waiting_dossiers(self, jobs: Collection[tuple[str, int]]) -> Sequence[JobDossier]:
+        """Of these jobs, each by its host's name and its number, those that are queued: with what
+        they wait for, and without their history. One read, however many they are; `ahead` is exact
+        for those that supply is on its way to, and the least it can be for the others."""
+        ...
 
     async def passed_over(self, job: JobId) -> PassedOver | None:
         """What a webhook told of a job that nothing was done for."""

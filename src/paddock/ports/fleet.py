@@ -18,6 +18,10 @@ class FleetUnavailable(Exception):
     sentence says what was tried."""
 
 
+class ReviewsExhausted(FleetUnavailable):
+    """A token was not reviewed: too many reviews are under way, or have said no."""
+
+
 class Fleet(Protocol):
     async def create(self, order: PodOrder) -> Pod:
         """Create the Pod. One of that name that is there already, and is ours, is returned as it
@@ -83,7 +87,7 @@ class Witness(Protocol):
 class Reviewer(Protocol):
     """Who asks. Kubernetes' TokenReview, or the local fleet's secrets."""
 
-    async def review(self, token: str) -> PodIdentity | None:
-        """Whose token it is; `None` if nobody's. Raises `FleetUnavailable` when it cannot be told:
-        that is no "no"."""
+    async def review(self, token: str, *, peer: str) -> PodIdentity | None:
+        """Whose token it is; `None` if no Pod's. `peer` is the address that sent it, for limits. Raises
+        `FleetUnavailable` when it cannot be told: that is no "no"."""
         ...

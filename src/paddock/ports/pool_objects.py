@@ -26,6 +26,10 @@ class PoolApi(Protocol):
 
 
 class PodTrial(Protocol):
+    def template_refusal(self, order: PodOrder) -> str | None:
+        """Why paddock itself would not make such a Pod; `None` if it would. Asks no other machine."""
+        ...
+
     async def try_out(self, order: PodOrder) -> str | None:
         """What the fleet would say to such a Pod, without making it; `None` if nothing is wrong."""
         ...

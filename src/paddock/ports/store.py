@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from uuid import UUID
 
 from paddock.domain.accounts import AccountSummary, InstallationFacts, MintBudget, ServedAccount
-from paddock.domain.backoffs import BackOffTerms, Subject
+from paddock.domain.backoffs import BackOffTerms, PausedScope, Subject
 from paddock.domain.comparison import ActiveRepository, OpenJob
 from paddock.domain.debts import Debt
 from paddock.domain.deliveries import (
@@ -25,7 +25,6 @@ from paddock.domain.deliveries import (
     Postponement,
     Settlement,
 )
-from paddock.domain.dossiers import Pause
 from paddock.domain.endings import Ending, Retired
 from paddock.domain.evidence import JobWord
 from paddock.domain.handover import Heard
@@ -45,6 +44,7 @@ from paddock.domain.jobs import JobReport, RepositoryFacts, Unplaced
 from paddock.domain.levels import HostFault, Levels, Steps
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.names import PodName
+from paddock.domain.pauses import Pause
 from paddock.domain.pods import Pod
 from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.domain.recovery import (
@@ -169,6 +169,12 @@ class Store(Protocol):
 
     async def dispatch_pause(self) -> Pause | None: ...
 
+    async def end_session(self, session: UUID, *, ends_at: datetime) -> None:
+        """At every replica. It would have lasted until `ends_at`."""
+        ...
+
+    async def is_session_ended(self, session: UUID) -> bool: ...
+
     async def survey_pools(
         self, *, ended: Sequence[str], since: datetime, after: int | None = None
     ) -> Survey:
@@ -265,14 +271,21 @@ class Store(Protocol):
         """Which of these runner names are ours, each within its own tenant (I5)."""
         ...
 
-    async def refused_jobs(self, limit: int) -> list[RefusedJob]: ...
+    async def refused_jobs(
+        self, limit: int, *, after: RefusedJob | None = None
+    ) -> list[RefusedJob]:
+        """The next ones `after` this, by number."""
+        ...
 
     async def adopt_jobs(self, reports: Sequence[JobReport]) -> int:
         """Refused jobs that a pool takes now. Returns how many became demand."""
         ...
 
-    async def trust_questions(self, apps: Sequence[AppId], *, limit: int) -> list[TrustQuestion]:
-        """Jobs that wait, of pools that ask whose code they run, whose runs nobody has looked up."""
+    async def trust_questions(
+        self, apps: Sequence[AppId], *, unreadable: Sequence[RepositoryId] = (), limit: int
+    ) -> list[TrustQuestion]:
+        """Jobs that wait, of pools that ask whose code they run, whose runs were not looked up; none of
+        `unreadable` repositories. Of every account in turn the oldest (I26)."""
         ...
 
     async def note_trust(self, jobs: Sequence[TrustQuestion], trust: Trust) -> None: ...
@@ -525,16 +538,36 @@ class Store(Protocol):
         self, keys: Sequence[KeyId], *, limit: int
     ) -> Mapping[KeyId, Sequence[tuple[HostId, JobId]]]: ...
 
+    async def unreadable_repositories(
+        self, paused: Sequence[PausedScope], *, apps: Sequence[AppId]
+    ) -> list[RepositoryId]:
+        """The repositories in these scopes. Each account is read through the first of the Apps."""
+        ...
+
     async def jobs_in_doubt(
-        self, since: DoubtTerms, *, also: Sequence[tuple[HostId, JobId]] = (), limit: int
+        self,
+        since: DoubtTerms,
+        *,
+        also: Sequence[tuple[HostId, JobId]] = (),
+        unreadable: Sequence[RepositoryId] = (),
+        limit: int,
     ) -> list[JobInDoubt]:
-        """Jobs that GitHub should be asked about, and those of `also`; least recently asked first."""
+        """Jobs that GitHub should be asked about, and those of `also`; none of repositories that are
+        `unreadable`.
+        Of every account in turn the one least recently asked about (I26)."""
         ...
 
     async def open_verdicts(
-        self, *, after: datetime, until: datetime, limit: int
+        self,
+        *,
+        after: datetime,
+        until: datetime,
+        unreadable: Sequence[RepositoryId] = (),
+        but: Sequence[RunnerId] = (),
+        limit: int,
     ) -> list[OpenVerdict]:
-        """Of runners that ended in that time: whether a job was on them nobody has said."""
+        """Of runners that ended in that time: GitHub has not said whether they had a job. None of
+        `unreadable` repositories, and not the runners of `but`. Of every account in turn (I26)."""
         ...
 
     async def note_job_check(

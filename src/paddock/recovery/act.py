@@ -159,11 +159,11 @@ class Acting:
 
     def _tell(self, taken: ActionTaken) -> None:
         ACTIONS.labels(taken.rule, taken.action, taken.outcome).inc()
-        say = _log.warning if taken.action == Action.ALARM else _log.info
+        log_at = _log.warning if taken.action == Action.ALARM else _log.info
         if taken.rule in _SEEN_TO_END:
-            say = _log.debug
-        say(
-            "recovery",
+            log_at = _log.debug
+        log_at(
+            "recovery.acted",
             rule=taken.rule,
             action=taken.action,
             outcome=taken.outcome,

@@ -223,7 +223,7 @@ class Adoption:
         )
         if adopted is None and pod.phase.terminal:
             # Its pool was never ours to know: there is nowhere to write how it ended but here.
-            _log.warning("a Pod of no known pool has ended", pod=pod.name, pool=pod.pool)
+            _log.warning("pod.ended_without_pool", pod=pod.name, pool=pod.pool)
         return adopted is not None
 
 

@@ -16,6 +16,7 @@ from prometheus_client import Counter
 
 from paddock.dispatch.installations import RegisteredApp
 from paddock.dispatch.pauses import Pauses, Place
+from paddock.domain.backoffs import PausedScope
 from paddock.domain.evidence import RecordWord, record_word
 from paddock.domain.github import (
     Absent,
@@ -68,6 +69,10 @@ class Asker:
     def apps(self) -> list[AppId]:
         return sorted(self._apps)
 
+    @property
+    def paused(self) -> list[PausedScope]:
+        return self._pauses.scopes({app.key: id_ for id_, app in self._apps.items()})
+
     def begin_round(self) -> None:
         self._left = self._most
         self._listed.clear()
@@ -85,7 +90,7 @@ class Asker:
         self._pauses.begin(
             _place(who, scope, job), error.failure, at_least=_LEAST_PAUSE, at_most=_LONGEST_PAUSE
         )
-        _log.info("GitHub did not answer recovery", who=str(who), error=error.failure.sentence)
+        _log.info("recovery.github_failed", who=str(who), error=error.failure.sentence)
 
     async def record(
         self, place: KeyPlace, github_id: GitHubRunnerId | None, name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from heapq import nlargest
 from typing import Final
 
 from paddock.domain.evidence import (
@@ -98,15 +99,16 @@ class Look:
 
     @property
     def quiet(self) -> bool:
-        """Every runner waits for work and was heard lately, and the Pods are theirs and poll. No rule
-        holds for any of them before a row or a Pod changes, or a poller falls silent."""
+        """All runners wait, and all Pods are theirs."""
         return (
             self.complete
             and len(self.pods) == len(self.runners)
-            and all(self._is_quiet(runner) for runner in self.runners)
+            and all(map(self.waits, self.runners))
         )
 
-    def _is_quiet(self, runner: Runner) -> bool:
+    def waits(self, runner: Runner) -> bool:
+        """It waits for work, was heard lately, and its Pod polls. Without a word about a job or an
+        answer about it, no rule holds before its row or its Pod changes, or its poller falls silent."""
         pod = self.pod_of(runner)
         return (
             runner.state is RunnerState.IDLE
@@ -138,7 +140,7 @@ class Gatherer:
         runners = await self._store.live_runners()
         shown = self._view.snapshot()
         now = self._clock.now()
-        heard = sorted((r.heard_at for r in runners if r.heard_at is not None), reverse=True)
+        heard = nlargest(2, (r.heard_at for r in runners if r.heard_at is not None))
         return Look(
             now=now,
             runners=runners,
@@ -217,13 +219,23 @@ class Gatherer:
             hinted_age=_ago(known.hinted_at, now) or 0.0,
         )
 
+    def to_examine(self, look: Look) -> list[Runner]:
+        """The runners for which a rule may hold: in a large fleet most only wait. First come those that
+        have waited longest for a question: the budget is not for the same ones round after round."""
+        chosen = [
+            runner
+            for runner in look.runners
+            if runner.id in look.words or runner.id in self._answers or not look.waits(runner)
+        ]
+        return sorted(chosen, key=self._last_asked)
+
     def _pod(self, runner: Runner, look: Look) -> PodSeen:
         pod = look.pod_of(runner)
         if pod is not None:
             return pod_seen(pod, now=look.now, unchanged=self._view.unchanged(pod))
         return pod_absent(runner.absent_reads) if look.complete else PodSeen()
 
-    def last_asked(self, runner: Runner) -> datetime:
+    def _last_asked(self, runner: Runner) -> datetime:
         """When somebody was last asked about it; before all time if nobody was."""
         known = self._answers.get(runner.id)
         asked = (known.record_at, known.log_at, known.hinted_at) if known else ()

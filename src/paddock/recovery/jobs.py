@@ -22,7 +22,7 @@ from paddock.domain.evidence import (
 )
 from paddock.domain.fingerprints import Answer
 from paddock.domain.github import Absent, JobRecord
-from paddock.domain.ids import HostId, JobId, KeyId, RunnerId
+from paddock.domain.ids import HostId, JobId, KeyId, RepositoryId, RunnerId
 from paddock.domain.recovery import DoubtTerms, Echo, JobInDoubt, OpenVerdict, PlacedJob
 from paddock.domain.rules import Action, Question, Verdict, diagnose
 from paddock.ports import Clock, Store
@@ -33,7 +33,7 @@ from paddock.recovery.terms import RecoveryTerms
 
 _log = structlog.get_logger()
 
-#: Looked at in one round, those least recently asked about first.
+#: Looked at in one round: of every account in turn those least recently asked about (I26).
 MOST: Final = 100
 #: A runner's end is seen within seconds of its job's; its webhook is rarely later than this.
 _RUNNER_GONE: Final = timedelta(seconds=30)
@@ -65,11 +65,15 @@ class JobRecovery:
         self._acting = acting
         self._terms = terms
         self._learner = Learner(store, clock)
+        #: When GitHub last answered about a runner that ended, by the monotonic clock.
+        self._asked: dict[RunnerId, float] = {}
 
     async def round(self, look: Look) -> None:
         await self._store.end_old_echoes()
         echoes = await self._targets(await self._store.echoes())
-        jobs = await self._store.jobs_in_doubt(self._doubts(), also=sorted(echoes), limit=MOST)
+        jobs = await self._store.jobs_in_doubt(
+            self._doubts(), also=sorted(echoes), unreadable=await self._unreadable(), limit=MOST
+        )
         idle_beside = self._gatherer.idle_beside(look)
         placed = await self._placed(jobs)
         for job in jobs:
@@ -77,9 +81,21 @@ class JobRecovery:
         for ended in await self._store.open_verdicts(
             after=look.now - timedelta(seconds=self._terms.thresholds.verdict),
             until=look.now - timedelta(seconds=self._terms.thresholds.echo),
+            unreadable=await self._unreadable(),
+            but=self._asked_lately(),
             limit=MOST,
         ):
             await self._examine_ended(ended)
+
+    async def _unreadable(self) -> list[RepositoryId]:
+        """The repositories of which GitHub is not asked at present."""
+        return await self._store.unreadable_repositories(self._asker.paused, apps=self._asker.apps)
+
+    def _asked_lately(self) -> list[RunnerId]:
+        """Runners that ended and were asked about within `recheck`: it is the turn of others."""
+        now, recheck = self._clock.monotonic(), self._terms.thresholds.recheck
+        self._asked = {id_: at for id_, at in self._asked.items() if now - at < recheck}
+        return sorted(self._asked)
 
     async def _targets(self, echoes: Sequence[Echo]) -> dict[_Job, list[RunnerId]]:
         """Which job each ended runner is taken for: the one it was claimed for, or the one that has
@@ -207,7 +223,7 @@ class JobRecovery:
                 await self._store.explain_job(job.host, job.id, waits_because=_UNASSIGNED)
                 return True
             case _:
-                _log.error("a rule asks for what cannot be done to a job", rule=verdict.rule)
+                _log.error("recovery.job_action_unknown", rule=verdict.rule)
                 return False
 
     async def _end(self, echoes: Sequence[RunnerId]) -> None:
@@ -234,6 +250,7 @@ class JobRecovery:
                 answered, told = await self._ask_job(ended, evidence)
             if answered is None:
                 return
+            self._asked[ended.runner] = self._clock.monotonic()
             evidence = answered
         verdict = diagnose(evidence, self._terms.thresholds)
         if verdict.action not in (Action.APPLY, Action.REFINE):

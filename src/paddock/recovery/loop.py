@@ -60,8 +60,9 @@ _REAPS_AT_ONCE: Final = 16
 _STAMPS_AT_ONCE: Final = 8
 #: After a deregistration its Pod is looked at anew, but not for each one by itself.
 _REFRESH: Final = 2.0
-#: Runners examined in one go, some 2 ms: whoever waits for a JIT has its turn in between.
-_TURN: Final = 32
+#: Runners examined, or looked at for ends, in one go, some 1 ms: Pods are answered in between.
+_EXAMINED_AT_ONCE: Final = 32
+_LOOKED_AT_AT_ONCE: Final = 512
 
 ROUND_SECONDS = Histogram(
     "paddock_recovery_round_seconds",
@@ -97,7 +98,13 @@ class Recovery:
         self._conclusion = Conclusion(
             store=store, fleet=fleet, clock=clock, echo=terms.thresholds.echo
         )
-        self._post_mortem = PostMortem(store=store, fleet=fleet, clock=clock, witness=witness)
+        self._post_mortem = PostMortem(
+            store=store,
+            fleet=fleet,
+            clock=clock,
+            readable_since=lambda: view.readable_since,
+            witness=witness,
+        )
         self._stamper = Stamper(fleet=fleet, clock=clock)
         self._asker = Asker(github=github, clock=clock, apps=apps, most=terms.questions)
         self._gatherer = Gatherer(
@@ -212,7 +219,9 @@ class Recovery:
         look = await self._gatherer.glance()
         self._note_quiet(look)
         ended: list[tuple[Runner, Pod]] = []
-        for runner in look.runners:
+        for number, runner in enumerate(look.runners, 1):
+            if number % _LOOKED_AT_AT_ONCE == 0:
+                await asyncio.sleep(0)
             pod = look.pod_of(runner)
             if pod is not None and pod.phase.terminal:
                 ended.append((runner, pod))
@@ -274,13 +283,11 @@ class Recovery:
         if self._stale(look):
             await self._view.refresh()
             look = await self._gatherer.look()
-        # Those first that have waited longest for a question: the budget is not for the same ones
-        # round after round.
-        examined = () if look.quiet else sorted(look.runners, key=self._gatherer.last_asked)
+        examined = () if look.quiet else self._gatherer.to_examine(look)
         for number, runner in enumerate(examined, 1):
             if not self._looks_ended(runner, look):
                 await self._runners.examine(runner, look)
-            if number % _TURN == 0:
+            if number % _EXAMINED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         now = self._clock.monotonic()
         if self._slowly_at is None or now - self._slowly_at >= _SLOWLY:

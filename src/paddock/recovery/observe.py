@@ -70,6 +70,7 @@ class PodView:
         self._complete = False
         self._empty = 0
         self._read_at: datetime | None = None
+        self._readable_since: datetime | None = None
         self._listeners: list[asyncio.Event] = []
         self._reading = asyncio.Lock()
         self._resting = False
@@ -79,6 +80,7 @@ class PodView:
         self._seen.clear()
         self._deleted.clear()
         self._complete, self._read_at, self._empty = False, None, 0
+        self._readable_since = None
         self._resting = False
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
@@ -93,6 +95,11 @@ class PodView:
     def read_at(self) -> datetime | None:
         """When the last complete read began."""
         return self._read_at
+
+    @property
+    def readable_since(self) -> datetime | None:
+        """Since when every read was answered; `None` if the last one was not, or there was none."""
+        return self._readable_since
 
     def unchanged(self, pod: Pod) -> float:
         """For how many seconds it has looked as it does."""
@@ -124,9 +131,10 @@ class PodView:
                 found = await self._fleet.list()
             except FleetUnavailable as error:
                 READS.labels("failed").inc()
-                self._complete = False
-                _log.warning("the fleet could not be read", error=str(error))
+                self._complete, self._readable_since = False, None
+                _log.warning("fleet.list_failed", error=str(error))
                 return False
+            self._readable_since = self._readable_since or began
             trusted = found.complete and not await self._suspicious(found)
             self._take(found.pods, change=change, whole=trusted)
             self._complete = trusted
@@ -165,7 +173,7 @@ class PodView:
             try:
                 await self.refresh()
             except StoreError as error:
-                _log.warning("what the fleet shows could not be noted", error=error.message)
+                _log.warning("fleet.unwritable", error=error.message)
             for _ in range(RESTING):
                 await self._clock.sleep(EVERY)
                 if not self._resting:
@@ -182,7 +190,7 @@ class PodView:
                     else:
                         self._put(pod)
             except FleetUnavailable as error:
-                _log.warning("the fleet could not be watched", error=str(error))
+                _log.warning("fleet.watch_failed", error=str(error))
             await self._clock.sleep(_BREATH)
 
     def _put(self, pod: Pod) -> None:

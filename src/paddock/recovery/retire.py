@@ -127,7 +127,7 @@ class Retirement:
             return Step.PROVED
         if now - known.proved_at < SECOND_PROOF:
             return Step.WAITS
-        _log.warning("a Pod outlived its row", pod=pod.name)
+        _log.warning("retire.pod_outlived_row", pod=pod.name)
         return await self._ask_fleet(pod)
 
     async def _strike_off(self, known: Outlived, record: FoundRecord) -> Step:
@@ -203,14 +203,12 @@ class Retirement:
         place = None if runner.key is None else places.get(runner.key)
         if place is None or runner.name is None:
             # Nobody can be asked: its installation is gone or suspended.
-            _log.info("a retirement waits: GitHub cannot be asked", pod=runner.pod_name)
+            _log.info("retire.waits_for_installation", pod=runner.pod_name)
             return Step.STOPPED
         try:
             removal = await self._remove(runner, runner.name, place)
         except GitHubError as error:
-            _log.info(
-                "a retirement waits for GitHub", pod=runner.pod_name, error=error.failure.sentence
-            )
+            _log.info("retire.waits_for_github", pod=runner.pod_name, error=error.failure.sentence)
             return Step.STOPPED
         match removal:
             case Removal.BUSY:
@@ -258,7 +256,7 @@ class Retirement:
             case LogWord.NO_JOB:
                 pass
             case _:
-                _log.info("a retirement waits: the log cannot be read", pod=runner.pod_name)
+                _log.info("retire.waits_for_log", pod=runner.pod_name)
                 return Step.STOPPED
         if runner.proved_at is not None:
             return await self._delete(runner, pod)
@@ -284,7 +282,7 @@ class Retirement:
         )
         if isinstance(moved, Conflict):
             return Step.OVERTAKEN
-        _log.info("a runner that was to be retired is busy", pod=runner.pod_name, why=why)
+        _log.info("retire.busy", pod=runner.pod_name, why=why)
         return Step.BUSY
 
     async def _delete(self, runner: Runner, pod: Pod) -> Step:
@@ -304,7 +302,7 @@ class Retirement:
         try:
             await self._fleet.ask_to_go(pod.name, uid=pod.uid)
         except FleetUnavailable as error:
-            _log.warning("a Pod could not be asked to go", pod=pod.name, error=str(error))
+            _log.warning("pod.stop_failed", pod=pod.name, error=str(error))
             return Step.STOPPED
         return Step.DELETED
 

@@ -186,7 +186,7 @@ class RunnerRecovery:
                     no_record_because=None,
                 )
             case _:
-                _log.error("a rule asks for what cannot be done to a runner", rule=verdict.rule)
+                _log.error("recovery.runner_action_unknown", rule=verdict.rule)
                 return None
 
     async def _retire(

@@ -80,6 +80,7 @@ def _hunt(name: str) -> Hunt:
     trial = found = None
     for trial in _trials(mutant.exposed_by):
         if not _kept(trial):
+            otherwise.append(f"{trial}: the product breaks a promise there by itself")
             continue
         trials += 1
         try:

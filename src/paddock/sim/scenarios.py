@@ -309,6 +309,19 @@ async def _told_to_slow_down(scene: Scene) -> None:
     await scene.executed(slow)
 
 
+@_told(
+    "quota-used-up",
+    "I26",
+    "GitHub refuses several mints of an account at once: its quota is used up for ten minutes.",
+)
+async def _quota_used_up(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.github.inject(FaultKind.RATE_LIMIT, owner="acme", path="generate-jitconfig", times=3)
+    jobs = [scene.queue(20.0) for _ in range(3)]
+    for job in jobs:
+        await scene.executed(job)
+
+
 # Races with a retirement.
 
 
@@ -1191,6 +1204,25 @@ async def _database_failover(scene: Scene) -> None:
     jobs = [scene.queue(20.0), scene.queue(20.0, repository="umbrella/core")]
     for job in jobs:
         await scene.executed(job)
+
+
+@_told(
+    "deliveries-taken-unapplied",
+    "I72",
+    "The database fails for a moment when a replica has taken the webhook of a queued job.",
+)
+async def _deliveries_taken_unapplied(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.until(lambda: len(scene.living) >= _WARM_PODS)
+    await scene.sleep(30.0)
+    asked: list[str] = []
+    scene.simulation.watchers.append(lambda turn: asked.append(turn.what))
+    left = [True]
+    scene.force(
+        Fault.STORE_AWAY,
+        lambda: asked[-1] == "store.surroundings" and bool(left) and left.pop(),
+    )
+    await scene.executed(scene.queue(20.0))
 
 
 @_told(

@@ -203,7 +203,9 @@ class Accounts(Part):
 
     async def pause_account(self, account: AccountId, *, why: str) -> bool:
         async with self._matching() as connection:
-            found = await connection.fetchval(_SQL["pause"], account, self._clock.now(), self.actor)
+            found = await connection.fetchval(
+                _SQL["pause"], account, self._clock.now(), self.actor, why
+            )
             if found is not None:
                 await self._note(connection, account, "paused", why)
         return found is not None
@@ -236,6 +238,7 @@ def _summary_of(row: asyncpg.Record) -> AccountSummary:
         queued=row["queued"],
         paused_at=row["paused_at"],
         paused_by=row["paused_by"],
+        paused_why=row["paused_why"],
     )
 
 

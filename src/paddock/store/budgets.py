@@ -8,6 +8,7 @@ headers correct that with the next answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Final
 
 from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
@@ -47,7 +48,7 @@ class PgBudget:
         if key.bucket is Bucket.MINT or key.operation is Operation.MINT:
             return
         deadline = self._clock.monotonic() + LONGEST_WAIT_S
-        while (wait := await self._try(key, tokens)) > 0:
+        while (wait := await self._try(key, tokens)) is not None:
             if self._clock.monotonic() + wait > deadline:
                 raise BudgetSpent(key, wait)
             # A wait shorter than the clock can tell would come round for ever.
@@ -56,29 +57,32 @@ class PgBudget:
     async def observe(
         self, key: BudgetKey, *, remaining: int, resets_in_s: float | None = None
     ) -> None:
-        await self._change(key, lambda bucket: bucket.told(remaining, resets_in_s))
+        answered_at = self._clock.now()
+        await self._change(key, lambda bucket, _: bucket.told(remaining, resets_in_s, answered_at))
 
-    async def _try(self, key: BudgetKey, tokens: int) -> float:
-        """Take them, or say in how many seconds they could be there."""
-        wait = 0.0
+    async def _try(self, key: BudgetKey, tokens: int) -> float | None:
+        """Take the tokens. If the bucket lacks them: the seconds until it can hold them."""
+        wait: float | None = None
 
-        def take(bucket: TokenBucket) -> TokenBucket:
+        def take(bucket: TokenBucket, now: datetime) -> TokenBucket:
             nonlocal wait
             taken = bucket.take(tokens)
-            wait = 0.0 if taken else bucket.wait_s(tokens, self._clock.now())
+            wait = None if taken else bucket.wait_s(tokens, now)
             return taken or bucket
 
         await self._change(key, take)
         return wait
 
     @retrying
-    async def _change(self, key: BudgetKey, change: Callable[[TokenBucket], TokenBucket]) -> None:
+    async def _change(
+        self, key: BudgetKey, change: Callable[[TokenBucket, datetime], TokenBucket]
+    ) -> None:
         app, limits = self._apps[AppKey(host=key.host, app=key.app)]
-        now = self._clock.now()
         place = app, key.installation or _THE_APP, _name(key)
         async with self._database.transaction(begin=UNFLUSHED) as connection:
             row = await connection.fetchrow(_SQL["read"], *place)
             if row is None:
+                now = self._clock.now()
                 if key.bucket is Bucket.MINT:
                     await connection.execute(_SQL["make_for_mints"], *place[:2], now)
                 else:
@@ -91,7 +95,9 @@ class PgBudget:
                 return  # mints are not limited for this App
             # The matcher's claims may overdraw the mint bucket by a take-over or two.
             kept = TokenBucket(**{**row, "tokens": max(0.0, row["tokens"])})
-            changed = change(kept.at(now))
+            # Read once, under the row's lock: another replica may have held the row for seconds.
+            now = self._clock.now()
+            changed = change(kept.at(now), now)
             await connection.execute(_SQL["write"], *place, changed.tokens, changed.as_of)
 
     async def quotas_left(self, app: AppKey) -> Mapping[InstallationId | None, float]:

@@ -14,9 +14,8 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 import asyncpg
-import stamina
 
-from paddock.store.connect_errors import check_url, redacted
+from paddock.store.connect_errors import check_url
 from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown, SessionEnded
 from paddock.store.pool import BROKEN, Connection, Pool, end, has_ended, is_lost
 
@@ -32,6 +31,14 @@ COMMIT_THEN_FLUSH = "COMMIT; SELECT await_durability()"
 # It takes a round trip. Longer, and a query before it that was to be cancelled still runs: the
 # request to cancel came too early for the server, or too late.
 ROLLBACK_TIMEOUT = 5.0
+
+#: A server that is started beside this process listens within tenths of a second.
+FIRST_RETRY = 0.1
+#: A restarted server is used at most this long after it listens.
+LONGEST_RETRY = 2.0
+
+#: How often it is said that a server is still waited for.
+SAY_AGAIN = 5.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,21 +67,24 @@ class Database:
         stay the same (a wrong password, an unknown database) ends it at once.
         """
         check_url(url)
-        async for attempt in stamina.retry_context(
-            on=DatabaseUnavailable,
-            attempts=None if wait > 0 else 1,
-            timeout=wait if wait > 0 else None,
-            wait_initial=0.1,
-            wait_max=2.0,
-            wait_jitter=0.2,
-        ):
-            if attempt.num == 2:
-                say(f"waiting up to {wait:g} s for the database at {redacted(url)}")
-            with attempt:
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + wait
+        say_at = loop.time()
+        delay = FIRST_RETRY
+        while True:
+            try:
                 return cls(
                     await Pool.open(url, application_name=application_name, max_size=max_size)
                 )
-        raise AssertionError("the last attempt returns or raises")
+            except DatabaseUnavailable as error:
+                left = give_up_at - loop.time()
+                if left <= 0:
+                    raise
+                if loop.time() >= say_at:
+                    say(f"waiting up to {left:.0f} s: {error.message}")
+                    say_at = loop.time() + SAY_AGAIN
+            await asyncio.sleep(min(delay, left))
+            delay = min(2 * delay, LONGEST_RETRY)
 
     async def beside(self, *, application_name: str, max_size: int) -> Database:
         """Sessions of one's own at the same server: whoever uses all of them waits alone."""

@@ -25,8 +25,8 @@ from paddock.store.sql import queries
 _SQL = queries("deliveries")
 
 #: A batch is applied in tens of milliseconds. A replica that has not done so after this has died or
-#: stalled, and another applies it; both doing it changes nothing.
-TAKEN_FOR = timedelta(seconds=10)
+#: stalled, or was not told that it has them. Then another applies them; both doing it changes nothing.
+TAKEN_FOR = timedelta(seconds=3)
 
 
 class Deliveries(Jobs):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import asyncpg
@@ -20,7 +21,6 @@ from paddock.domain.dossiers import (
     JobInBrief,
     JobOnFile,
     PassedOver,
-    Pause,
     RelatedRunner,
     RunnerDossier,
     VerdictOnFile,
@@ -33,7 +33,9 @@ from paddock.domain.runners import WaitingPod, WaitingPods
 from paddock.domain.states import JobState
 from paddock.store.database import Connection
 from paddock.store.living import runner_of
+from paddock.store.looking import LONGEST_LOOK, looking
 from paddock.store.matching import BATCH, Matching
+from paddock.store.pauses import pause_of
 from paddock.store.sql import queries
 from paddock.store.vitals import series_of
 
@@ -42,6 +44,9 @@ _VITALS = queries("vitals")
 
 #: What belongs together is read together.
 _ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+#: For the reasons on a page of a list, which whoever looks does not wait for in vain.
+_SHORT_MOMENT: Final = f"{_ONE_MOMENT}; SET LOCAL statement_timeout = '{LONGEST_LOOK}s'"
 
 #: Of mints that failed for a job's key the last few say it all.
 _FAILED_MINTS: Final = 5
@@ -101,11 +106,24 @@ class DossierReading(Matching):
                 )
         return None
 
+    async def waiting_dossiers(self, jobs: Collection[tuple[str, int]]) -> Sequence[JobDossier]:
+        async with looking(self._database, _SHORT_MOMENT) as connection:
+            hosts = {row["name"]: row["id"] for row in await connection.fetch(_SQL["hosts"])}
+            known = [(hosts[host], job) for host, job in jobs if host in hosts]
+            rows = await connection.fetch(
+                _SQL["jobs"], [host for host, _ in known], [job for _, job in known]
+            )
+            queued = [row for row in rows if row["state"] == JobState.QUEUED]
+            waits = await self._waits(connection, {KeyId(row["key_id"]) for row in queued} - {None})
+            places = await self._places(connection, waits)
+            coming = [key for key, wait in waits.items() if wait.supply]
+            runners = await connection.fetch(_SQL["on_their_way"], coming) if coming else []
+        return [_waiting_of(row, waits, places, runners) for row in queued]
+
     async def _job(self, connection: Connection, host: HostId, job: JobId) -> JobDossier | None:
-        row = await connection.fetchrow(_SQL["job"], host, job)
+        row = await connection.fetchrow(_SQL["jobs"], [host], [job])
         if row is None:
             return None
-        check = await connection.fetchrow(_SQL["check"], host, job)
         related = await connection.fetch(_SQL["related"], host, job)
         own = [each["id"] for each in related if each["executed"] or each["hinted"]]
         events = await connection.fetch(_SQL["job_events"], host, job, own)
@@ -121,18 +139,38 @@ class DossierReading(Matching):
         return JobDossier(
             job=_job_of(row),
             wait=wait,
-            check=check and _check_of(check),
+            check=_check_of(row),
             runners=tuple(_related_of(each) for each in related),
             events=_in_order(events),
             actions=tuple(_action_of(each) for each in actions),
         )
 
     async def _wait(self, connection: Connection, job: asyncpg.Record) -> Wait:
-        now = self._clock.now()
-        row = await connection.fetchrow(_SQL["wait"], job["key_id"], job["id"], now)
-        return _wait_of(row, await self._withheld(connection, job))
+        key = KeyId(job["key_id"])
+        waits = await self._waits(connection, [key])
+        ahead = await connection.fetchval(_SQL["ahead"], job["host_id"], job["id"])
+        return replace(waits[key], ahead=ahead)
 
-    async def _withheld(self, connection: Connection, job: asyncpg.Record) -> Withheld | None:
+    async def _waits(self, connection: Connection, keys: Collection[KeyId]) -> Mapping[KeyId, Wait]:
+        """What binds each key, for a job that no supply is on its way to."""
+        if not keys:
+            return {}
+        rows = await connection.fetch(_SQL["waits"], sorted(keys), self._clock.now())
+        withheld = await self._withheld(connection)
+        return {KeyId(row["id"]): _wait_of(row, withheld.get(row["id"])) for row in rows}
+
+    async def _places(
+        self, connection: Connection, waits: Mapping[KeyId, Wait]
+    ) -> Mapping[tuple[int, int], int]:
+        """How many jobs are served before each that supply is on its way to. The place of the others
+        would have to be counted along the whole queue."""
+        served = {key: wait.ahead for key, wait in waits.items() if wait.ahead}
+        if not served:
+            return {}
+        rows = await connection.fetch(_SQL["first_in_line"], [*served], [*served.values()])
+        return {(row["host_id"], row["id"]): row["ahead"] for row in rows}
+
+    async def _withheld(self, connection: Connection) -> Mapping[KeyId, Withheld]:
         """What the matcher would say now: its own reads, its own decision, and nothing written."""
         waiting = WaitingPods(
             WaitingPod(
@@ -147,7 +185,7 @@ class DossierReading(Matching):
         decision = await self._decide(
             connection, waiting, await self._look(connection, batch, batch + 1)
         )
-        return decision.allocation.withheld.get(KeyId(job["key_id"]))
+        return decision.allocation.withheld
 
     async def _runner(self, connection: Connection, runner: RunnerId) -> RunnerDossier | None:
         row = await connection.fetchrow(_SQL["runner"], runner)
@@ -161,8 +199,8 @@ class DossierReading(Matching):
         return RunnerDossier(
             runner=runner_of(row),
             pool=row["pool"],
-            pool_paused=_pause_of(row, ""),
-            everybody_paused=_pause_of(row, "all_"),
+            pool_paused=pause_of(row),
+            everybody_paused=pause_of(row, "all_"),
             queued=row["queued"],
             account=row["login"],
             verdict=_verdict_of(row),
@@ -243,7 +281,36 @@ def _job_of(row: asyncpg.Record) -> JobOnFile:
     )
 
 
-def _check_of(row: asyncpg.Record) -> Check:
+def _waiting_of(
+    row: asyncpg.Record,
+    waits: Mapping[KeyId, Wait],
+    places: Mapping[tuple[int, int], int],
+    runners: Sequence[asyncpg.Record],
+) -> JobDossier:
+    wait = waits.get(row["key_id"])
+    ahead = places.get((row["host_id"], row["id"]))
+    return JobDossier(
+        job=_job_of(row),
+        wait=wait if wait is None or ahead is None else replace(wait, ahead=ahead),
+        check=_check_of(row),
+        runners=tuple(
+            RelatedRunner(
+                runner=runner_of(each),
+                executed=False,
+                hinted=each["hint_job_id"] == row["id"],
+                verdict=None,
+            )
+            for each in runners
+            if each["key_id"] == row["key_id"]
+        ),
+        events=(),
+        actions=(),
+    )
+
+
+def _check_of(row: asyncpg.Record) -> Check | None:
+    if row["checked_at"] is None:
+        return None
     return Check(
         at=row["checked_at"],
         answer=row["answer"],
@@ -292,11 +359,6 @@ def _brief_of(row: asyncpg.Record) -> JobInBrief:
     )
 
 
-def _pause_of(row: asyncpg.Record, prefix: str) -> Pause | None:
-    at = row[f"{prefix}paused_at"]
-    return None if at is None else Pause(at=at, by=row[f"{prefix}paused_by"])
-
-
 def _wait_of(row: asyncpg.Record, withheld: Withheld | None) -> Wait:
     back_off = None
     if row["scope"] is not None:
@@ -307,14 +369,14 @@ def _wait_of(row: asyncpg.Record, withheld: Withheld | None) -> Wait:
             reason=row["reason"],
         )
     return Wait(
-        ahead=row["ahead"],
+        ahead=row["supply"] + row["echoes"],
         supply=row["supply"],
         echoes=row["echoes"],
         echoes_until=row["echoes_until"],
         withheld=withheld,
-        everybody_paused=_pause_of(row, "all_"),
-        account_paused=_pause_of(row, "account_"),
-        pool_paused=_pause_of(row, "pool_"),
+        everybody_paused=pause_of(row, "all_"),
+        account_paused=pause_of(row, "account_"),
+        pool_paused=pause_of(row, "pool_"),
         pool_state=row["pool_state"],
         installation=row["installation"],
         back_off=back_off,

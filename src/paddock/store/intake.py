@@ -49,8 +49,11 @@ class Intake(Jobs):
         )
         return frozenset((AccountId(row["account_id"]), row["name"]) for row in rows)
 
-    async def refused_jobs(self, limit: int) -> list[RefusedJob]:
-        rows = await self._database.rows(_SQL["refused"], limit, self._clock.now())
+    async def refused_jobs(
+        self, limit: int, *, after: RefusedJob | None = None
+    ) -> list[RefusedJob]:
+        host, job = (after.facts.host, after.facts.id) if after is not None else (0, 0)
+        rows = await self._database.rows(_SQL["refused"], limit, self._clock.now(), host, job)
         return [
             RefusedJob(
                 facts=JobFacts(

@@ -17,6 +17,7 @@ import structlog
 
 from paddock.ports import Clock
 from paddock.store.database import Connection, Database
+from paddock.store.errors import DatabaseUnavailable
 
 _log = structlog.get_logger()
 
@@ -38,7 +39,7 @@ def led(
         while True:
             async with leading(name, database) as connection:
                 if connection is not None:
-                    _log.info("leads", loop=name)
+                    _log.info("leader.acquired", loop=name)
                     await _while_connected(connection, run)
             await clock.sleep(_LOOK_AGAIN)
 
@@ -64,6 +65,8 @@ async def _while_connected(connection: Connection, run: Callable[[], Awaitable[N
             await asyncio.wait({task, ending}, timeout=_ALIVE, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 await connection.execute("SELECT 1")
+                if ended.is_set():
+                    raise DatabaseUnavailable("The session by which this replica leads has ended.")
         await task
     finally:
         ending.cancel()

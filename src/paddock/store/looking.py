@@ -7,7 +7,7 @@ too long, and a server gives its readers a few connections of their own (`Databa
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -44,18 +44,23 @@ class Looking:
         self._database = database
         self._clock = clock
 
-    @asynccontextmanager
-    async def _looking(self) -> AsyncIterator[Connection]:
-        try:
-            async with self._database.transaction(begin=_BEGIN) as connection:
-                yield connection
-        except StoreError as error:
-            if isinstance(error.__cause__, asyncpg.QueryCanceledError):
-                raise TooSlow(
-                    f"That took the database longer than {LONGEST_LOOK} s: ask for less, with a "
-                    "filter or a smaller `limit`."
-                ) from error
-            raise
+    def _looking(self) -> AbstractAsyncContextManager[Connection]:
+        return looking(self._database, _BEGIN)
+
+
+@asynccontextmanager
+async def looking(database: Database, begin: str) -> AsyncIterator[Connection]:
+    """A transaction that `begin` limits to `LONGEST_LOOK`."""
+    try:
+        async with database.transaction(begin=begin) as connection:
+            yield connection
+    except StoreError as error:
+        if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+            raise TooSlow(
+                f"That took the database longer than {LONGEST_LOOK} s: ask for less, with a "
+                "filter or a smaller `limit`."
+            ) from error
+        raise
 
 
 def line(kind: type[T], row: Mapping[str, Any], **more: Any) -> T:

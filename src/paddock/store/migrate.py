@@ -146,7 +146,10 @@ async def check_schema(
     version: str = paddock.__version__,
 ) -> None:
     """Refuse to go on with a schema this program cannot use."""
-    pending = _pending(read_migrations(directory), await _history(connection), version)
+    history = await _history(connection)
+    pending = _pending(read_migrations(directory), history, version)
+    if not history:
+        raise SchemaMismatch("The database has no schema of paddock's yet: run `paddock migrate`.")
     if pending:
         raise SchemaMismatch(
             f"The database's schema is older than this paddock ({len(pending)} migrations are "

@@ -1,8 +1,10 @@
-"""A pause of all dispatch."""
+"""A pause of all dispatch; and any pause, as it is read from a row."""
 
 from __future__ import annotations
 
-from paddock.domain.dossiers import Pause
+import asyncpg
+
+from paddock.domain.pauses import Pause
 from paddock.store.base import Part
 from paddock.store.sql import queries
 
@@ -18,9 +20,15 @@ class Pausing(Part):
 
     async def dispatch_pause(self) -> Pause | None:
         row = await self._database.row(_SQL["current"])
-        return None if row is None else Pause(at=row["paused_at"], by=row["paused_by"])
+        return None if row is None else pause_of(row)
 
     async def _note_pause(self, query: str, *arguments: object) -> bool:
         """Under the matcher's lock: a match that is under way is still of before."""
         async with self._matching() as connection:
             return await connection.fetchval(_SQL[query], *arguments) is not None
+
+
+def pause_of(row: asyncpg.Record, prefix: str = "") -> Pause | None:
+    """The pause in the columns `paused_at`, `paused_by` and `paused_why`, if there is one."""
+    at, by, why = (row[f"{prefix}paused_{column}"] for column in ("at", "by", "why"))
+    return None if at is None else Pause(at=at, by=by, why=why)

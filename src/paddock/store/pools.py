@@ -83,7 +83,9 @@ class Pools(Part):
 
     async def pause_pool(self, pool: PoolId, *, why: str) -> bool:
         async with self._matching() as connection:
-            found = await connection.fetchval(_SQL["pause"], pool, self._clock.now(), self.actor)
+            found = await connection.fetchval(
+                _SQL["pause"], pool, self._clock.now(), self.actor, why
+            )
             if found is not None:
                 await self._note_pool(connection, pool, "paused", why)
         return found is not None
@@ -115,4 +117,5 @@ def _summary_of(row: asyncpg.Record) -> PoolSummary:
         queued=row["queued"],
         paused_at=row["paused_at"],
         paused_by=row["paused_by"],
+        paused_why=row["paused_why"],
     )

@@ -68,12 +68,17 @@ def find_binaries(data: DataDirectory, *, user: ServerUser, chosen: Path | None)
 
 def _wheel_binaries() -> Path:
     spec = importlib.util.find_spec(_PACKAGE)
-    for location in (spec and spec.submodule_search_locations) or ():
+    if spec is None:
+        raise EmbeddedPostgresError(
+            "paddock was installed without its embedded PostgreSQL: install it with the extra "
+            "`embedded`, or set PADDOCK_DATABASE_URL to a PostgreSQL 15 or newer of your own."
+        )
+    for location in spec.submodule_search_locations or ():
         directory = Path(location) / _INSTALLATION / "bin"
         if (directory / "postgres").is_file():
             return directory
     raise EmbeddedPostgresError(
-        "The PostgreSQL that comes with paddock is not available for this platform: "
+        f"The package {_PACKAGE} has no PostgreSQL programs for this platform: "
         "set PADDOCK_DATABASE_URL to a PostgreSQL 15 or newer of your own."
     )
 

@@ -10,6 +10,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from paddock.domain.fingerprints import describe_exit
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.reading import (
     ORDINARY,
@@ -209,7 +210,8 @@ def runner_line(row: asyncpg.Record) -> RunnerLine:
 
 
 def verdict_line(row: asyncpg.Record) -> VerdictLine:
-    return line(VerdictLine, row, evidence=_json(row["evidence"]))
+    said = describe_exit(row["exit_code"], row["signal"], row["reason"])
+    return line(VerdictLine, row, evidence=_json(row["evidence"]), exit_text=said or None)
 
 
 def event_line(row: asyncpg.Record) -> EventLine:

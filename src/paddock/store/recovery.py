@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
-from paddock.domain.backoffs import BackOffTerms
+from paddock.domain.backoffs import BackOffTerms, PausedScope
 from paddock.domain.comparison import ActiveRepository
 from paddock.domain.endings import Ending
 from paddock.domain.evidence import Executor, JobWord
@@ -290,8 +290,27 @@ class Recovering(Runners):
             found.setdefault(KeyId(row["key_id"]), []).append(job)
         return found
 
+    async def unreadable_repositories(
+        self, paused: Sequence[PausedScope], *, apps: Sequence[AppId]
+    ) -> list[RepositoryId]:
+        if not paused:
+            return []
+        rows = await self._database.rows(
+            _SQL["unreadable_repositories"],
+            [each.app for each in paused],
+            [each.installation for each in paused],
+            [each.repository for each in paused],
+            list(apps),
+        )
+        return [RepositoryId(row["id"]) for row in rows]
+
     async def jobs_in_doubt(
-        self, since: DoubtTerms, *, also: Sequence[tuple[HostId, JobId]] = (), limit: int
+        self,
+        since: DoubtTerms,
+        *,
+        also: Sequence[tuple[HostId, JobId]] = (),
+        unreadable: Sequence[RepositoryId] = (),
+        limit: int,
     ) -> list[JobInDoubt]:
         rows = await self._database.rows(
             _SQL["jobs_in_doubt"],
@@ -305,13 +324,22 @@ class Recovering(Runners):
             [job for _, job in also],
             since.unheard_before,
             self._clock.now(),
+            list(unreadable),
         )
         return [_doubt_of(row) for row in rows]
 
     async def open_verdicts(
-        self, *, after: datetime, until: datetime, limit: int
+        self,
+        *,
+        after: datetime,
+        until: datetime,
+        unreadable: Sequence[RepositoryId] = (),
+        but: Sequence[RunnerId] = (),
+        limit: int,
     ) -> list[OpenVerdict]:
-        rows = await self._database.rows(_SQL["open_verdicts"], after, until, limit)
+        rows = await self._database.rows(
+            _SQL["open_verdicts"], after, until, limit, list(unreadable), list(but)
+        )
         return [_open_of(row) for row in rows]
 
     async def note_job_check(

@@ -26,6 +26,7 @@ from paddock.domain.surveys import (
 )
 from paddock.store.jobs import POOL_DELETED
 from paddock.store.living import runner_of
+from paddock.store.pauses import pause_of
 from paddock.store.pools import Pools
 from paddock.store.sql import queries
 
@@ -114,11 +115,12 @@ class Sizing(Pools):
             runners = await connection.fetch(_SQL["runners_of"], pool)
             keys = await connection.fetch(_SQL["keys"], self._clock.now(), pool)
             faults = await connection.fetch(_FAULTS["current"])
-        found = next((_pool_of(row) for row in pools if row["id"] == pool), None)
+        found = next((row for row in pools if row["id"] == pool), None)
         if found is None:
             return None
         return PoolExplanation(
-            pool=found,
+            pool=_pool_of(found),
+            pause=pause_of(found),
             decision=latest and _decision_of(latest),
             runners=tuple(runner_of(row) for row in runners),
             keys=tuple(_key_of(row) for row in keys),

@@ -15,6 +15,7 @@ from paddock.store.levels import Leveling
 from paddock.store.pauses import Pausing
 from paddock.store.recovery import Recovering
 from paddock.store.retention import Retaining
+from paddock.store.sessions import Sessions
 from paddock.store.sizing import Sizing
 from paddock.store.summary import Summaries
 from paddock.store.trust import Trusting
@@ -36,6 +37,7 @@ class PgStore(
     Faulting,
     Retaining,
     Pausing,
+    Sessions,
     Trusting,
 ):
     """PostgreSQL behind the `Store` port."""

@@ -14,8 +14,10 @@ _SQL = queries("trust")
 
 
 class Trusting(Part):
-    async def trust_questions(self, apps: Sequence[AppId], *, limit: int) -> list[TrustQuestion]:
-        rows = await self._database.rows(_SQL["questions"], apps, limit)
+    async def trust_questions(
+        self, apps: Sequence[AppId], *, unreadable: Sequence[RepositoryId] = (), limit: int
+    ) -> list[TrustQuestion]:
+        rows = await self._database.rows(_SQL["questions"], apps, limit, list(unreadable))
         return [
             TrustQuestion(
                 host=HostId(row["host_id"]),

@@ -86,7 +86,7 @@ class PgWakeups:
                     self._wake(*Topic)
                     await self._until_lost(connection)
             except StoreError as error:
-                _log.warning("wake-ups are not heard for now", error=error.message)
+                _log.warning("wakeups.lost", error=error.message)
             ready.set()
             await self._clock.sleep(_RECONNECT)
 

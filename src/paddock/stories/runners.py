@@ -10,6 +10,7 @@ import msgspec
 
 from paddock.domain.dossiers import JobInBrief, RunnerDossier, VerdictOnFile
 from paddock.domain.endings import Ending, EndingEvidence
+from paddock.domain.fingerprints import describe_exit
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.thresholds import Thresholds, duration
@@ -91,10 +92,9 @@ def _idle(dossier: RunnerDossier, age: str, t: Thresholds) -> Told:
         (dossier.pool_paused, "its pool", f"paddock pools resume {dossier.pool}"),
     ):
         if pause is not None:
-            by = pause.by.removeprefix("operator:")
             return Told(
-                f"It has been idle for {age}, and {what} is paused, by {by}.",
-                f"Somebody resumes it: `{resume}`.",
+                f"It has been idle for {age}, and {what} has been paused {pause}.",
+                f"An operator resumes it: `{resume}`.",
             )
     if dossier.queued:
         waiting = counted(dossier.queued, "job waits", "jobs wait")
@@ -240,12 +240,8 @@ def _others(dossier: RunnerDossier) -> Iterable[Fact]:
 
 
 def _fingerprint(verdict: VerdictOnFile) -> str:
-    said = [
-        f"exit code {verdict.exit_code}" if verdict.exit_code is not None else "",
-        f"signal {verdict.signal}" if verdict.signal else "",
-        f"reason {verdict.reason}" if verdict.reason else "",
-    ]
-    return f" ({', '.join(filter(None, said))})" if any(said) else ""
+    said = describe_exit(verdict.exit_code, verdict.signal, verdict.reason)
+    return f" ({said})" if said else ""
 
 
 def _remarks(dossier: RunnerDossier) -> Iterable[str]:

@@ -7,8 +7,9 @@ from datetime import datetime
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.backoffs import NOT_ASSIGNED
-from paddock.domain.dossiers import JobDossier, JobOnFile, Pause, RelatedRunner, Wait
+from paddock.domain.dossiers import JobDossier, JobOnFile, RelatedRunner, Wait
 from paddock.domain.limits import Limits, Resources
+from paddock.domain.pauses import Pause
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.domain.thresholds import Thresholds, duration
@@ -155,11 +156,7 @@ def _next_match(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> Told:
 
 def _paused(job: JobOnFile, wait: Wait) -> Told:
     def said(what: str, pause: Pause, resume: str) -> Told:
-        by = pause.by.removeprefix("operator:")
-        return Told(
-            f"{what} has been paused by {by} since {pause.at:%Y-%m-%d %H:%M:%S} UTC.",
-            f"Somebody resumes it: `{resume}`.",
-        )
+        return Told(f"{what} has been paused {pause}.", f"An operator resumes it: `{resume}`.")
 
     if wait.everybody_paused:
         return said("All dispatch", wait.everybody_paused, "paddock resume")

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
-from urllib.parse import urlsplit
+from uuid import UUID
 
 from starlette.requests import HTTPConnection
 
-from paddock.ports import Clock
+from paddock.listener import hostname, is_loopback, parsed_address
+from paddock.ports import Clock, Ids, Store
 from paddock.web.settings import DashboardSettings
 
 SESSION_COOKIE: Final = "paddock_session"
@@ -51,6 +51,12 @@ class Refused(Exception):
         self.may_log_in = may_log_in
 
 
+@dataclass(frozen=True, slots=True)
+class _Session:
+    id: UUID
+    ends_at: datetime
+
+
 class Access:
     def __init__(
         self,
@@ -58,13 +64,17 @@ class Access:
         *,
         open_to_this_machine: bool,
         secret: bytes,
+        store: Store,
         clock: Clock,
+        ids: Ids,
     ) -> None:
         """`secret` is the same for all replicas: a form of one may be sent to another."""
         self._settings = settings
-        self._open = open_to_this_machine
+        self.open_to_this_machine = open_to_this_machine
         self._token = settings.token.get_secret_value() if settings.token else None
+        self._store = store
         self._clock = clock
+        self._ids = ids
         # Another token, other sessions: whoever changes it throws everybody out.
         self._key = hmac.digest(
             self._token.encode() if self._token else secret, b"paddock dashboard", "sha256"
@@ -74,15 +84,16 @@ class Access:
     def may_log_in(self) -> bool:
         return self._token is not None
 
-    def admit(self, request: HTTPConnection) -> Visitor:
+    async def admit(self, request: HTTPConnection) -> Visitor:
         self.check_host(request)
         if (name := self._named_by_proxy(request)) is not None:
             return self._visitor(f"operator:{name}")
         if self._bears_token(request):
             return self._visitor("operator:api")
-        if self._has_session(request):
+        session = self._session(request)
+        if session and not await self._store.is_session_ended(session.id):
             return self._visitor("operator:dashboard", has_session=True)
-        if self._open and is_loopback(_peer(request)) and not _is_forwarded(request):
+        if self.open_to_this_machine and is_loopback(_peer(request)) and not _is_forwarded(request):
             return self._visitor("operator:dashboard")
         raise self._refusal()
 
@@ -118,18 +129,27 @@ class Access:
         if not same:
             raise Refused(403, "Another site asked for this, or nobody knows which.")
 
-    def session(self, token: str) -> str | None:
-        """The cookie of whoever has the token; `None` for anybody else."""
+    def begin_session(self, token: str) -> str | None:
+        """The cookie of a person who has the token; `None` without it."""
         if self._token is None or not _same(token, self._token):
             return None
         ends = int((self._clock.now() + SESSION_LENGTH).timestamp())
-        return f"{ends}.{self._sign('session', str(ends))}"
+        said = f"{ends}.{self._ids.uuid().hex}"
+        return f"{said}.{self._sign('session', said)}"
 
-    def _has_session(self, request: HTTPConnection) -> bool:
-        ends, _, signature = request.cookies.get(SESSION_COOKIE, "").partition(".")
-        if self._token is None or not _same(signature, self._sign("session", ends)):
-            return False
-        return self._clock.now() < datetime.fromtimestamp(int(ends), UTC)
+    async def end_session(self, request: HTTPConnection) -> None:
+        """Copies of its cookie are worth nothing any more."""
+        if session := self._session(request):
+            await self._store.end_session(session.id, ends_at=session.ends_at)
+
+    def _session(self, request: HTTPConnection) -> _Session | None:
+        """By the cookie's own words and their signature: a made-up one costs no question."""
+        said, _, signature = request.cookies.get(SESSION_COOKIE, "").rpartition(".")
+        if self._token is None or not _same(signature, self._sign("session", said)):
+            return None
+        ends, _, session = said.partition(".")
+        ends_at = datetime.fromtimestamp(int(ends), UTC)
+        return _Session(UUID(session), ends_at) if self._clock.now() < ends_at else None
 
     def _bears_token(self, request: HTTPConnection) -> bool:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -140,7 +160,7 @@ class Access:
         if header is None:
             return None
         named = request.headers.getlist(header)
-        peer = _address(_peer(request))
+        peer = parsed_address(_peer(request))
         if (
             len(named) != 1
             or peer is None
@@ -151,11 +171,13 @@ class Access:
         return name[:_LONGEST_NAME] or None
 
     def check_host(self, request: HTTPConnection) -> None:
-        name = _hostname(_host(request))
+        name = hostname(_host(request))
         if self._settings.hosts:
-            if name not in self._settings.hosts and not (self._open and is_loopback(name)):
+            if name not in self._settings.hosts and not (
+                self.open_to_this_machine and is_loopback(name)
+            ):
                 raise Refused(403, "This is not the name paddock is reached by.")
-        elif self._open and not is_loopback(name):
+        elif self.open_to_this_machine and not is_loopback(name):
             raise Refused(
                 403,
                 "paddock is open to this machine alone, by the names localhost and 127.0.0.1; "
@@ -197,24 +219,3 @@ def _authority(address: str | None) -> str | None:
     if not address:
         return None
     return address.rpartition("://")[2].partition("/")[0].lower()
-
-
-def _hostname(host: str) -> str:
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        found = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    return getattr(found, "ipv4_mapped", None) or found
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own, reachable from nowhere else."""
-    address = _address(host)
-    return host == "localhost" if address is None else address.is_loopback

@@ -108,5 +108,5 @@ async def act(store: Store, action: str, *, name: str, why: str, actor: str) -> 
         raise CannotAct("There is no such action.")
     reason = " ".join(why.split())[:LONGEST_WHY] or "from the dashboard"
     done = await do(store.acting_as(actor), name, reason)
-    _log.info("an operator acted", action=action, name=name, actor=actor, why=reason, done=done)
+    _log.info("operator.acted", action=action, name=name, actor=actor, why=reason, done=done)
     return done

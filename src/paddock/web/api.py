@@ -68,7 +68,7 @@ class RunnerAnswer(RunnerStory, frozen=True, kw_only=True):
     told: Told | None
 
 
-Read = Callable[[Reading, Any, Paging], Awaitable[Page[Any]]]
+Read = Callable[[Reading, Teller, Any, Paging], Awaitable[Page[Any]]]
 Look = Callable[[Request], Awaitable[Response]]
 
 
@@ -88,7 +88,7 @@ LISTS: Final = (
     List(
         path="/jobs",
         summary="Jobs",
-        read=lambda reading, wanted, paging: reading.jobs(wanted, paging),
+        read=lambda reading, teller, wanted, paging: teller.list_jobs(reading, wanted, paging),
         wanted=JobFilter,
         line=JobLine,
         cursor=rf"[0-9]{{1,4}}\.{_NUMBER}",
@@ -96,7 +96,7 @@ LISTS: Final = (
     List(
         path="/runners",
         summary="Runners",
-        read=lambda reading, wanted, paging: reading.runners(wanted, paging),
+        read=lambda reading, _, wanted, paging: reading.runners(wanted, paging),
         wanted=RunnerFilter,
         line=RunnerLine,
         cursor=_UUID,
@@ -104,7 +104,7 @@ LISTS: Final = (
     List(
         path="/verdicts",
         summary="How runners ended",
-        read=lambda reading, wanted, paging: reading.verdicts(wanted, paging),
+        read=lambda reading, _, wanted, paging: reading.verdicts(wanted, paging),
         wanted=VerdictFilter,
         line=VerdictLine,
         cursor=rf"[0-9]{{1,15}}\.{_UUID}",
@@ -112,21 +112,21 @@ LISTS: Final = (
     List(
         path="/events",
         summary="Every step of jobs and runners, and what operators changed",
-        read=lambda reading, wanted, paging: reading.events(wanted, paging),
+        read=lambda reading, _, wanted, paging: reading.events(wanted, paging),
         wanted=EventFilter,
         line=EventLine,
     ),
     List(
         path="/actions",
         summary="What recovery did",
-        read=lambda reading, wanted, paging: reading.actions(wanted, paging),
+        read=lambda reading, _, wanted, paging: reading.actions(wanted, paging),
         wanted=ActionFilter,
         line=ActionLine,
     ),
     List(
         path="/deliveries",
         summary="Webhook deliveries",
-        read=lambda reading, wanted, paging: reading.deliveries(wanted, paging),
+        read=lambda reading, _, wanted, paging: reading.deliveries(wanted, paging),
         wanted=DeliveryFilter,
         line=DeliveryLine,
     ),
@@ -173,7 +173,7 @@ class Api:
         async def look(request: Request) -> Response:
             wanted, paging = asked(request.query_params.multi_items(), listed.wanted)
             try:
-                return json_response(await listed.read(self._reading, wanted, paging))
+                return json_response(await listed.read(self._reading, self._teller, wanted, paging))
             except BadCursor:
                 raise BadRequest(
                     "`cursor` is the `next` of the page before, and this one is not."

@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 import structlog
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from paddock.github.webhooks import JSON_TYPE
+from paddock.web.access import Refused
 from paddock.web.answers import Health, Problem
 from paddock.web.console import Console
 from paddock.web.health import Readiness
@@ -37,6 +38,7 @@ class Application:
     ) -> None:
         """Without `pods` nobody can ask for work here, without `console` nobody can look."""
         self._receiver = receiver
+        self._access = console.access if console is not None else None
         framework = _framework(receiver, readiness, metrics, pods, console)
         self._others = framework if pods is None else pods.before(framework)
 
@@ -44,11 +46,23 @@ class Application:
         try:
             if scope["path"] == WEBHOOKS and scope["method"] == "POST":
                 await self._receiver(scope, receive, send)
+            elif (sentence := self._refusal(scope)) is not None:
+                await _json(403, Problem(sentence))(scope, receive, send)
             else:
                 await self._others(scope, receive, send)
         except Exception:
-            _log.exception("a request failed", path=scope["path"])
+            _log.exception("request.failed", path=scope["path"])
             raise
+
+    def _refusal(self, scope: Scope) -> str | None:
+        """What is open to this machine must not answer a page that gave it a name of its own."""
+        if self._access is None or not self._access.open_to_this_machine:
+            return None
+        try:
+            self._access.check_host(HTTPConnection(scope))
+        except Refused as refused:
+            return refused.sentence
+        return None
 
 
 def _framework(

@@ -47,7 +47,7 @@ class Console:
         store: Store,
         clock: Clock,
     ) -> None:
-        self._access = access
+        self.access = access
         self._api = api
         self._pages = pages
         self._renderer = renderer
@@ -77,7 +77,7 @@ class Console:
     def _answered(self, look: Look) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             try:
-                self._access.admit(request)
+                await self.access.admit(request)
                 response = await self._limited(lambda: look(request))
             except Refused as refused:
                 response = problem(refused.status, refused.sentence)
@@ -91,7 +91,7 @@ class Console:
         async def endpoint(request: Request) -> Response:
             visitor = None
             try:
-                visitor = self._access.admit(request)
+                visitor = await self.access.admit(request)
                 response = await self._limited(lambda: page(request, visitor))
             except Refused as refused:
                 response = self._turned_away(request, refused)
@@ -131,22 +131,22 @@ class Console:
         )
 
     async def _login(self, request: Request) -> Response:
-        if not self._access.may_log_in:
+        if not self.access.may_log_in:
             return _secured(RedirectResponse("/", status_code=303))
         back = _own_path(request.query_params.get("next"))
         wrong = False
         if request.method == "POST":
             try:
-                self._access.check_host(request)
-                self._access.check_origin(request)
+                self.access.check_host(request)
+                self.access.check_origin(request)
                 form = await _form(request)
             except Refused as refused:
                 return _secured(self._failed(request, None, refused.status, refused.sentence))
-            session = self._access.session(form.get("token", "").strip())
+            session = self.access.begin_session(form.get("token", "").strip())
             if session is not None:
-                _log.info("somebody logged in", address=request.client and request.client.host)
+                _log.info("login.succeeded", address=request.client and request.client.host)
                 return _secured(_entered(request, back, session))
-            _log.warning("a wrong token", address=request.client and request.client.host)
+            _log.warning("login.failed", address=request.client and request.client.host)
             wrong = True
         return _secured(
             self._renderer.page(
@@ -163,9 +163,12 @@ class Console:
 
     async def _logout(self, request: Request) -> Response:
         try:
-            self._access.check_origin(request)
+            self.access.check_origin(request)
+            await self.access.end_session(request)
         except Refused as refused:
             return _secured(self._failed(request, None, refused.status, refused.sentence))
+        except StoreError as error:
+            return _secured(self._failed(request, None, *_told(error)))
         response = RedirectResponse("/", status_code=303)
         response.delete_cookie(SESSION_COOKIE, path="/")
         return _secured(response)
@@ -173,9 +176,9 @@ class Console:
     async def _act(self, request: Request) -> Response:
         visitor = None
         try:
-            visitor = self._access.admit(request)
+            visitor = await self.access.admit(request)
             form = await _form(request)
-            self._access.check_action(request, visitor, form.get("csrf", ""))
+            self.access.check_action(request, visitor, form.get("csrf", ""))
             action = request.path_params["action"]
             done = await act(
                 self._store,
@@ -218,10 +221,10 @@ def _told(error: Exception) -> tuple[int, str]:
         case TooSlow():
             return 503, error.message
         case StoreError():
-            _log.warning("something could not be shown", error=error.message)
+            _log.warning("console.failed", error=error.message)
             return 503, _NOT_NOW
         case _:
-            _log.error("something could not be shown", exc_info=error)
+            _log.error("console.failed", exc_info=error)
             return 500, "paddock failed to make this; its log says how."
 
 

@@ -76,7 +76,7 @@ class Readiness:
         if trouble == self._last_trouble:
             return
         if trouble is None:
-            _log.info("ready again")
+            _log.info("replica.ready")
         else:
-            _log.warning("not ready", why=trouble)
+            _log.warning("replica.not_ready", why=trouble)
         self._last_trouble = trouble

@@ -22,6 +22,7 @@ from paddock.domain.states import JobState, RunnerState
 from paddock.ports import Clock, Topic, Wakeups
 from paddock.ports.reading import Reading
 from paddock.store.errors import StoreError
+from paddock.web.telling import Teller
 
 _log = structlog.get_logger()
 
@@ -33,6 +34,8 @@ TRENDS_AGE: Final = 10.0
 QUIET: Final = 10.0
 #: Each holds a connection and a task; a wall of screens has a dozen.
 MOST_WATCHERS: Final = 100
+#: Then a browser asks again, and is let in again or not: its session may have ended meanwhile.
+LONGEST_WATCH: Final = 600.0
 
 
 class Pulse(Line, frozen=True, kw_only=True):
@@ -55,8 +58,9 @@ class Crowded(Exception):
 
 
 class Live:
-    def __init__(self, reading: Reading, wakeups: Wakeups, clock: Clock) -> None:
+    def __init__(self, reading: Reading, teller: Teller, wakeups: Wakeups, clock: Clock) -> None:
         self._reading = reading
+        self._teller = teller
         self._clock = clock
         self._moved = wakeups.subscribe(*Topic)
         self._lock = asyncio.Lock()
@@ -69,7 +73,7 @@ class Live:
     async def overview(self, *, anew: bool = False) -> Overview:
         async with self._lock:
             if anew or self._overview is None or self._is_old(self._overview[0], OVERVIEW_AGE):
-                self._overview = self._clock.monotonic(), await self._reading.overview()
+                self._overview = self._clock.monotonic(), await self._teller.overview(self._reading)
             return self._overview[1]
 
     async def trends(self) -> Trends:
@@ -93,14 +97,14 @@ class Live:
             # What was read before the wake-up may not know what it was for.
             self._pulse = self._event(await self.overview(anew=True))
         except StoreError as error:
-            _log.warning("nothing could be told to those who watch", error=error.message)
+            _log.warning("stream.publish_failed", error=error.message)
             return
         for watcher in self._watchers:
             watcher.set()
 
     async def watch(self) -> AsyncIterator[bytes]:
-        """Server-sent events: one now, and one whenever something moved, until `close`. A watcher who
-        is slow misses those in between and gets the last."""
+        """Server-sent events: one now, and one whenever something moved, until `close` or
+        `LONGEST_WATCH`. A watcher who is slow misses those in between and gets the last."""
         first = self._event(await self.overview())
         if len(self._watchers) >= MOST_WATCHERS:
             raise Crowded
@@ -108,10 +112,11 @@ class Live:
 
     async def _watched(self, first: bytes) -> AsyncIterator[bytes]:
         told = asyncio.Event()
+        began = self._clock.monotonic()
         self._watchers.add(told)
         try:
             yield first
-            while await self._goes_on(told):
+            while await self._goes_on(told) and not self._is_old(began, LONGEST_WATCH):
                 yield self._pulse if told.is_set() else b": nothing moved\n\n"
                 told.clear()
         finally:

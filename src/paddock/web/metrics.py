@@ -28,6 +28,7 @@ from paddock.domain.levels import Levels
 from paddock.domain.recovery import Outcome
 from paddock.domain.rules import RULES
 from paddock.forensics.concluding import ENDINGS
+from paddock.listener import HANDSHAKE_FAILURES
 from paddock.ports import Clock, Store
 from paddock.recovery.act import ACTIONS
 from paddock.store.errors import StoreError
@@ -67,7 +68,7 @@ class Metrics:
             async with asyncio.timeout(READ_TIMEOUT):
                 levels = await self._store.levels()
         except (TimeoutError, StoreError) as error:
-            _log.warning("levels could not be read for metrics", error=str(error) or "no answer")
+            _log.warning("metrics.unreadable", error=str(error) or "no answer")
             return b""
         registry = CollectorRegistry(auto_describe=False)
         now = self._clock.now().timestamp()
@@ -85,6 +86,7 @@ def _begin_at_zero() -> None:
     for rule in RULES:
         ACTIONS.labels(rule.name, rule.action, Outcome.DONE)
     STAMPS.labels("failed")
+    HANDSHAKE_FAILURES.labels("certificate")
 
 
 class _Fixed(Collector):

@@ -44,14 +44,19 @@ async def open_console(
     try:
         reading = PgReading(readers, clock)
         store = PgStore(readers, clock=clock, ids=ids, actor="operator:dashboard")
-        live = Live(reading, wakeups, clock)
         teller = Teller(store, clock, recovery.thresholds)
+        live = Live(reading, teller, wakeups, clock)
         rules = Rules(reading, clock, recovery)
         static = Static()
         renderer = Renderer(static)
         console = Console(
             access=Access(
-                settings, open_to_this_machine=open_to_this_machine, secret=secret, clock=clock
+                settings,
+                open_to_this_machine=open_to_this_machine,
+                secret=secret,
+                store=store,
+                clock=clock,
+                ids=ids,
             ),
             api=Api(reading=reading, live=live, teller=teller, rules=rules, settings=shown),
             pages=Pages(

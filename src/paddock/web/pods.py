@@ -29,7 +29,7 @@ from paddock.domain.pods import Audience, PodIdentity
 from paddock.domain.vitals import MOST_REPORTED, Sample, VitalsReport
 from paddock.github.payloads import PayloadError
 from paddock.github.webhooks import JSON_TYPE
-from paddock.ports import Clock, FleetUnavailable, Store
+from paddock.ports import Clock, FleetUnavailable, ReviewsExhausted, Store
 from paddock.store.errors import StoreError
 from paddock.web.answers import RETRY_AFTER, Problem
 
@@ -123,9 +123,13 @@ class PodEndpoints:
             except _Refused as refused:
                 REFUSED.labels(refused.reason).inc()
                 return _problem(refused.status, refused.sentence)
+            except ReviewsExhausted:
+                # Counted and not logged: hundreds may come in a second.
+                REFUSED.labels("reviews").inc()
+                return _problem(503, "Too many tokens are reviewed now; ask again.")
             except (FleetUnavailable, StoreError) as error:
                 REFUSED.labels("unavailable").inc()
-                _log.warning("a Pod's request could not be served", error=str(error))
+                _log.warning("pod.request_failed", error=str(error))
                 return _problem(503, "paddock cannot answer now; ask again.")
 
         return endpoint
@@ -180,7 +184,9 @@ class PodEndpoints:
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _who(self, request: Request, audience: Audience) -> PodIdentity:
-        pod = await self._identities.identify(request.headers)
+        # The other end of the connection, and no header that the sender could choose.
+        peer = request.client.host if request.client is not None else ""
+        pod = await self._identities.identify(request.headers, peer=peer)
         if pod is None:
             raise _Refused(401, "The token is not one of a Pod's.", reason="token")
         # What may ask for work may report vitals too; not the other way round.

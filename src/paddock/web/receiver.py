@@ -137,7 +137,7 @@ class Receiver:
 
     async def _keep(self, delivery: NewDelivery) -> Outcome:
         if delivery.event == PING:
-            _log.info("GitHub has pinged", app=delivery.app)
+            _log.info("webhook.pinged", app=delivery.app)
             return Outcome.PONG
         if delivery.event not in APPLIED_EVENTS:
             return Outcome.IGNORED

@@ -29,12 +29,12 @@ class RefusalLog:
             self._more[refusal] += 1
             return
         self._more[refusal] = 0
-        _log.warning("webhook refused", reason=refusal, why=why)
+        _log.warning("webhook.refused", reason=refusal, why=why)
         asyncio.get_running_loop().call_later(SUMMARY_EVERY, self._summarise, refusal)
 
     def _summarise(self, refusal: Refusal) -> None:
         more = self._more.pop(refusal)
         if more:
             _log.warning(
-                "more webhooks refused", reason=refusal, more=more, seconds=int(SUMMARY_EVERY)
+                "webhook.refused_more", reason=refusal, more=more, seconds=int(SUMMARY_EVERY)
             )

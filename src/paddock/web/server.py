@@ -3,50 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
-import uvicorn
 from starlette.types import ASGIApp
 
-#: Longer than the 60 s for which nginx and most balancers keep idle connections to us: whoever closes
-#: first must be they, or a request sent at that moment is lost.
-KEEP_ALIVE: Final = 75
+from paddock.listener import BACKLOG, Listener, ListenerLimits
+from paddock.web.tls import ServerCertificate
+
 #: No webhook is answered later than this (see `paddock.dispatch.inbox`).
 FINISH_WITHIN: Final = 10
-#: Connections the kernel accepts for us while we are busy. A burst comes on hundreds of them.
-BACKLOG: Final = 4096
 
 
 class CannotListen(Exception):
     """The address cannot be served at; says why in a sentence."""
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs it, and wakes once a second: uvicorn's own ten times a second cost
-    as much as fifty polls a minute."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.leaving = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def main_loop(self) -> None:
-        # Every tenth tick of its own sets the date of answers.
-        while not await self.on_tick(0):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1.0):
-                    await self.leaving.wait()
-
-
 def bind(address: tuple[str, int]) -> socket.socket:
-    """From now on whoever connects is kept waiting instead of turned away."""
+    """From now on the kernel keeps connections waiting instead of refusing them."""
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -64,29 +40,24 @@ def url_of(listener: socket.socket) -> str:
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve until the end of the block. Then nothing new is accepted, and what is under way is
-    finished, unless that is cancelled."""
-    # What it has to say of a stranger's bad request is not worth a line each; of our own errors the
-    # application speaks.
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    config = uvicorn.Config(
+async def serving(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    limits: ListenerLimits | None = None,
+    certificate: ServerCertificate | None = None,
+) -> AsyncIterator[Listener]:
+    """Serve until the end of the block, over TLS if there is a certificate. Then nothing new is
+    accepted, and what is under way is finished, unless that is cancelled."""
+    server = Listener(
         app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        backlog=BACKLOG,
-        timeout_keep_alive=KEEP_ALIVE,
+        limits or ListenerLimits(),
+        tls=certificate.context if certificate else None,
         timeout_graceful_shutdown=FINISH_WITHIN,
     )
-    server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     try:
-        yield
+        yield server
     finally:
         server.should_exit = True
         server.leaving.set()

@@ -114,7 +114,7 @@ class Announcements:
         try:
             change = _CHANGES.decode(line)
         except msgspec.MsgspecError as error:
-            _log.warning("an event cannot be read", error=str(error))
+            _log.warning("kubernetes.event_unreadable", error=str(error))
             return None
         if change.type == "ERROR":
             status = _ERROR.decode(line).object

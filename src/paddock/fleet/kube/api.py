@@ -7,6 +7,7 @@ short from a whole one (I29).
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -31,20 +32,25 @@ _TIMEOUT: Final = httpx2.Timeout(15.0, connect=5.0)
 #: somebody on the way has forgotten.
 SILENCE: Final = 150.0
 #: An answer takes milliseconds, so this many at a time are hundreds a second; more would only be more
-#: handshakes. They are kept: rounds are seconds apart.
-_LIMITS: Final = httpx2.Limits(
-    max_connections=16, max_keepalive_connections=16, keepalive_expiry=60.0
-)
+#: handshakes.
+_CONNECTIONS: Final = 16
+#: Connections are kept: rounds are seconds apart.
+_KEPT_FOR: Final = 60.0
 #: Lists stay within the cluster, where there is more bandwidth than CPU.
 _HEADERS: Final = {
     "User-Agent": "paddock",
-    "Accept": "application/json",
+    # The keys that sign tokens are offered under a type of their own only.
+    "Accept": "application/json, application/jwk-set+json",
     "Accept-Encoding": "identity",
 }
 
 REQUESTS = Counter(
     "paddock_kubernetes_requests_total", "Requests to the API server.", ["verb", "resource"]
 )
+
+#: As many levels of an answer are read. The interpreter's stack has a thousand.
+LEVELS: Final = 200
+_TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]')
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -68,6 +74,17 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
+class NonResource(Resource):
+    """A path of the API server that is no resource; `plural` is the whole path."""
+
+    def path(self, name: str | None = None, sub: str | None = None) -> str:
+        return self.plural
+
+    def named(self, sub: str | None = None) -> str:
+        return self.plural
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One request, as people speak of it."""
 
@@ -85,12 +102,17 @@ class Call:
         return f"{self.verb} {what}{f' {self.name}' if self.name else ''}"
 
 
+class StatusDetails(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
 class Status(msgspec.Struct, frozen=True):
     """Kubernetes' own words for a failure."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
+    details: StatusDetails = StatusDetails()
 
 
 class Refused(FleetUnavailable):
@@ -100,6 +122,7 @@ class Refused(FleetUnavailable):
         super().__init__(_sentence(call, code, status))
         self.code = code
         self.reason = status.reason
+        self.by_admission = _is_by_admission(call, code, status)
 
     @property
     def absent(self) -> bool:
@@ -123,9 +146,15 @@ class Unreached(FleetUnavailable):
     """No answer, or none that can be read."""
 
 
+def _is_by_admission(call: Call, code: int, status: Status) -> bool:
+    """Forbidden for what the new object contains: Pod Security, a quota, a policy. Rights are checked
+    before the object is read, so a refusal for lack of them names none."""
+    return code == 403 and call.name is None and bool(status.details.name)
+
+
 def _sentence(call: Call, code: int, status: Status) -> str:
     said = status.message or f"it answered {code}"
-    if code == 403 and "quota" not in said:
+    if code == 403 and not _is_by_admission(call, code, status):
         where = f" in the namespace {call.resource.namespace}" if call.resource.namespace else ""
         return (
             f"Kubernetes does not let paddock {call}{where}: grant the verb `{call.verb}` on "
@@ -153,13 +182,18 @@ class KubeApi:
         self._client.headers.update(_HEADERS)
 
     @staticmethod
-    def connected(config: KubeConfig) -> KubeApi:
+    def connected(config: KubeConfig, *, connections: int = _CONNECTIONS) -> KubeApi:
         """Raises ValueError where the configuration names what is not there."""
+        limits = httpx2.Limits(
+            max_connections=connections,
+            max_keepalive_connections=connections,
+            keepalive_expiry=_KEPT_FOR,
+        )
         try:
             one = config.get()
             assert one is not None  # without a context it has raised
             given = ConnectionParams(timeout=_TIMEOUT).httpx_params(one)
-            return KubeApi(httpx2.AsyncClient(**given, limits=_LIMITS))
+            return KubeApi(httpx2.AsyncClient(**given, limits=limits))
         except (ConfigError, OSError, ssl.SSLError, ValueError) as error:
             raise ValueError(f"The configuration of Kubernetes is of no use: {error}") from error
 
@@ -236,12 +270,32 @@ def _count(call: Call) -> None:
 
 
 def _decoded(call: Call, content: bytes, kind: type[T] | msgspec.json.Decoder[T]) -> T:
+    decoder = kind if isinstance(kind, msgspec.json.Decoder) else msgspec.json.Decoder(kind)
     try:
-        if isinstance(kind, msgspec.json.Decoder):
-            return kind.decode(content)
-        return msgspec.json.decode(content, type=kind)
+        try:
+            return decoder.decode(content)
+        except RecursionError:
+            return decoder.decode(cut(content))
     except msgspec.MsgspecError as error:
         raise Unreached(f"Kubernetes' answer to {call} cannot be read: {error}.") from error
+
+
+def cut(content: bytes) -> bytes:
+    """JSON without what lies deeper than `LEVELS`. A RunnerPool can have thousands of levels, and
+    reading one exhausts the stack: without this, one such object would hide all others in its list.
+    What is left has more levels than a description may have, so it is refused."""
+    kept: list[bytes] = []
+    depth = begin = 0
+    for token in _TOKENS.finditer(content):
+        if token[0] in (b"{", b"["):
+            depth += 1
+            if depth == LEVELS + 1:
+                kept += (content[begin : token.start()], b"null")
+        elif token[0] in (b"}", b"]"):
+            depth -= 1
+            if depth == LEVELS:
+                begin = token.end()
+    return b"".join([*kept, content[begin:]])
 
 
 def _status(content: bytes) -> Status:

@@ -190,6 +190,13 @@ class KubeFleet:
             raise
         return troubles(found)
 
+    def template_refusal(self, order: PodOrder) -> str | None:
+        try:
+            manifest(order, self._placement)
+        except TemplateRefused as refused:
+            return str(refused)
+        return None
+
     async def try_out(self, order: PodOrder) -> str | None:
         """What the API server would say to such a Pod; `None` if nothing is wrong with it."""
         try:
@@ -201,7 +208,7 @@ class KubeFleet:
                 "POST", Call("create", self._pods), pod, msgspec.Raw, params={"dryRun": "All"}
             )
         except Refused as error:
-            if error.code in (400, 422):
+            if error.code in (400, 422) or error.by_admission:
                 return str(error)
             raise
         return None

@@ -112,7 +112,7 @@ class Following:
         except msgspec.MsgspecError:
             raise Failed(f"a line cannot be read: {error}") from error
         if kind != "ERROR":
-            _log.warning("a change of a Pod cannot be read", error=str(error))
+            _log.warning("kubernetes.change_unreadable", error=str(error))
             return
         if status.code == 410 or status.reason in ("Expired", "Gone"):
             self.version = None

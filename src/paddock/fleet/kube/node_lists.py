@@ -1,7 +1,7 @@
 """The nodes of a cluster: listed once, and kept as they are by a watch for as long as that lasts.
 
 Pools ask for them every few seconds, and they change every few minutes. A watch ends after ten minutes
-at the latest, and whenever anything about it is not understood; whoever asks next lists anew. So what
+at the latest, and whenever anything about it is not understood; the next read lists anew. So what
 was missed is wrong for minutes at most, and a role that may only list is enough.
 """
 
@@ -70,9 +70,9 @@ class NodeLists:
                         self._apply(line)
         except Refused as error:
             self._may_watch = not error.denied
-            _log.info("the watch of nodes was refused", error=str(error))
+            _log.info("kubernetes.node_watch_denied", error=str(error))
         except (Unreached, msgspec.MsgspecError, _NotUnderstood) as error:
-            _log.info("the watch of nodes broke off", error=str(error))
+            _log.info("kubernetes.node_watch_ended", error=str(error))
 
     def _apply(self, line: bytes) -> None:
         change = _CHANGED.decode(line)

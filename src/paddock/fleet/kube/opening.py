@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from paddock.fleet.kube.api import KubeApi, configured
 from paddock.fleet.kube.fleet import KubeFleet
 from paddock.fleet.kube.pool_objects import KubePools
+from paddock.fleet.kube.review_limits import CONNECTIONS
 from paddock.fleet.kube.reviewer import KubeReviewer
 from paddock.fleet.kube.settings import KubeSettings
 from paddock.fleet.kube.shapes import Placement
@@ -38,6 +39,7 @@ def placement(settings: KubeSettings) -> Placement:
         server=settings.server_url,
         vitals=settings.vitals_url,
         ca_config_map=settings.server_ca,
+        token_audiences=settings.audiences,
     )
 
 
@@ -45,17 +47,23 @@ def placement(settings: KubeSettings) -> Placement:
 async def opened(settings: KubeSettings, *, clock: Clock) -> AsyncIterator[Kube]:
     """Raises ValueError where something is missing; whether the cluster answers is seen later."""
     placed = placement(settings)
-    api = KubeApi.connected(configured(settings.kubeconfig))
+    config = configured(settings.kubeconfig)
+    api = KubeApi.connected(config)
+    reviews = KubeApi.connected(config, connections=CONNECTIONS)
     fleet = KubeFleet(api, placed, clock=clock, node_selector=settings.node_selector)
     try:
         yield Kube(
             api=api,
             fleet=fleet,
             reviewer=KubeReviewer(
-                api, namespace=settings.namespace, service_account=settings.service_account
+                reviews,
+                namespace=settings.namespace,
+                service_account=settings.service_account,
+                clock=clock,
             ),
             pools=KubePools(api, namespace=settings.namespace),
         )
     finally:
         await fleet.aclose()
+        await reviews.aclose()
         await api.aclose()

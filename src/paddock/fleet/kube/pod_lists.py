@@ -89,5 +89,5 @@ def _one_by_one(content: bytes, error: msgspec.MsgspecError) -> Page:
         try:
             pods.append(msgspec.json.decode(item, type=PodObject))
         except msgspec.MsgspecError as mistake:
-            _log.warning("a Pod cannot be read", error=str(mistake))
+            _log.warning("kubernetes.pod_unreadable", error=str(mistake))
     return Page(pods, False, raw.metadata)

@@ -102,7 +102,7 @@ def _is_bookmark(line: bytes) -> bool:
     """Sent every minute or so, to show that the watch is alive."""
     try:
         return _KIND.decode(line).type == "BOOKMARK"
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return False
 
 
@@ -110,7 +110,7 @@ def _shown(found: _Object) -> PoolObject:
     metadata = found.metadata
     try:
         status = msgspec.json.decode(found.status, type=PoolStatus)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         status = PoolStatus()  # another version's; ours is written over it
     return PoolObject(
         name=metadata.name,

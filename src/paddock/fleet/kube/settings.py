@@ -49,6 +49,12 @@ class KubeSettings(BaseModel):
         description="a ConfigMap with `ca.crt` in the runners' namespace, if the server's certificate "
         "is from an authority of your own",
     )
+    token_audiences: str = Field(
+        default="sts.amazonaws.com api://AzureADTokenExchange https://iam.googleapis.com/projects/* "
+        "//iam.googleapis.com/projects/*",
+        description="audiences that templates may project ServiceAccount tokens for, separated by "
+        "spaces; `*` stands for any text. Never add the API server's own audience",
+    )
     node_selector: str | None = Field(
         default=None,
         description="labels of the nodes that runners share, like `pool=runners`; unset: all",
@@ -75,3 +81,7 @@ class KubeSettings(BaseModel):
     @property
     def command(self) -> list[str]:
         return shlex.split(self.agent_command)
+
+    @property
+    def audiences(self) -> list[str]:
+        return self.token_audiences.split()

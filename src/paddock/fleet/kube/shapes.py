@@ -18,10 +18,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
+from uuid import UUID
 
 import msgspec
 
+from paddock.domain.fingerprints import RUNNER_CONTAINER
+from paddock.domain.ids import RunnerId
+from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, PodOrder
 from paddock.domain.trust import Forks
 from paddock.fleet.kube.objects import (
@@ -30,7 +35,8 @@ from paddock.fleet.kube.objects import (
     RUNNER_ANNOTATION,
     VERDICT_FINALIZER,
 )
-from paddock.fleet.kube.reviews import AUDIENCES
+from paddock.fleet.kube.pod_checks import Json, OwnParts, refusal
+from paddock.fleet.kube.pod_rules import Privileged
 from paddock.fleet.kube.template import (
     AGENT_CPU,
     AGENT_MEMORY,
@@ -38,12 +44,12 @@ from paddock.fleet.kube.template import (
     PREFIX,
     PULL,
     VITALS,
-    Json,
     PodTemplate,
-    Privileged,
+    normalised,
     problem,
     runner,
 )
+from paddock.fleet.kube.token_claims import AUDIENCES
 
 #: A runner needs up to 30 s to cancel its job and say goodbye; the sidecar a moment more.
 GRACE: Final = 60
@@ -54,8 +60,9 @@ USER: Final = 1001
 #: The shortest that Kubernetes gives is 10 minutes; renewed by the kubelet when a fifth is left.
 TOKEN_SECONDS: Final = 3600
 
-STAGE: Final = "/run/paddock/stage"
-_TOKENS: Final = "/run/paddock/token"
+_DIRECTORY: Final = "/run/paddock"
+STAGE: Final = f"{_DIRECTORY}/stage"
+_TOKENS: Final = f"{_DIRECTORY}/token"
 _STAGE_VOLUME: Final = f"{PREFIX}stage"
 _TOKEN_VOLUMES: Final = {audience: f"{PREFIX}{audience}" for audience in Audience}
 #: Two files of 64 KiB and a JIT; what a job leaves there is its own memory.
@@ -83,8 +90,8 @@ class TemplateRefused(Exception):
     """No Pod can be made of it; a sentence."""
 
 
-class _PoolSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What of a pool's own description matters here."""
+class PodDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The parts of a pool's description that its Pods are made of."""
 
     template: PodTemplate | None = None
     shape: Literal["gated", "single"] = "gated"
@@ -109,28 +116,84 @@ class Placement:
     ca_config_map: str | None = None
     #: Where their sidecars leave vitals, if that is a door of its own.
     vitals: str | None = None
+    #: Patterns of the audiences that templates may ask tokens for.
+    token_audiences: Sequence[str] = ()
+
+
+#: For a description that is checked before any cluster is known. Which audiences are permitted is
+#: checked when a Pod is tried out.
+_SAMPLE_PLACEMENT: Final = Placement(
+    namespace="runners",
+    service_account="runner",
+    agent_image="agent",
+    agent_command=("agent",),
+    server="http://paddock",
+    token_audiences=("*",),
+)
+_SAMPLE_ORDER: Final = PodOrder(
+    runner=RunnerId(UUID(int=0)), name=PodName("sample"), pool="sample", spec="{}"
+)
 
 
 def manifest(order: PodOrder, placement: Placement) -> Json:
-    """Raises TemplateRefused."""
+    """Raises TemplateRefused, and nothing else, whatever the description says."""
     try:
-        spec = msgspec.json.decode(order.spec, type=_PoolSpec)
-    except msgspec.MsgspecError as error:
+        pool = msgspec.json.decode(order.spec, type=PodDescription)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise TemplateRefused(str(error)) from error
-    if spec.template is None:
+    return _composed(pool, order, placement)
+
+
+def template_problem(pool: PodDescription) -> str | None:
+    """Why no Pod would be made of this description in any cluster; `None` if one would."""
+    try:
+        _composed(pool, _SAMPLE_ORDER, _SAMPLE_PLACEMENT)
+    except TemplateRefused as refused:
+        return str(refused)
+    return None
+
+
+def _composed(pool: PodDescription, order: PodOrder, placement: Placement) -> Json:
+    if pool.template is None:
         raise TemplateRefused("it has none, and Pods of a cluster are made from one")
-    if wrong := problem(spec.template, privileged=spec.privileged):
+    try:
+        template = normalised(pool.template)
+    except ValueError as error:
+        raise TemplateRefused(str(error)) from error
+    if wrong := problem(template):
         raise TemplateRefused(wrong)
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(order, spec, spec.template, placement),
-        "spec": _Parts(spec, spec.template.spec, placement).pod(order),
+        "metadata": _metadata(order, pool, template, placement),
+        "spec": _Parts(pool, template.spec, placement).pod(order),
     }
+    if wrong := refusal(pod, _own_parts(pool, placement), pool.privileged):
+        raise TemplateRefused(wrong)
+    return pod
+
+
+def _own_parts(pool: PodDescription, placement: Placement) -> OwnParts:
+    dispatch, vitals = _TOKEN_VOLUMES[Audience.DISPATCH], _TOKEN_VOLUMES[Audience.VITALS]
+    gated = {
+        POLLER: (_STAGE_VOLUME, dispatch),
+        VITALS: (_STAGE_VOLUME, vitals),
+        RUNNER_CONTAINER: (_STAGE_VOLUME,),
+    }
+    return OwnParts(
+        prefix=PREFIX,
+        directory=_DIRECTORY,
+        mounts=gated if pool.shape == "gated" else {RUNNER_CONTAINER: (_STAGE_VOLUME, dispatch)},
+        permits_audience=lambda audience: (
+            # Without an audience it is a token for the API server.
+            audience not in ("", *AUDIENCES)
+            and any(fnmatchcase(audience, each) for each in placement.token_audiences)
+        ),
+    )
 
 
 def _metadata(
-    order: PodOrder, pool: _PoolSpec, template: PodTemplate, placement: Placement
+    order: PodOrder, pool: PodDescription, template: PodTemplate, placement: Placement
 ) -> Json:
     return {
         "name": order.name,
@@ -153,7 +216,7 @@ def _metadata(
 
 
 class _Parts:
-    def __init__(self, pool: _PoolSpec, spec: Json, placement: Placement) -> None:
+    def __init__(self, pool: PodDescription, spec: Json, placement: Placement) -> None:
         self._pool = pool
         self._spec = spec
         self._placement = placement
@@ -162,7 +225,7 @@ class _Parts:
 
     def pod(self, order: PodOrder) -> Json:
         spec = self._spec
-        affinity = spec.get("affinity") or {}
+        affinity = spec.get("affinity", {})
         if order.avoid:
             affinity = _avoiding(affinity, order.avoid)
         if order.shun:
@@ -180,7 +243,7 @@ class _Parts:
                 "runAsGroup": USER,
                 "fsGroup": USER,
                 "seccompProfile": {"type": "RuntimeDefault"},
-                **(spec.get("securityContext") or {}),
+                **spec.get("securityContext", {}),
             },
             **({"affinity": affinity} if affinity else {}),
             "initContainers": self._initial(),
@@ -220,7 +283,7 @@ class _Parts:
 
     def _ours(self, name: str, command: list[str]) -> Json:
         """As the runner's user: what it leaves is the runner's to read, and nobody else's."""
-        theirs = self._runner.get("securityContext") or {}
+        theirs = self._runner.get("securityContext", {})
         user = {
             key: theirs[key] for key in ("runAsUser", "runAsGroup", "runAsNonRoot") if key in theirs
         }
@@ -263,7 +326,7 @@ class _Parts:
         else:
             # It has started, so it may have a job; in one container it may as well be idle.
             waits = {"preStop": {"sleep": {"seconds": HEARD}}}
-            made["lifecycle"] = {**waits, **(theirs.get("lifecycle") or {})}
+            made["lifecycle"] = {**waits, **theirs.get("lifecycle", {})}
         made["volumeMounts"] = [*theirs.get("volumeMounts", []), *mounts]
         return {key: value for key, value in made.items() if value != []}
 
@@ -307,11 +370,13 @@ _HARD: Final[Mapping[str, Any]] = {
 
 
 def _hardened(container: Json) -> Json:
-    """What the template says goes first; a privileged container can have nothing dropped."""
-    given = container.get("securityContext") or {}
+    """What the template says goes first, field by field: adding a capability does not keep those that
+    it does not name. A privileged container can have nothing dropped."""
+    given = container.get("securityContext", {})
     if given.get("privileged"):
         return container
-    return {**container, "securityContext": {**_HARD, **given}}
+    capabilities = {**_HARD["capabilities"], **given.get("capabilities", {})}
+    return {**container, "securityContext": {**_HARD, **given, "capabilities": capabilities}}
 
 
 def _mount(volume: str, path: str, *, read_only: bool = False) -> Json:
@@ -324,7 +389,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 def _avoiding(affinity: Json, hosts: Sequence[str]) -> Json:
     """Softly, and beside what the template prefers (I51)."""
-    node = affinity.get("nodeAffinity") or {}
+    node = affinity.get("nodeAffinity", {})
     avoiding = [{"weight": 100, "preference": {"matchFields": [_is_not(host)]}} for host in hosts]
     return {
         **affinity,
@@ -334,7 +399,7 @@ def _avoiding(affinity: Json, hosts: Sequence[str]) -> Json:
 
 def _shunning(affinity: Json, hosts: Sequence[str]) -> Json:
     """Of the template's terms one must hold; this holds beside each of them."""
-    node = affinity.get("nodeAffinity") or {}
+    node = affinity.get("nodeAffinity", {})
     terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
     shunned = [_is_not(host) for host in hosts]
     required = [

@@ -50,7 +50,7 @@ class PodWatch:
                 # A server that is going down ends each watch as soon as it begins.
                 await self._clock.sleep(_FIRST_PAUSE)
             except Expired:
-                _log.info("the watch of Pods begins anew: the server has forgotten where it was")
+                _log.info("kubernetes.watch_expired")
             except (Failed, Unreached, Refused) as error:
                 if isinstance(error, Refused) and error.expired:
                     following.version = None
@@ -60,7 +60,7 @@ class PodWatch:
                 if isinstance(error, Refused) and error.denied and not following.begun:
                     raise
                 failures += 1
-                _log.warning("the watch of Pods broke off", error=str(error), failures=failures)
+                _log.warning("kubernetes.watch_failed", error=str(error), failures=failures)
                 await self._clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 6)))
 
     async def _since(self, following: Following) -> AsyncGenerator[Pod, None]:

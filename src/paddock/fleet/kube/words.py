@@ -140,9 +140,7 @@ class Overheard:
             try:
                 return await self._tail(name, uid)
             except FleetUnavailable as error:
-                _log.info(
-                    "the log of a Pod that ends could not be read", pod=name, error=str(error)
-                )
+                _log.info("log.read_ahead_failed", pod=name, error=str(error))
                 return None
 
 

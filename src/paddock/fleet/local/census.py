@@ -146,11 +146,11 @@ class Census:
                 return False
             return directory.conclude(self._clock.now(), reason=SUPERVISOR_FAILED)
         if directory.conclude(self._clock.now(), reason=NODE_LOST):
-            _log.warning("a runner's supervisor was lost", pod=pod.name, pool=pod.pool)
+            _log.warning("local.supervisor_lost", pod=pod.name, pool=pod.pool)
             return True
         return False
 
     def _complain(self, name: str, error: Exception) -> None:
         if name not in self._complained:
             self._complained.add(name)
-            _log.warning("a Pod's directory cannot be read", pod=name, error=str(error))
+            _log.warning("local.directory_unreadable", pod=name, error=str(error))

@@ -349,7 +349,7 @@ def _tolerating(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, Unreadable) as error:
-        _log.warning("a Pod's directory cannot be used", pod=name, error=str(error))
+        _log.warning("local.directory_unusable", pod=name, error=str(error))
 
 
 def _inherited() -> dict[str, str]:

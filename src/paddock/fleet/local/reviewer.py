@@ -33,7 +33,7 @@ class LocalReviewer:
         self._scanned_at = -_SCAN_EVERY
         self._scanned: int | None = None
 
-    async def review(self, token: str) -> PodIdentity | None:
+    async def review(self, token: str, *, peer: str) -> PodIdentity | None:
         try:
             return await asyncio.to_thread(self._review, token_hash(token))
         except (OSError, Unreadable) as error:

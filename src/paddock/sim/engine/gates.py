@@ -199,7 +199,7 @@ class FleetGate:
             self._fleet.note_unread_log(name)
             raise
 
-    async def review(self, token: str) -> PodIdentity | None:
+    async def review(self, token: str, *, peer: str) -> PodIdentity | None:
         async with self._call("review"):
             return self._fleet.review(token)
 

@@ -61,9 +61,9 @@ class Wire:
         github: FakeGitHub,
         machine: Machine,
         faults: Faults,
-        answered: Callable[[str, int], None],
+        answered: Callable[[str, int, Mapping[str, str]], None],
     ) -> None:
-        """`answered` is told the path of every request and its status; 0 is no answer."""
+        """`answered` is told the path of every request, its status (0 is no answer) and its headers."""
         self._github = github
         self._machine = machine
         self._faults = faults
@@ -84,7 +84,7 @@ class Wire:
         }
         await self._machine.turn(f"github {method} {address.path}")
         if self._faults.dark:
-            self._answered(address.path, 0)
+            self._answered(address.path, 0, {})
             raise NoAnswer("the simulated network is away", sent=False)
         reply = self._github.request(
             Request(
@@ -95,7 +95,7 @@ class Wire:
                 None if body is None else dict(body),
             )
         )
-        self._answered(address.path, 0 if reply.lost else reply.status)
+        self._answered(address.path, 0 if reply.lost else reply.status, reply.headers)
         if reply.lost:
             await asyncio.sleep(_READ_TIMEOUT)
             raise NoAnswer("the simulated connection broke", sent=True)

@@ -17,7 +17,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from paddock.domain.endings import Ending
@@ -63,6 +63,11 @@ _INSTALLATIONS_READ: Final = 960.0
 _MINTS_PER_MINUTE: Final = 150
 #: The longest back-off, and the mint that it follows.
 _BACKOFF: Final = 3700.0
+#: After the moment that GitHub named: the refused mint, and the match that follows the back-off.
+_AFTER_RESET: Final = 60.0
+#: The longest back-off of an account after no answer, and of all accounts if GitHub is out of reach.
+_NO_ANSWER: Final = 150.0
+_UNREACHABLE: Final = 25.0
 #: Such ends are the node's doing, and no reason to keep a key waiting.
 _WITH_ITS_NODE: Final = frozenset({Ending.NODE_LOST, Ending.EVICTED, Ending.HARD_DELETED})
 
@@ -84,11 +89,13 @@ class _Claimed:
 class _Refusal:
     """A mint, or a token for one, that GitHub did not grant."""
 
-    at: float
     owner: str
     #: That of one repository says nothing of its account.
     repository: str | None
     status: int
+    at: float
+    #: Until when it is a reason to wait.
+    until: float
     #: The App asked for itself, with its own key.
     by_app: bool = False
 
@@ -166,19 +173,29 @@ class Prompt:
         if pod is not None and pod.asks is not None:
             pod.asks = (pod.asks[0], self.now())
 
-    def answered(self, path: str, status: int) -> None:
+    def answered(self, path: str, status: int, headers: Mapping[str, str]) -> None:
         """GitHub answered a replica; 0 is no answer. A mint needs a token first."""
         parts = path.split("/")
         if len(parts) == 4 and parts[1:3] == ["app", "installations"] and status == 404:
             self._unusable[self._owner(parts[3])] = self.now()
         if 200 <= status < 300 or parts[-1] not in ("generate-jitconfig", "access_tokens"):
             return
+        now, until = self.now(), self._reason_until(status, headers)
         if parts[-1] == "access_tokens":
             owner = self._owner(parts[3])
-            self._refusals.append(_Refusal(self.now(), owner, None, status, by_app=True))
+            self._refusals.append(_Refusal(owner, None, status, now, until, by_app=True))
         else:
             repository = "/".join(parts[2:4]) if parts[1] == "repos" else None
-            self._refusals.append(_Refusal(self.now(), parts[2], repository, status))
+            self._refusals.append(_Refusal(parts[2], repository, status, now, until))
+
+    def _reason_until(self, status: int, headers: Mapping[str, str]) -> float:
+        """A used-up quota is a reason until it is renewed, another refusal for the longest back-off."""
+        if not status:
+            return self.now() + _NO_ANSWER
+        if headers.get("x-ratelimit-remaining") != "0":
+            return self.now() + _BACKOFF
+        reset_at = datetime.fromtimestamp(int(headers["x-ratelimit-reset"]), UTC)
+        return (reset_at - BEGINNING).total_seconds() + _AFTER_RESET
 
     def _owner(self, installation: str) -> str:
         found = self.github.world.installations.get(int(installation))
@@ -464,11 +481,13 @@ class Prompt:
 
     def _confirms(self, scope: str, owner: str, job: Job, labels: frozenset[str]) -> bool:
         """Whether GitHub's answers, or runners that ended, are a reason for such a back-off."""
-        recent = [each for each in self._refusals if self.now() - each.at < _BACKOFF]
+        recent = [each for each in self._refusals if self.now() < each.until]
         match scope:
             case "app":
                 return any(
-                    each.owner == owner or (each.by_app and each.status in (401, 403, 429))
+                    each.owner == owner
+                    or (each.by_app and each.status in (401, 403, 429))
+                    or (not each.status and self.now() - each.at < _UNREACHABLE)
                     for each in recent
                 )
             case "account":

@@ -57,6 +57,7 @@ from paddock.store.store import PgStore
 
 T = TypeVar("T")
 
+_PEER: Final = "10.0.0.7"
 _SEALING_KEY: Final = b"simulated sealing key, 32 bytes!"
 #: A process that died is started again by the kubelet.
 _RESTART: Final = (1.0, 20.0)
@@ -87,7 +88,7 @@ class Surroundings:
     refused: Callable[[str, Exception], None]
     #: A store method was committed; GitHub answered.
     committed: Committed
-    answered: Callable[[str, int], None]
+    answered: Callable[[str, int, Mapping[str, str]], None]
     new_account: Limits = field(default_factory=Limits)
     recovery: RecoveryTerms = field(default_factory=RecoveryTerms)
 
@@ -206,7 +207,8 @@ class SimReplica:
         assert self.dispatcher is not None
         assert self.identities is not None
         dispatcher = self.dispatcher
-        identity = await self.identities.identify({"authorization": f"Bearer {pod.token}"})
+        headers = {"authorization": f"Bearer {pod.token}"}
+        identity = await self.identities.identify(headers, peer=_PEER)
         if identity is None:
             return None
         pod.asks = asks = (self.machine, self._around.clock.monotonic())
@@ -220,7 +222,8 @@ class SimReplica:
         assert self.dispatcher is not None
         assert self.identities is not None
         dispatcher = self.dispatcher
-        pod = await self.identities.identify({"authorization": f"Bearer {token}"})
+        headers = {"authorization": f"Bearer {token}"}
+        pod = await self.identities.identify(headers, peer=_PEER)
         if pod is None:
             return False
         return await dispatcher.acknowledge(pod, delivery)

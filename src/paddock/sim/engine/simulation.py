@@ -20,7 +20,7 @@ from paddock.domain.github import GitHubAppId
 from paddock.domain.rules import Action, Question, Rule
 from paddock.domain.runners import Claim, Match
 from paddock.domain.thresholds import Thresholds
-from paddock.forensics.post_mortem import LOG_TOLD
+from paddock.forensics.post_mortem import LOG_CAPTURED
 from paddock.github.apps import Apps, GitHubApp, host_of
 from paddock.github.budget import MemoryBudget
 from paddock.ports import Store
@@ -404,7 +404,7 @@ class Simulation:
         broke = event.pop("exc_info", False)
         if broke or method in ("error", "exception", "critical"):
             self.checks.broke(f"{text}: {_words(event)}")
-        if text == LOG_TOLD:
+        if text == LOG_CAPTURED:
             self.checks.log_told(event["pod"])
         self.trace.remark("log", f"{text} {_words(event)}")
         raise structlog.DropEvent

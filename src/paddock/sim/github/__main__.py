@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import random
+import secrets
 import signal
 import sys
 from pathlib import Path
@@ -73,8 +74,9 @@ async def _serve(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(github, host=host, port=int(port)) as url:
-        scene = {"url": url, **_scene(github, arguments)}
+    secret = secrets.token_hex(16)
+    async with serving(github, host=host, port=int(port), control_secret=secret) as url:
+        scene = {"url": url, "control_secret": secret, **_scene(github, arguments)}
         sys.stdout.write(json.dumps(scene) + "\n")
         sys.stdout.flush()
         await stop.wait()

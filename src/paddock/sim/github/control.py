@@ -5,21 +5,30 @@ POST /_fake/runs/R/cancel      POST /_fake/jobs/J/cancel      POST /_fake/jobs/J
 PUT  /_fake/faults             the fields of `Faults`; what is not named is off
 POST /_fake/inject             {kind, route, owner, path, times, seconds}
 GET  /_fake/truth              executions, mints, deletions, runner records, jobs
+
+A run's steps are commands that a runner executes. So this is served only where `serving` is given a
+secret, which every request must send, to a loopback Host; `paddock up` gives none.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from paddock.listener import hostname, is_loopback
 from paddock.sim.github.faults import FaultKind, Faults
 from paddock.sim.github.model import FakeGitHub
 from paddock.sim.github.records import Job, JobSpec
+
+T = TypeVar("T")
+
+SECRET_HEADER: Final = "X-Control-Secret"  # noqa: S105
 
 
 class _NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,6 +50,12 @@ class _UnknownError(Exception):
     """There is no such thing in the fake."""
 
 
+class _RefusedError(Exception):
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -48,10 +63,28 @@ def _json(body: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(body), status_code=status, media_type="application/json")
 
 
-def _guarded(handler: Handler) -> Handler:
+async def _body(request: Request, kind: type[T]) -> T:
+    # A page of another site can send the other types without being asked for permission.
+    if request.headers.get("content-type") != "application/json":
+        raise _RefusedError(415, "Send the body as application/json.")
+    return msgspec.json.decode(await request.body(), type=kind)
+
+
+def _check(request: Request, secret: str) -> None:
+    if not is_loopback(hostname(request.headers.get("host", ""))):
+        raise _RefusedError(403, "The control is served by loopback names and addresses only.")
+    given = request.headers.get(SECRET_HEADER, "")
+    if not hmac.compare_digest(given.encode(), secret.encode()):
+        raise _RefusedError(403, f"Send the secret in {SECRET_HEADER}.")
+
+
+def _guarded(handler: Handler, secret: str) -> Handler:
     async def guarded(request: Request) -> Response:
         try:
+            _check(request, secret)
             return await handler(request)
+        except _RefusedError as refused:
+            return _json({"message": str(refused)}, refused.status)
         except _UnknownError as error:
             return _json({"message": str(error)}, 404)
         except (msgspec.DecodeError, ValueError) as error:
@@ -60,7 +93,7 @@ def _guarded(handler: Handler) -> Handler:
     return guarded
 
 
-def routes(github: FakeGitHub) -> list[Route]:
+def routes(github: FakeGitHub, secret: str) -> list[Route]:
     def job_of(request: Request) -> Job:
         number = request.path_params["number"]
         if number not in github.world.jobs:
@@ -68,7 +101,7 @@ def routes(github: FakeGitHub) -> list[Route]:
         return github.world.jobs[number]
 
     async def queue(request: Request) -> Response:
-        wanted = msgspec.json.decode(await request.body(), type=_NewRun)
+        wanted = await _body(request, _NewRun)
         repository = github.world.repository(wanted.repository)
         if repository is None:
             raise _UnknownError(f"There is no repository {wanted.repository!r}.")
@@ -91,11 +124,11 @@ def routes(github: FakeGitHub) -> list[Route]:
         return Response(status_code=204)
 
     async def faults(request: Request) -> Response:
-        github.set_faults(msgspec.json.decode(await request.body(), type=Faults))
+        github.set_faults(await _body(request, Faults))
         return Response(status_code=204)
 
     async def inject(request: Request) -> Response:
-        wanted = msgspec.json.decode(await request.body(), type=_Inject)
+        wanted = await _body(request, _Inject)
         github.inject(
             wanted.kind,
             route=wanted.route,
@@ -118,7 +151,9 @@ def routes(github: FakeGitHub) -> list[Route]:
         ("POST", "/inject", inject),
         ("GET", "/truth", truth),
     ]
-    return [Route(path, _guarded(handler), methods=[method]) for method, path, handler in table]
+    return [
+        Route(path, _guarded(handler, secret), methods=[method]) for method, path, handler in table
+    ]
 
 
 def _truth(github: FakeGitHub) -> dict[str, Any]:

@@ -2,7 +2,12 @@
 real time.
 
 Two address spaces here are not GitHub's: `/_runner/`, which the fake runner speaks, and `/_fake/`,
-with which another process sets the scene and reads the truth (`control`).
+with which another process sets the scene and reads the truth (`control`); the second is there only
+for those who give it a secret.
+
+It is for programs. A browser on the same machine also runs pages of other sites, which may send
+requests anywhere, and may point a name of their own at this address: requests that a page made, or
+that ask for another name, are refused.
 """
 
 from __future__ import annotations
@@ -12,19 +17,21 @@ import contextlib
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Final
 
 import httpx2
 import msgspec
-import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from paddock.listener import Listener, ListenerLimits, hostname, is_loopback
 from paddock.sim.github import control, runner_api
 from paddock.sim.github.answers import Refusal, Request
 from paddock.sim.github.hooks import Outgoing
@@ -36,6 +43,9 @@ _WEBHOOK_SECONDS = 10.0
 _WEBHOOKS_AT_ONCE = 32
 #: How long the ticker sleeps when nothing is due.
 _LONGEST_NAP = 60.0
+
+#: Runners of one machine, and a paddock server.
+_LIMITS: Final = ListenerLimits(connections=2048)
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -58,7 +68,23 @@ class _Broken(Response):
         await send({**start, "headers": [(b"content-length", b"1")]})
 
 
-def application(github: FakeGitHub) -> Starlette:
+def _for_programs(app: ASGIApp, host: str) -> ASGIApp:
+    """Not for pages, and by no other name than `host` or the loopback's."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        name = hostname(headers.get("host", ""))
+        by_a_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
+        if by_a_page or not (name == host or is_loopback(name)):
+            message = "This is for programs of this machine, and not for pages in a browser."
+            await _json({"message": message}, status=403)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return answer
+
+
+def _application(github: FakeGitHub, control_secret: str | None) -> Starlette:
     """GitHub's API, the runner's and the control's; without webhooks and without a ticker."""
 
     async def rest(request: HttpRequest) -> Response:
@@ -86,10 +112,11 @@ def application(github: FakeGitHub) -> Starlette:
             return HTMLResponse(reply.body, status_code=reply.status, headers=reply.headers)
         return _json(reply.body, status=reply.status, headers=reply.headers)
 
+    controls = [] if control_secret is None else control.routes(github, control_secret)
     return Starlette(
         routes=[
             Mount("/_runner", routes=runner_api.routes(github)),
-            Mount("/_fake", routes=control.routes(github)),
+            Mount("/_fake", routes=controls),
             Route("/{path:path}", rest, methods=_METHODS),
         ]
     )
@@ -165,35 +192,27 @@ class Ticker:
                 )
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs it."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @asynccontextmanager
 async def serving(
-    github: FakeGitHub, *, host: str = "127.0.0.1", port: int = 0
+    github: FakeGitHub,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    control_secret: str | None = None,
 ) -> AsyncIterator[str]:
-    """Serve it in this event loop; yields the base URL, which the model then says is its own."""
+    """Serve it in this event loop; yields the base URL, which the model then says is its own. Without
+    `control_secret` there is no control over HTTP."""
     with socket.create_server((host, port)) as listener:
         url = f"http://{host}:{listener.getsockname()[1]}"
         github.world.api_url = github.world.html_url = url
         sender, ticker = Sender(github), Ticker(github)
         github.hooks.sink = sender
-        config = uvicorn.Config(
-            application(github),
-            log_config=None,
-            log_level="critical",  # a lost reply is no error of the server's
-            access_log=False,
-            server_header=False,
+        server = Listener(
+            _for_programs(_application(github, control_secret), host),
+            _LIMITS,
             timeout_graceful_shutdown=1,
             date_header=False,
-            lifespan="off",
         )
-        server = _Server(config)
         tasks = [
             asyncio.create_task(server.serve(sockets=[listener])),
             asyncio.create_task(sender.run()),
@@ -203,6 +222,7 @@ async def serving(
             yield url
         finally:
             server.should_exit = server.force_exit = True  # long polls need not be waited for
+            server.leaving.set()
             for task in tasks[1:]:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import Any
 
 from paddock import services
+from paddock.dispatch.deliveries import DeliveryApplier
 from paddock.dispatch.dispatcher import Dispatcher
 from paddock.dispatch.minting import Minter
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.mutants.making import mutant, swapped
+from paddock.store import deliveries
 
 
 @mutant(
@@ -48,3 +51,22 @@ def _jit_lost(undo: ExitStack, _session: Session) -> None:
 )
 def _claim_forgotten(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(swapped(Dispatcher, "_doubt", lambda _self: None))
+
+
+@mutant(
+    "taken-deliveries-forgotten",
+    "I72",
+    "Deliveries that were taken when the database failed wait until another replica may take them.",
+    "deliveries-taken-unapplied",
+    breaks=Promise.PROMPT,
+    also="the short time for which deliveries are taken",
+)
+def _taken_forgotten(undo: ExitStack, _session: Session) -> None:
+    round_ = DeliveryApplier.round
+
+    async def forgetful(self: DeliveryApplier) -> int:
+        self._unapplied = []
+        return await round_(self)
+
+    undo.enter_context(swapped(DeliveryApplier, "round", forgetful))
+    undo.enter_context(swapped(deliveries, "TAKEN_FOR", timedelta(seconds=10)))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from paddock.domain import github_errors
+from paddock.domain.budgets import TokenBucket
 from paddock.domain.github_errors import BackOff, Kind
 from paddock.domain.ids import PoolId
 from paddock.domain.runners import WaitingPod, WaitingPods
@@ -75,3 +76,19 @@ def _slow_down_for_the_app(undo: ExitStack, _session: Session) -> None:
         for rule in github_errors.RULES
     )
     undo.enter_context(swapped(github_errors, "RULES", rules))
+
+
+@mutant(
+    "refusals-add-up",
+    "I26",
+    "Each of several mints that GitHub refuses together adds the time until the quota is renewed.",
+    "quota-used-up",
+    breaks=Promise.PROMPT,
+)
+def _refusals_add_up(undo: ExitStack, _session: Session) -> None:
+    told = TokenBucket.told
+
+    def adding(self: TokenBucket, remaining: float, resets_in_s: float | None, now: Any) -> Any:
+        return told(self, remaining, resets_in_s, max(self.as_of, now))
+
+    undo.enter_context(swapped(TokenBucket, "told", adding))

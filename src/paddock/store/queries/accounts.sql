@@ -109,7 +109,7 @@ UPDATE repositories SET accessible = false
 -- name: list[]
 -- All accounts, what they use and what waits for them.
 SELECT a.id, h.name AS host, a.login, a.kind, a.weight, a.max_runners, a.max_vcpu_milli, a.max_memory_mib,
-       a.paused_at, a.paused_by,
+       a.paused_at, a.paused_by, a.paused_why,
        (SELECT i.state FROM installations i WHERE i.account_id = a.id ORDER BY i.state, i.read_at DESC LIMIT 1) AS installation,
        coalesce(u.runners, 0) AS runners, coalesce(u.vcpu_milli, 0) AS vcpu_milli,
        coalesce(u.memory_mib, 0) AS memory_mib,
@@ -162,11 +162,11 @@ UPDATE accounts SET weight = $2 WHERE id = $1 RETURNING id
 
 -- name: pause
 -- No new claims for an account; what runs goes on.
-UPDATE accounts SET paused_at = $2, paused_by = $3 WHERE id = $1 AND paused_at IS NULL RETURNING id
+UPDATE accounts SET paused_at = $2, paused_by = $3, paused_why = $4 WHERE id = $1 AND paused_at IS NULL RETURNING id
 
 -- name: resume
 -- Claims again.
-UPDATE accounts SET paused_at = NULL, paused_by = NULL WHERE id = $1 AND paused_at IS NOT NULL RETURNING id
+UPDATE accounts SET paused_at = NULL, paused_by = NULL, paused_why = NULL WHERE id = $1 AND paused_at IS NOT NULL RETURNING id
 
 -- name: note
 -- An operator's change to an account.

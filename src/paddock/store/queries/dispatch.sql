@@ -69,10 +69,12 @@ DELETE FROM backoffs b USING unnest($1::backoff_scope[], $2::int[]) AS s (scope,
 
 -- name: debts[]
 -- Names at GitHub that are no runner's any more: chosen before $1, unsettled, their claim given up or their
--- runner gone. At most $2, the oldest first. The record of a runner that exited cleanly without a reported job
--- is the only witness that it never had one (I39): recovery reads it first, for which it has ten minutes.
+-- runner gone. At most $2: every account has one place before any has a second (I26), for its oldest. The record of
+-- a runner that exited cleanly without a reported job is the only witness that it never had one (I39): recovery reads
+-- it first, for which it has ten minutes.
 SELECT m.name, m.github_id, m.chosen_at, r.state AS runner_state, h.name AS host, ap.github_id AS app,
-       i.github_id AS installation, a.login, rep.full_name AS repository
+       i.github_id AS installation, a.login, rep.full_name AS repository,
+       row_number() OVER (PARTITION BY k.account_id ORDER BY m.chosen_at, m.name) AS place
   FROM mints m
   JOIN runners r ON r.id = m.runner_id
   JOIN demand_keys k ON k.id = m.key_id
@@ -85,7 +87,7 @@ SELECT m.name, m.github_id, m.chosen_at, r.state AS runner_state, h.name AS host
    AND m.not_before <= $3
    AND NOT EXISTS (SELECT FROM verdicts v WHERE v.runner_id = r.id AND r.name = m.name AND v.exit_code = 0
                       AND v.evidence ->> 'job' = 'unknown' AND r.gone_at > $3 - interval '10 minutes')
- ORDER BY m.chosen_at, m.name
+ ORDER BY place, m.chosen_at, m.name
  LIMIT $2
 
 -- name: settle

@@ -9,27 +9,30 @@ SELECT host_id, id FROM jobs WHERE id = $1 ORDER BY host_id
 SELECT id FROM runners
  WHERE pod_name = $1 OR id = (SELECT runner_id FROM mints WHERE name = $1)
 
--- name: job
--- Job $2 of host $1, whose it is, and which pool takes it.
-SELECT j.*, h.name AS host, a.login, r.full_name, k.pool_id, k.repository_id AS registers_at, p.name AS pool,
+-- name: jobs[]
+-- Jobs $2 of hosts $1, whose they are, which pool takes them, and what GitHub said of them when it was last asked.
+SELECT j.*, h.name AS host, a.login, r.full_name, p.name AS pool, c.checked_at, c.answer, c.times, c.waits_because,
        CASE WHEN NOT r.limited THEN NULL
             WHEN j.executor_id IS NOT NULL AND j.runner_id IS NULL THEN 'foreign'
             WHEN xk.id IS NOT NULL AND xk.repository_id IS NULL THEN 'organisation'
             WHEN j.state = 'queued' AND k.repository_id IS NULL AND p.runner_group IS NOT NULL THEN 'runner group'
        END AS beside_limits
-  FROM jobs j
+  FROM unnest($1::smallint[], $2::bigint[]) AS t (host_id, id)
+  -- One probe each: joined in any other way a plan for small tables reads all jobs of the host for each of them.
+ CROSS JOIN LATERAL (SELECT * FROM jobs o WHERE o.host_id = t.host_id AND o.id = t.id LIMIT 1) j
   JOIN hosts h ON h.id = j.host_id
   JOIN accounts a ON a.id = j.account_id
   JOIN repositories r ON r.id = j.repository_id
+  LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
   LEFT JOIN demand_keys k ON k.id = j.key_id
   LEFT JOIN pools p ON p.id = k.pool_id
   LEFT JOIN runners x ON x.id = j.runner_id
   LEFT JOIN demand_keys xk ON xk.id = x.key_id
- WHERE j.host_id = $1 AND j.id = $2
+ ORDER BY j.host_id, j.id
 
--- name: check
--- What GitHub said of job $2 of host $1.
-SELECT * FROM job_checks WHERE host_id = $1 AND job_id = $2
+-- name: hosts[]
+-- The hosts there are.
+SELECT id, name FROM hosts ORDER BY id
 
 -- name: related[]
 -- The runners in the story of job $2 of host $1: the one that executed it, those claimed for it, and, while it
@@ -95,53 +98,92 @@ SELECT c.*, coalesce(c.pod_name, r.pod_name)
   JOIN actions c ON c.runner_id = own.id AND c.job_id IS NULL
  ORDER BY at, id
 
--- name: wait
--- What binds key $1, and how many of its jobs are served before job $2, at $3.
-SELECT (SELECT count(*) FROM jobs o
-         WHERE o.state = 'queued' AND o.key_id = k.id AND (o.queued_at, o.id) < (j.queued_at, j.id)) AS ahead,
-       coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS echoes,
-       (SELECT max(e.until) FROM echoes e WHERE e.key_id = k.id AND is_supply(e, $3)) AS echoes_until,
-       d.paused_at AS all_paused_at, d.paused_by AS all_paused_by,
-       a.paused_at AS account_paused_at, a.paused_by AS account_paused_by,
-       p.paused_at AS pool_paused_at, p.paused_by AS pool_paused_by, p.state AS pool_state,
+-- name: ahead
+-- How many jobs of its key are served before job $2 of host $1.
+SELECT count(*)
+  FROM jobs j
+  JOIN jobs o ON o.state = 'queued' AND o.key_id = j.key_id AND (o.queued_at, o.id) < (j.queued_at, j.id)
+ WHERE j.host_id = $1 AND j.id = $2
+
+-- name: first_in_line[]
+-- Of each of the keys $1 the jobs that are served first, as many as $2 says, with how many are served before each.
+SELECT j.host_id, j.id, j.ahead
+  FROM unnest($1::int[], $2::int[]) AS k (id, jobs)
+ CROSS JOIN LATERAL (SELECT q.host_id, q.id, row_number() OVER (ORDER BY q.queued_at, q.id) - 1 AS ahead
+                       FROM (SELECT host_id, id, queued_at FROM jobs WHERE state = 'queued' AND key_id = k.id
+                              ORDER BY queued_at, id LIMIT k.jobs) q) j
+ ORDER BY k.id, j.ahead
+
+-- name: on_their_way[]
+-- Runners on their way to jobs of keys $1.
+SELECT r.*
+  FROM demand_keys k
+  JOIN runners r ON r.account_id = k.account_id AND r.pool_id = k.pool_id AND r.key_id = k.id
+ WHERE k.id = ANY ($1) AND r.gone_at IS NULL
+   AND (r.state IN ('claimed', 'armed', 'running') OR r.state = 'busy' AND r.job_id IS NULL)
+ ORDER BY r.claimed_at, r.id
+
+-- name: waits[]
+-- What binds keys $1, at $2. What accounts, repositories and pools have is added up once for all of their keys.
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM demand_keys WHERE id = ANY ($1)
+), used AS MATERIALIZED (
+    SELECT w.account_id, count(r.id) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli,
+           coalesce(sum(r.memory_mib), 0) AS memory_mib
+      FROM (SELECT DISTINCT account_id FROM wanted) w
+      LEFT JOIN runners r ON r.account_id = w.account_id AND r.gone_at IS NULL
+     GROUP BY w.account_id
+), used_by_repository AS MATERIALIZED (
+    SELECT w.repository_id, count(r.id) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli,
+           coalesce(sum(r.memory_mib), 0) AS memory_mib
+      FROM (SELECT DISTINCT repository_id, account_id FROM wanted WHERE repository_id IS NOT NULL) w
+      JOIN demand_keys o ON o.account_id = w.account_id AND o.repository_id = w.repository_id
+      LEFT JOIN runners r ON r.account_id = o.account_id AND r.pool_id = o.pool_id AND r.key_id = o.id
+                         AND r.gone_at IS NULL
+     GROUP BY w.repository_id
+), crews AS MATERIALIZED (
+    SELECT w.pool_id, count(r.id) FILTER (WHERE r.key_id IS NOT NULL) AS occupied,
+           count(r.id) FILTER (WHERE r.state = 'idle') AS idle, count(r.id) FILTER (WHERE r.state = 'booting') AS booting
+      FROM (SELECT DISTINCT pool_id FROM wanted) w
+      LEFT JOIN runners r ON r.pool_id = w.pool_id AND r.gone_at IS NULL
+     GROUP BY w.pool_id
+)
+SELECT k.id, coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS echoes,
+       (SELECT max(e.until) FROM echoes e WHERE e.key_id = k.id AND is_supply(e, $2)) AS echoes_until,
+       d.paused_at AS all_paused_at, d.paused_by AS all_paused_by, d.why AS all_paused_why,
+       a.paused_at AS account_paused_at, a.paused_by AS account_paused_by, a.paused_why AS account_paused_why,
+       p.paused_at AS pool_paused_at, p.paused_by AS pool_paused_by, p.paused_why AS pool_paused_why,
+       p.state AS pool_state,
        (SELECT i.state FROM installations i WHERE i.account_id = a.id ORDER BY i.state, i.app_id LIMIT 1) AS installation,
        b.scope, b.until, b.failures, b.reason,
        a.max_runners, a.max_vcpu_milli, a.max_memory_mib,
        u.runners, u.vcpu_milli, u.memory_mib,
        rep.max_runners AS repository_max_runners, rep.max_vcpu_milli AS repository_max_vcpu_milli,
        rep.max_memory_mib AS repository_max_memory_mib,
-       ru.runners + coalesce(w.runners, 0) AS repository_runners,
-       ru.vcpu_milli + coalesce(w.vcpu_milli, 0) AS repository_vcpu_milli,
-       ru.memory_mib + coalesce(w.memory_mib, 0) AS repository_memory_mib, coalesce(w.runners, 0) AS repository_wider,
+       coalesce(ru.runners, 0) + coalesce(w.runners, 0) AS repository_runners,
+       coalesce(ru.vcpu_milli, 0) + coalesce(w.vcpu_milli, 0) AS repository_vcpu_milli,
+       coalesce(ru.memory_mib, 0) + coalesce(w.memory_mib, 0) AS repository_memory_mib,
+       coalesce(w.runners, 0) AS repository_wider,
        p.max_runners AS pool_maximum, c.occupied, c.idle, c.booting, t.target, t.why AS because
-  FROM demand_keys k
+  FROM wanted k
   JOIN accounts a ON a.id = k.account_id
   JOIN pools p ON p.id = k.pool_id
-  JOIN jobs j ON j.host_id = a.host_id AND j.id = $2
-  LEFT JOIN supply($3) s ON s.key_id = k.id
+  JOIN used u ON u.account_id = k.account_id
+  JOIN crews c ON c.pool_id = k.pool_id
+  LEFT JOIN used_by_repository ru ON ru.repository_id = k.repository_id
+  LEFT JOIN supply($2) s ON s.key_id = k.id
   LEFT JOIN dispatch_pauses d ON true
   LEFT JOIN repositories rep ON rep.id = k.repository_id
   LEFT JOIN wider_use w ON w.repository_id = rep.id
- CROSS JOIN LATERAL (SELECT count(*) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli,
-                            coalesce(sum(r.memory_mib), 0) AS memory_mib
-                       FROM runners r WHERE r.account_id = a.id AND r.gone_at IS NULL) u
- CROSS JOIN LATERAL (SELECT count(*) AS runners, coalesce(sum(r.vcpu_milli), 0) AS vcpu_milli,
-                            coalesce(sum(r.memory_mib), 0) AS memory_mib
-                       FROM runners r JOIN demand_keys o ON o.id = r.key_id
-                      WHERE o.repository_id = k.repository_id AND r.gone_at IS NULL) ru
- CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE r.key_id IS NOT NULL) AS occupied,
-                            count(*) FILTER (WHERE r.state = 'idle') AS idle,
-                            count(*) FILTER (WHERE r.state = 'booting') AS booting
-                       FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL) c
   LEFT JOIN LATERAL (SELECT f.scope, f.until, f.failures, f.reason FROM backoffs f
-                      WHERE f.until > $3
+                      WHERE f.until > $2
                         AND (f.scope, f.subject) IN (('key', k.id), ('repository', k.repository_id), ('account', a.id),
                                                      ('app', (SELECT i.app_id FROM installations i
                                                                WHERE i.account_id = a.id AND i.state = 'active'
                                                                ORDER BY i.app_id LIMIT 1)))
                       ORDER BY f.until DESC, f.scope, f.subject LIMIT 1) b ON true
   LEFT JOIN LATERAL (SELECT q.target, q.why FROM pool_decisions q WHERE q.pool_id = p.id ORDER BY q.id DESC LIMIT 1) t ON true
- WHERE k.id = $1
+ ORDER BY k.id
 
 -- name: waiting_pods[]
 -- Runners that ask for work, as the matcher would meet them.
@@ -150,7 +192,8 @@ SELECT id, pool_id, pod_name, generation FROM runners WHERE gone_at IS NULL AND 
 
 -- name: runner
 -- Runner $1, whose it is, and its verdict.
-SELECT r.*, p.name AS pool, p.paused_at, p.paused_by, a.login, d.paused_at AS all_paused_at, d.paused_by AS all_paused_by,
+SELECT r.*, p.name AS pool, p.paused_at, p.paused_by, p.paused_why, a.login,
+       d.paused_at AS all_paused_at, d.paused_by AS all_paused_by, d.why AS all_paused_why,
        (SELECT count(*) FROM demand_keys k JOIN jobs j ON j.key_id = k.id AND j.state = 'queued'
          WHERE k.pool_id = p.id) AS queued,
        v.runner_id AS verdict, v.ending, v.abnormal,

@@ -24,7 +24,8 @@ SELECT r.account_id, r.name
  ORDER BY r.account_id, r.name
 
 -- name: refused[]
--- Jobs that wait and are refused: another pool may take them. Not those that are withheld beyond $2.
+-- Jobs that wait and are refused: another pool may take them. The next $1 after job $4 of host $3, by number. Not those
+-- that are withheld beyond $2.
 SELECT j.host_id, j.id, j.account_id, j.labels, r.github_id, r.full_name, j.run_id, j.run_attempt, j.name,
        j.workflow, j.created_at, j.waited, j.known_queued_at, j.state, j.trusted
   FROM jobs j
@@ -32,7 +33,8 @@ SELECT j.host_id, j.id, j.account_id, j.labels, r.github_id, r.full_name, j.run_
   LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
  WHERE j.refusal IS NOT NULL AND j.state IN ('waiting', 'queued')
    AND (c.withheld_until IS NULL OR c.withheld_until <= $2)
- ORDER BY j.queued_at, j.host_id, j.id
+   AND (j.host_id, j.id) > ($3::smallint, $4::bigint)
+ ORDER BY j.host_id, j.id
  LIMIT $1
 
 -- name: adopt

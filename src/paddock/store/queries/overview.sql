@@ -38,13 +38,12 @@ SELECT p.name AS pool, a.login AS account, sum(w.jobs)::int AS jobs, min(w.oldes
 -- name: oldest[]
 -- The $1 jobs that have waited longest, whether a pool takes them or not.
 SELECT h.name AS host, j.id, j.name, rep.full_name AS repository, p.name AS pool, j.queued_at, j.refusal,
-       j.refusal_detail, c.waits_because
+       j.refusal_detail
   FROM (SELECT * FROM jobs WHERE state = 'queued' ORDER BY queued_at, host_id, id LIMIT $1) j
   JOIN hosts h ON h.id = j.host_id
   JOIN repositories rep ON rep.id = j.repository_id
   LEFT JOIN demand_keys k ON k.id = j.key_id
   LEFT JOIN pools p ON p.id = k.pool_id
-  LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
  ORDER BY j.queued_at, j.host_id, j.id
 
 -- name: to_jit
@@ -89,11 +88,11 @@ SELECT (SELECT count(*) FROM jobs WHERE state = 'queued' AND refusal IS NOT NULL
 
 -- name: pauses[]
 -- What is paused.
-SELECT 'dispatch' AS what, NULL AS name, paused_at AS at, paused_by AS by FROM dispatch_pauses
+SELECT 'dispatch' AS what, NULL AS name, paused_at AS at, paused_by AS by, why FROM dispatch_pauses
  UNION ALL
-SELECT 'pool', name, paused_at, paused_by FROM pools WHERE paused_at IS NOT NULL AND state <> 'deleted'
+SELECT 'pool', name, paused_at, paused_by, paused_why FROM pools WHERE paused_at IS NOT NULL AND state <> 'deleted'
  UNION ALL
-SELECT 'account', login, paused_at, paused_by FROM accounts WHERE paused_at IS NOT NULL
+SELECT 'account', login, paused_at, paused_by, paused_why FROM accounts WHERE paused_at IS NOT NULL
  ORDER BY at, what, name
 
 -- name: backoffs[]

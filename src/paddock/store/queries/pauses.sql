@@ -17,4 +17,4 @@ INSERT INTO events (at, actor, after, why) SELECT $1, $2, 'dispatch resumed', $3
 
 -- name: current
 -- The pause, if there is one.
-SELECT paused_at, paused_by, why FROM dispatch_pauses
+SELECT paused_at, paused_by, why AS paused_why FROM dispatch_pauses

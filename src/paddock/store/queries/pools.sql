@@ -18,7 +18,7 @@ RETURNING id
 -- name: list[]
 -- All that are not deleted, with the runners they have by state.
 SELECT p.id, p.name, p.state, p.spec, p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.runner_group,
-       p.paused_at, p.paused_by,
+       p.paused_at, p.paused_by, p.paused_why,
        (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL) AS runners,
        (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL AND r.state = 'idle') AS idle,
        (SELECT count(*) FROM jobs j JOIN demand_keys k ON k.id = j.key_id
@@ -52,11 +52,11 @@ DELETE FROM pool_groups WHERE account_id = $1 AND pool_id <> ALL ($2)
 
 -- name: pause
 -- No new claims from a pool; what runs goes on.
-UPDATE pools SET paused_at = $2, paused_by = $3 WHERE id = $1 AND paused_at IS NULL RETURNING id
+UPDATE pools SET paused_at = $2, paused_by = $3, paused_why = $4 WHERE id = $1 AND paused_at IS NULL RETURNING id
 
 -- name: resume
 -- Claims again.
-UPDATE pools SET paused_at = NULL, paused_by = NULL WHERE id = $1 AND paused_at IS NOT NULL RETURNING id
+UPDATE pools SET paused_at = NULL, paused_by = NULL, paused_why = NULL WHERE id = $1 AND paused_at IS NOT NULL RETURNING id
 
 -- name: note
 -- A change to a pool.

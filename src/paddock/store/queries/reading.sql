@@ -7,7 +7,7 @@
 SELECT h.name AS host, j.host_id, j.id, j.name, j.workflow, rep.full_name AS repository, a.login AS account, j.labels,
        j.state AS status, j.conclusion, p.name AS pool, j.refusal, j.refusal_detail, j.run_id, j.run_attempt,
        j.created_at, j.queued_at, j.seen_at, j.started_at, j.completed_at, j.since, j.why, j.executor_name AS executor,
-       r.pod_name AS pod, c.waits_because, c.checked_at, c.answer, c.times, j.trusted, j.trust_why
+       r.pod_name AS pod, c.checked_at, c.answer, c.times, j.trusted, j.trust_why
   FROM jobs j
   JOIN hosts h ON h.id = j.host_id
   JOIN accounts a ON a.id = j.account_id
@@ -167,7 +167,7 @@ SELECT id AS number, guid, event, action, state, received_at, settled_at, attemp
 -- name: pools[]
 -- Pools that are not deleted, with the decision in force; or the pool named $1 alone.
 SELECT p.id, p.name, p.state, p.labels, p.shape, p.runner_group, i.image, p.vcpu_milli, p.memory_mib, p.max_runners,
-       p.paused_at, p.paused_by, d.at AS decided_at, d.wanted, d.target, d.terms, d.why
+       p.paused_at, p.paused_by, p.paused_why, d.at AS decided_at, d.wanted, d.target, d.terms, d.why
   FROM pools p
   LEFT JOIN pool_images i ON i.spec_hash = p.spec_hash
   LEFT JOIN LATERAL (SELECT * FROM pool_decisions d WHERE d.pool_id = p.id ORDER BY d.id DESC LIMIT 1) d ON true
@@ -198,7 +198,7 @@ SELECT at, wanted, target, terms, why FROM pool_decisions WHERE pool_id = $1 ORD
 -- name: accounts[]
 -- Accounts and what they use; or the one named $1 alone.
 SELECT a.id, h.name AS host, a.login, a.kind, a.weight, a.max_runners, a.max_vcpu_milli, a.max_memory_mib,
-       a.paused_at, a.paused_by, coalesce(i.state, 'removed') AS installation,
+       a.paused_at, a.paused_by, a.paused_why, coalesce(i.state, 'removed') AS installation,
        coalesce(u.runners, 0)::int AS runners, coalesce(u.vcpu_milli, 0)::bigint AS vcpu_milli,
        coalesce(u.memory_mib, 0)::bigint AS memory_mib, coalesce(u.busy, 0)::int AS busy
   FROM accounts a

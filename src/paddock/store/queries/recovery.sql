@@ -222,63 +222,79 @@ SELECT k.key_id, q.host_id, q.id
                       WHERE j.state = 'queued' AND j.key_id = k.key_id ORDER BY j.queued_at, j.id LIMIT $2) q
  ORDER BY k.key_id, q.queued_at, q.id
 
+-- name: unreadable_repositories[]
+-- The repositories of which GitHub is not asked at present: Apps $1, their installations $2 (NULL: all) and in those
+-- the repositories named $3 (NULL: all) are left alone. An account is asked about through the first of the Apps $4.
+SELECT DISTINCT r.id
+  FROM unnest($1::int[], $2::bigint[], $3::text[]) AS p (app_id, installation_id, repository)
+  JOIN installations i ON i.app_id = p.app_id AND i.state = 'active'
+                      AND (p.installation_id IS NULL OR i.github_id = p.installation_id)
+  JOIN repositories r ON r.account_id = i.account_id AND (p.repository IS NULL OR lower(r.full_name) = lower(p.repository))
+ WHERE NOT EXISTS (SELECT FROM installations f WHERE f.account_id = i.account_id AND f.state = 'active'
+                      AND f.app_id < i.app_id AND f.app_id = ANY ($4))
+ ORDER BY r.id
+
 -- name: jobs_in_doubt[]
--- Jobs that GitHub should be asked about, $6 at most, least recently asked first: in progress on a runner of
--- ours that has been gone since $1, or since before $5 at all; queued since before $3 beside runners that
--- should have got them, or since before $4, whatever there is; waiting for an approval, or on a runner that is not
--- ours, since before $9; not begun here, and GitHub did not know or show them. Not those asked about after $2 (in progress
--- alone: after $5, waiting or on another's runner: after $9). Supply is at $10. And those of host and number $7, $8 in any case.
+-- Jobs that GitHub should be asked about, $6 at most: in progress on a runner of ours that has been gone since $1, or
+-- since before $5 at all; queued since before $3 beside runners that should have got them, or since before $4, whatever
+-- there is; waiting for an approval, or on a runner that is not ours, since before $9; not begun here, and GitHub did not
+-- know or show them. Not those asked about after $2 (in progress alone: after $5, waiting or on another's runner: after
+-- $9). Supply is at $10. And those of host and number $7, $8 in any case.
+-- Every account has one place before any has a second (I26), for what was asked about least recently. Jobs of the
+-- repositories $11 have none.
 SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.gone_at AS runner_gone_at,
        j.executor_id, coalesce(s.total, 0) AS supply, c.checked_at, c.answer, c.times, c.waits_because
-  FROM (SELECT host_id, id FROM jobs WHERE state = 'in_progress'
-         UNION
-        SELECT q.host_id, q.id FROM (SELECT DISTINCT key_id FROM runners
-                                      WHERE gone_at IS NULL AND state = 'running' AND key_id IS NOT NULL) k
-         CROSS JOIN LATERAL (SELECT host_id, id FROM jobs WHERE state = 'queued' AND key_id = k.key_id AND since < $3
-                              ORDER BY queued_at, id LIMIT $6) q
-         UNION
-        SELECT o.host_id, o.id FROM (SELECT host_id, id FROM jobs WHERE state = 'queued' AND queued_at < $4
-                                      ORDER BY queued_at, id LIMIT 1000) o
-         UNION
-        SELECT w.host_id, w.id FROM (SELECT host_id, id FROM jobs WHERE state = 'waiting' AND since < $9
-                                      ORDER BY since, id LIMIT 1000) w
-         UNION
-        SELECT a.host_id, a.job_id FROM (SELECT host_id, job_id FROM job_checks
-                                          WHERE answer IN ('absent', 'repository gone', 'unreadable') ORDER BY checked_at DESC LIMIT 1000) a
-          JOIN jobs q ON q.host_id = a.host_id AND q.id = a.job_id
-           AND q.state IN ('waiting', 'queued')
-         UNION
-        SELECT t.host_id, t.id FROM unnest($7::smallint[], $8::bigint[]) AS t (host_id, id)) d
-  JOIN jobs j USING (host_id, id)
+  FROM (SELECT j.host_id, j.id,
+               row_number() OVER (PARTITION BY j.account_id
+                                  ORDER BY c.checked_at NULLS FIRST, j.queued_at, j.host_id, j.id) AS place
+          FROM jobs j
+          LEFT JOIN runners r ON r.id = j.runner_id
+          LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
+         WHERE j.state <> 'completed' AND j.repository_id <> ALL ($11::int[])
+           AND ((j.host_id, j.id) IN (SELECT * FROM unnest($7::smallint[], $8::bigint[]))
+                OR (c.checked_at IS NULL OR c.checked_at < $2)
+                   AND CASE WHEN j.state <> 'in_progress' AND c.answer IN ('absent', 'repository gone', 'unreadable') THEN true
+                            WHEN j.state = 'waiting' THEN j.since < $9 AND (c.checked_at IS NULL OR c.checked_at < $9)
+                            WHEN j.state = 'queued'
+                            THEN j.queued_at < $4
+                                 OR (j.host_id, j.id) IN (
+                                    SELECT q.host_id, q.id
+                                      FROM (SELECT DISTINCT key_id FROM runners
+                                             WHERE gone_at IS NULL AND state = 'running' AND key_id IS NOT NULL) k
+                                     CROSS JOIN LATERAL (SELECT w.host_id, w.id FROM jobs w
+                                                          WHERE w.state = 'queued' AND w.key_id = k.key_id AND w.since < $3
+                                                          ORDER BY w.queued_at, w.id LIMIT $6) q)
+                            WHEN j.runner_id IS NULL
+                            THEN j.since < $9 AND (c.checked_at IS NULL OR c.checked_at < $9 OR c.answer = 'queued')
+                            ELSE r.gone_at < $1 OR j.since < $5 AND (c.checked_at IS NULL OR c.checked_at < $5) END)
+         ORDER BY place, c.checked_at NULLS FIRST, j.queued_at, j.host_id, j.id
+         LIMIT $6) d
+  JOIN jobs j ON j.host_id = d.host_id AND j.id = d.id
   LEFT JOIN runners r ON r.id = j.runner_id
   LEFT JOIN supply($10) s ON s.key_id = j.key_id
   LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
- WHERE (j.host_id, j.id) IN (SELECT t.host_id, t.id FROM unnest($7::smallint[], $8::bigint[]) AS t (host_id, id))
-    OR (CASE WHEN j.state = 'queued' OR c.answer IN ('absent', 'repository gone', 'unreadable') AND j.state = 'waiting' THEN true
-             WHEN j.state = 'waiting' THEN c.checked_at IS NULL OR c.checked_at < $9
-             WHEN j.runner_id IS NULL
-             THEN j.since < $9 AND (c.checked_at IS NULL OR c.checked_at < $9 OR c.answer = 'queued')
-             WHEN r.gone_at < $1 THEN true
-             ELSE j.since < $5 AND (c.checked_at IS NULL OR c.checked_at < $5) END
-        AND (c.checked_at IS NULL OR c.checked_at < $2))
- ORDER BY c.checked_at NULLS FIRST, j.queued_at, j.host_id, j.id
- LIMIT $6
+ ORDER BY d.place, c.checked_at NULLS FIRST, j.queued_at, j.host_id, j.id
 
 -- name: open_verdicts[]
 -- Runners that ended between $1 and $2 with a JIT and without a reported job, and what became of their record
--- at GitHub. $3 at most, the oldest first.
-SELECT r.id, r.key_id, r.github_id, r.name, a.host_id, r.hint_job_id, v.ended_at, v.evidence, m.state AS mint,
-       m.outcome, h.state AS hint
-  FROM verdicts v
-  JOIN runners r ON r.id = v.runner_id
-  JOIN accounts a ON a.id = r.account_id
-  LEFT JOIN mints m ON m.name = r.name
-  LEFT JOIN jobs h ON h.host_id = a.host_id AND h.id = r.hint_job_id
-                  AND (h.executor_id IS NULL OR h.runner_id IS NOT DISTINCT FROM r.id)
- WHERE v.ended_at > $1 AND v.ended_at <= $2 AND r.delivery_id IS NOT NULL AND r.job_id IS NULL
-   AND v.evidence ->> 'job' = 'unknown'
-   AND NOT EXISTS (SELECT FROM jobs j WHERE j.runner_id = r.id)
- ORDER BY v.ended_at, r.id
+-- at GitHub. $3 at most; every account has one place before any has a second (I26), its oldest first. Not those of the
+-- repositories $4, nor the runners $5.
+SELECT o.*
+  FROM (SELECT r.id, r.key_id, r.github_id, r.name, a.host_id, r.hint_job_id, v.ended_at, v.evidence, m.state AS mint,
+               m.outcome, CASE WHEN h.executor_id IS NULL OR h.runner_id IS NOT DISTINCT FROM r.id THEN h.state END AS hint,
+               row_number() OVER (PARTITION BY r.account_id ORDER BY v.ended_at, r.id) AS place
+          FROM verdicts v
+          JOIN runners r ON r.id = v.runner_id
+          JOIN accounts a ON a.id = r.account_id
+          JOIN demand_keys k ON k.id = r.key_id
+          LEFT JOIN mints m ON m.name = r.name
+          LEFT JOIN jobs h ON h.host_id = a.host_id AND h.id = r.hint_job_id
+         WHERE v.ended_at > $1 AND v.ended_at <= $2 AND r.delivery_id IS NOT NULL AND r.job_id IS NULL
+           AND v.evidence ->> 'job' = 'unknown'
+           AND NOT EXISTS (SELECT FROM jobs j WHERE j.runner_id = r.id)
+           AND (coalesce(k.repository_id, h.repository_id) = ANY ($4::int[])) IS NOT TRUE
+           AND r.id <> ALL ($5::uuid[])) o
+ ORDER BY o.place, o.ended_at, o.id
  LIMIT $3
 
 -- name: checked

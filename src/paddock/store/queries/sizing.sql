@@ -2,7 +2,8 @@
 
 -- name: pools[]
 -- Every pool that is not deleted, or that still has runners, and how many; $1 names Pods that have ended.
-SELECT p.id, p.name, p.state, p.paused_at IS NOT NULL AS paused, p.spec, p.spec_hash, p.vcpu_milli, p.memory_mib,
+SELECT p.id, p.name, p.state, p.paused_at IS NOT NULL AS paused, p.paused_at, p.paused_by, p.paused_why,
+       p.spec, p.spec_hash, p.vcpu_milli, p.memory_mib,
        coalesce(r.live, 0) AS live, coalesce(r.present, 0) AS present, coalesce(r.occupied, 0) AS occupied
   FROM pools p
   LEFT JOIN (SELECT pool_id, count(*) AS live,

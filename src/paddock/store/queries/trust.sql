@@ -1,9 +1,11 @@
 -- Whose code jobs run, where their pools ask.
 
 -- name: questions[]
--- Jobs that wait, of pools that ask for it, whose runs nobody has looked up: oldest first, $2 at most, with whom to
--- ask of the Apps $1. Refused ones have no pool by which to find it, but a reason.
-SELECT j.host_id, j.id, j.run_id, j.repository_id, r.full_name, i.app_id, i.github_id AS installation_id
+-- Jobs that wait, of pools that ask for it, whose runs were not looked up: $2 at most, with whom to ask of the Apps $1.
+-- Every account has one place before any has a second (I26), for its oldest. Refused ones have no pool by which to find
+-- it, but a reason. None of the repositories $3.
+SELECT j.host_id, j.id, j.run_id, j.repository_id, r.full_name, i.app_id, i.github_id AS installation_id,
+       row_number() OVER (PARTITION BY j.account_id ORDER BY j.queued_at, j.host_id, j.id) AS place
   FROM jobs j
   JOIN repositories r ON r.id = j.repository_id
   JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i
@@ -14,7 +16,8 @@ SELECT j.host_id, j.id, j.run_id, j.repository_id, r.full_name, i.app_id, i.gith
  WHERE j.state = 'queued' AND j.trusted IS NULL
    AND (j.refusal = 'untrusted' OR p.spec ->> 'forks' IN ('mark', 'refuse'))
    AND EXISTS (SELECT FROM pools asking WHERE asking.state = 'active' AND asking.spec ->> 'forks' IN ('mark', 'refuse'))
- ORDER BY j.queued_at, j.host_id, j.id
+   AND j.repository_id <> ALL ($3::int[])
+ ORDER BY place, j.queued_at, j.host_id, j.id
  LIMIT $2
 
 -- name: note

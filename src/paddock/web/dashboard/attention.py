@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from paddock.domain.endings import Ending
 from paddock.domain.overview import LimitBypassLine, Overview, Pause, UnfitHost
+from paddock.domain.pauses import describe_pause
 from paddock.domain.states import JobState
 from paddock.web.dashboard.words import count, length
 
@@ -126,13 +127,13 @@ def _bypassed(bypass: LimitBypassLine) -> Note:
 
 
 def _pause(pause: Pause) -> Note:
-    since = f"since {pause.at:%H:%M} by {pause.by}"
+    who = describe_pause(pause.at, pause.by, pause.why)
     if pause.what == "dispatch":
-        return Note("bad", f"All dispatch is paused {since}.", "/")
+        return Note("bad", f"All dispatch is paused {who}.", "/")
     if pause.what == "pool":
-        return Note("warn", f"Pool {pause.name} is paused {since}.", f"/pools/{pause.name}")
+        return Note("warn", f"Pool {pause.name} is paused {who}.", f"/pools/{pause.name}")
     return Note(
         "warn",
-        f"Account {pause.name} is paused {since}.",
+        f"Account {pause.name} is paused {who}.",
         f"/accounts#{quote(pause.name or '')}",
     )

@@ -18,6 +18,8 @@ from markupsafe import Markup
 WIDTH, HEIGHT = 600.0, 100.0
 
 _ROUND = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
+#: Less than any amount that is drawn, and more.
+_NOTHING, _BEYOND = 1e-9, 1e30
 #: Seconds.
 _LENGTHS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
 
@@ -154,9 +156,11 @@ def shares(parts: Mapping[str, int], *, label: str) -> Markup:
 
 
 def nice(value: float) -> float:
-    """The next round number above."""
-    if value <= 0:
+    """The next round number above. What is next to nothing, or beyond all numbers, has none: the steps
+    below would end at zero, or never."""
+    if value <= _NOTHING:
         return 1.0
+    value = min(value, _BEYOND)
     power = 1.0
     while power * 10 <= value:
         power *= 10

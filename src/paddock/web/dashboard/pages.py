@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -130,7 +131,7 @@ class Pages:
 
     async def _jobs(self, request: Request, visitor: Visitor) -> Response:
         wanted, paging = _asked(request, JobFilter)
-        page = await _read(self._reading.jobs, wanted, paging)
+        page = await _read(partial(self._teller.list_jobs, self._reading), wanted, paging)
         seen = await self._live.overview()
         return self._page(
             "jobs.html",

@@ -35,6 +35,8 @@ _MIB: Final = 2**20
 #: A claim and a mint together take no less. Medians and waits lie decades apart, so both are drawn by
 #: their logarithm.
 _LEAST_JIT: Final = 0.01
+#: Seconds. Samples are five apart; a rate over less time than this says nothing.
+_LEAST_STEP: Final = 0.001
 #: A point stands for five minutes; it is drawn in their middle.
 _MIDDLE: Final = 2.5 * TREND_STEP
 
@@ -224,7 +226,9 @@ def _memory_chart(vitals: Sequence[VitalsLine], span: tuple[float, float], right
 def _cpu_chart(vitals: Sequence[VitalsLine], span: tuple[float, float], right: str) -> Chart:
     points = []
     for before, after in pairwise(vitals):
-        if before.cpu_seconds is None or after.cpu_seconds is None or after.at <= before.at:
+        if before.cpu_seconds is None or after.cpu_seconds is None:
+            continue
+        if after.at - before.at < _LEAST_STEP:
             continue
         used = (after.cpu_seconds - before.cpu_seconds) / (after.at - before.at)
         points.append((after.at, max(0.0, used)))

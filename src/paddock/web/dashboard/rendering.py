@@ -16,6 +16,8 @@ from starlette.responses import Response
 
 import paddock
 from paddock.domain.endings import Ending
+from paddock.domain.pauses import describe_pause
+from paddock.domain.plain_text import escaped
 from paddock.domain.states import JobState, RunnerState
 from paddock.web.dashboard import words
 
@@ -73,6 +75,8 @@ class Renderer:
             loader=PackageLoader("paddock.web.dashboard"),
             autoescape=True,
             undefined=StrictUndefined,
+            # Names that others chose: what a reader would not see, or see in another order, is shown.
+            finalize=lambda value: escaped(value) if type(value) is str else value,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -87,6 +91,7 @@ class Renderer:
             "memory": words.memory,
             "cpus": words.cpus,
             "count": words.count,
+            "describe_pause": describe_pause,
             "RunnerState": RunnerState,
             "JobState": JobState,
             "Ending": Ending,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from paddock.domain.plain_text import escaped, escaped_lines
 
 
 def length(time: timedelta | float | None) -> str:
@@ -71,9 +70,9 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 def ticked(text: str) -> Markup:
     """`commands` in a sentence, as code."""
-    parts = text.split("`")
+    parts = escaped(text).split("`")
     if len(parts) % 2 == 0:
-        return Markup.escape(text)
+        return Markup.escape(escaped(text))
     return Markup().join(
         Markup("<code>{}</code>").format(part) if number % 2 else Markup.escape(part)
         for number, part in enumerate(parts)
@@ -93,6 +92,6 @@ def shown(value: object) -> str:
             return str(value)
 
 
-def plain(text: str) -> str:
-    """A log as text: without what moves a terminal's cursor or colours it."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n"))
+def plain(text: str) -> Markup:
+    """A log, line by line; what is in a line is escaped as everywhere."""
+    return Markup("\n").join(escaped_lines(text))

@@ -4,6 +4,10 @@
 
 const QUIET = 15_000; // charts and ages move even when nothing else does
 const LEAST = 1_500; // nobody reads faster
+const GRACE = 4_000; // a stream that its server ended is open again at another one two seconds later
+const SILENT = 25_000; // something is heard every eleven seconds
+const RETRY = 5_000;
+const PATIENCE = 15_000; // a page is made in milliseconds, or given up by the server after some seconds
 const SHARE = 150; // for each who watches: together they ask for seven pages a second at most
 
 const root = document.documentElement;
@@ -39,7 +43,8 @@ function lengthOf(seconds) {
   return `${Math.floor(whole / 86400)}d ${two((whole % 86400) / 3600)}h`;
 }
 setInterval(() => {
-  if (document.hidden) return;
+  // What is not known any more does not go on.
+  if (document.hidden || root.classList.contains("stale")) return;
   const now = Date.now() - skew;
   for (const time of document.querySelectorAll("time[data-age]")) {
     time.textContent = lengthOf((now - Date.parse(time.dateTime)) / 1000);
@@ -51,6 +56,9 @@ const liveSwitch = document.querySelector("[data-live-switch]");
 let isLive = sessionStorage.getItem("paddock-live") !== "off";
 let lastEvent = null;
 let renewedAt = Date.now();
+let heardAt = Date.now();
+let triedAt = 0;
+let losing = 0;
 let isRenewing = false;
 let isBehind = false;
 let waiting = 0;
@@ -58,16 +66,23 @@ let waiting = 0;
 async function renew() {
   if (isRenewing || document.hidden) return;
   isRenewing = true;
+  triedAt = Date.now();
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (answer.redirected || !answer.ok) return;
+    const answer = await fetch(location.href, {
+      headers: { accept: "text/html" },
+      signal: AbortSignal.timeout(PATIENCE),
+    });
+    if (answer.status >= 500) return markLost();
+    // To log in again, or to read what the server has to say instead.
+    if (answer.redirected || !answer.ok) return location.reload();
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const part of fresh.querySelectorAll("[data-live][id]")) exchange(part);
-    renewedAt = Date.now();
+    renewedAt = heardAt = Date.now();
     isBehind = false;
+    markFound();
     main.dataset.renewed = String(Number(main.dataset.renewed || 0) + 1);
   } catch {
-    // The stream notices, and says so.
+    markLost();
   } finally {
     isRenewing = false;
   }
@@ -96,14 +111,41 @@ function showLive(state) {
     state === "lost" ? "not connected" : state === "live" ? "live" : "paused";
 }
 
+// Lost: the server does not answer, or cannot read its database. What the page shows is old then: it is
+// greyed, and says from when it is, until it was renewed.
+const banner = document.querySelector("[data-lost]");
+function markLost() {
+  if (losing || !isLive) return;
+  showLive("lost");
+  losing = setTimeout(() => {
+    const since = new Date(renewedAt - skew).toISOString().slice(11, 19);
+    banner.textContent = `No connection to the server since ${since} UTC: this page shows how things were then. Trying again …`;
+    banner.hidden = false;
+    root.classList.add("stale");
+  }, GRACE);
+}
+function markFound() {
+  clearTimeout(losing);
+  losing = 0;
+  banner.hidden = true;
+  root.classList.remove("stale");
+  if (isLive) showLive("live");
+}
+
 if (liveSwitch && main.hasAttribute("data-page-live")) {
   liveSwitch.hidden = false;
   let stream = null;
   const open = () => {
+    if (stream) stream.close();
     stream = new EventSource("/api/v1/stream");
-    stream.onopen = () => showLive("live");
-    stream.onerror = () => showLive("lost");
+    stream.onopen = () => losing || showLive("live");
+    stream.onerror = () => {
+      markLost();
+      // After an answer that is an error, of a proxy for instance, a browser does not try again.
+      if (stream.readyState === EventSource.CLOSED) setTimeout(() => isLive && open(), RETRY);
+    };
     stream.addEventListener("pulse", (event) => {
+      heardAt = Date.now();
       const pulse = JSON.parse(event.data);
       const moved = pulse.last_event !== lastEvent;
       lastEvent = pulse.last_event;
@@ -119,6 +161,8 @@ if (liveSwitch && main.hasAttribute("data-page-live")) {
     if (isLive) open();
     else {
       if (stream) stream.close();
+      clearTimeout(losing);
+      losing = 0;
       showLive("paused");
     }
   };
@@ -127,6 +171,9 @@ if (liveSwitch && main.hasAttribute("data-page-live")) {
     sessionStorage.setItem("paddock-live", isLive ? "on" : "off");
     turn();
   });
+  setInterval(() => {
+    if (isLive && (losing ? Date.now() - triedAt > RETRY : Date.now() - heardAt > SILENT)) renew();
+  }, 1000);
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden && isLive) renew();
   });

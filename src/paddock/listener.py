@@ -1,0 +1,570 @@
+"""An HTTP listener, and how much of it one peer, or all peers together, may use.
+
+uvicorn by itself reads a request head of any length, waits for its end for ever, and accepts any number
+of connections: one peer that has proven nothing could keep the process busy or use up its memory and
+its open files. `LimitedProtocol` is uvicorn's protocol with limits
+(docs/decisions/0018-limits-around-uvicorn.md).
+
+A connection *waits for its peer* while it lacks a whole request, or while the peer does not read an
+answer. Only such connections have deadlines, and only they are closed to make room. A held poll is
+none of them: there the peer waits for the server.
+
+With TLS the same holds from a connection's first moment on, and not only after its handshake:
+`SecuredConnection` waits for its peer until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import resource
+import ssl
+from asyncio.sslproto import SSLProtocol
+from collections import Counter as Tally
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit
+
+import httptools
+import structlog
+import uvicorn
+from prometheus_client import Counter
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+_log = structlog.get_logger()
+
+#: Connections that the kernel accepts while the process is busy. A burst comes on hundreds of them.
+BACKLOG: Final = 4096
+#: Bytes given to the parser at a time. A request has fewer as a rule.
+_PIECE: Final = 16 * 1024
+#: A request has some twenty headers, forty behind proxies. Each costs 150 bytes beside its own, so the
+#: limit in bytes alone would let a head of empty headers use thirty times its size.
+_MOST_HEADERS: Final = 256
+#: Requests sent ahead of their answers. Browsers, proxies and Pods send none.
+_MOST_PIPELINED: Final = 8
+#: Open files for everything else: the database, the cluster, GitHub, pipes to runners.
+_OTHER_FILES: Final = 512
+#: How often connections that were closed for lack of room are logged, in seconds.
+_LOG_EVERY: Final = 60.0
+#: What is answered while all ordinary connections are in use.
+HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
+
+CLOSED = Counter(
+    "paddock_connections_closed_total",
+    "Connections closed by a limit of the listener, by reason: `handshake`, `head`, `body`, `idle`, "
+    "`unread` (a deadline passed), `head_size`, `url_size`, `header_count`, `pipelined`, `malformed`, "
+    "`memory`, `peer`, `full`.",
+    ["reason"],
+)
+HANDSHAKE_FAILURES = Counter(
+    "paddock_tls_handshakes_failed_total",
+    "TLS handshakes that failed, by reason: `certificate` the peer rejected the server's certificate, "
+    "`plain` it sent plain HTTP, `other`.",
+    ["reason"],
+)
+#: The peer closes its connection when it has its answer; nothing is lost if it does not say so.
+_SHUTDOWN_SECONDS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerLimits:
+    """Of one listener."""
+
+    #: Connections in total: 10,000 Pods that each hold a poll at one replica, and half as many again.
+    connections: int = 16_384
+    #: Connections of one peer address that wait for it. A Pod has one or two; a proxy's pool of idle
+    #: connections some hundreds. Held polls do not count, so thousands of Pods may share an address.
+    waiting_per_peer: int = 1_024
+    #: Connections beyond the total, on which only health is told.
+    reserved: int = 64
+    #: A request's bytes that are not its body: its head, sizes of chunks, trailers.
+    head_bytes: int = 64 * 1024
+    url_bytes: int = 8 * 1024
+    #: Heads of all requests that have not arrived in whole.
+    incomplete_bytes: int = 32 * 1024 * 1024
+    handshake_seconds: float = 10.0
+    head_seconds: float = 10.0
+    #: A webhook has less (`paddock.web.receiver`), and no other body is larger than 64 KiB.
+    body_seconds: float = 10.0
+    #: Longer than the 60 s for which nginx and most balancers keep idle connections: they must close
+    #: first, or a request sent at that moment is lost.
+    idle_seconds: float = 75.0
+    #: For a peer that does not read its answer.
+    unread_seconds: float = 30.0
+    #: How often deadlines are checked.
+    tick_seconds: float = 1.0
+
+
+class _Part(Enum):
+    """What of a request is being parsed."""
+
+    NONE = 0
+    HEAD = 1
+    BODY = 2
+
+
+class _WaitsFor(StrEnum):
+    """What a connection lacks from its peer."""
+
+    HANDSHAKE = "handshake"
+    HEAD = "head"
+    BODY = "body"
+    IDLE = "idle"
+    UNREAD = "unread"
+
+
+class _Connection(Protocol):
+    """What the listener knows of each."""
+
+    waits_for: _WaitsFor | None
+    since: float
+    peer: str
+    transport: asyncio.Transport
+
+    def time_out(self, what: _WaitsFor) -> None: ...
+
+
+class _ListenerState(ServerState):
+    """What the connections of a listener have in common."""
+
+    def __init__(self, limits: ListenerLimits) -> None:
+        super().__init__()
+        self.limits = limits
+        #: Of the connections that wait for their peers. The process being busy does not count.
+        self.time = 0.0
+        #: Those that wait for their peers, the longest first.
+        self.waiting: dict[_Connection, None] = {}
+        #: Those on which only health is told, the oldest first.
+        self.reserved: dict[_Connection, None] = {}
+        #: Bytes of heads of requests that are not whole, the oldest first.
+        self.incomplete: dict[_Connection, int] = {}
+        self.incomplete_bytes = 0
+        self._closed: Tally[str] = Tally()
+        self._log_at = 0.0
+        self._deadlines = {
+            _WaitsFor.HANDSHAKE: limits.handshake_seconds,
+            _WaitsFor.HEAD: limits.head_seconds,
+            _WaitsFor.BODY: limits.body_seconds,
+            _WaitsFor.IDLE: limits.idle_seconds,
+            _WaitsFor.UNREAD: limits.unread_seconds,
+        }
+
+    def make_room(self) -> bool:
+        """For one more connection; false if only health may be told on it. A new connection is worth
+        more than one whose peer has not used it: an honest peer sends at once."""
+        if len(self.connections) - len(self.reserved) < self.limits.connections:
+            return True
+        if self.waiting:
+            self.close(next(iter(self.waiting)), "full")
+            return True
+        if len(self.reserved) >= self.limits.reserved:
+            self.close(next(iter(self.reserved)), "full")
+        return False
+
+    def wait(self, connection: _Connection, what: _WaitsFor | None) -> None:
+        """`None`: the peer waits for the server."""
+        connection.waits_for, connection.since = what, self.time
+        self.waiting.pop(connection, None)
+        if what is not None and connection not in self.reserved:
+            self.waiting[connection] = None
+
+    def hold(self, connection: _Connection, size: int) -> None:
+        self.incomplete_bytes += size - self.incomplete.get(connection, 0)
+        if size:
+            self.incomplete[connection] = size
+        else:
+            self.incomplete.pop(connection, None)
+        while self.incomplete_bytes > self.limits.incomplete_bytes:
+            self.close(next(iter(self.incomplete)), "memory")
+
+    def close(self, connection: _Connection, reason: str) -> None:
+        """At once, and without an answer."""
+        CLOSED.labels(reason).inc()
+        self._closed[reason] += 1
+        self.forget(connection)
+        connection.transport.abort()
+
+    def forget(self, connection: _Connection) -> None:
+        self.connections.discard(cast("Any", connection))
+        self.waiting.pop(connection, None)
+        self.reserved.pop(connection, None)
+        self.incomplete_bytes -= self.incomplete.pop(connection, 0)
+
+    def tick(self, elapsed: float) -> None:
+        # A process that was busy has not read what its peers sent meanwhile.
+        before, self.time = self.time, self.time + min(elapsed, 2 * self.limits.tick_seconds)
+        for connection in [*self.waiting, *self.reserved]:
+            what = connection.waits_for
+            if what is not None and self.time - connection.since >= self._deadlines[what]:
+                connection.time_out(what)
+        if len(self.waiting) > self.limits.waiting_per_peer:
+            self._limit_peers(before)
+        self._report(("full", "peer", "memory"))
+
+    def _limit_peers(self, before: float) -> None:
+        """Those that have waited longest go first. A peer's new connections do not count: after a
+        restart thousands of Pods behind one address come at once, and each sends within milliseconds.
+        """
+        found: Tally[str] = Tally()
+        for connection in reversed(list(self.waiting)):
+            if connection.since < before:
+                found[connection.peer] += 1
+                if found[connection.peer] > self.limits.waiting_per_peer:
+                    self.close(connection, "peer")
+
+    def _report(self, reasons: tuple[str, ...]) -> None:
+        counts = {reason: self._closed[reason] for reason in reasons if self._closed[reason]}
+        if counts and self.time >= self._log_at:
+            _log.warning("listener.connections_closed", open=len(self.connections), **counts)
+            self._closed.clear()
+            self._log_at = self.time + _LOG_EVERY
+
+
+class _Rejected(Exception):
+    """The request is rejected while it is parsed."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    server_state: _ListenerState
+    #: `None` before the first request, other than uvicorn's annotation says.
+    cycle: RequestResponseCycle | None  # type: ignore[assignment]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.waits_for: _WaitsFor | None = None
+        self.since = 0.0
+        self.peer = ""
+        self._limits = self.server_state.limits
+        self._part = _Part.NONE
+        #: Bytes of this request so far that are not its body.
+        self._overhead = 0
+        self._rejection = (HTTPStatus.BAD_REQUEST, "malformed")
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        is_ordinary = self.server_state.make_room()
+        super().connection_made(transport)
+        self.peer = self.client[0] if self.client else ""
+        if not is_ordinary:
+            self.server_state.reserved[self] = None
+            self.app = _only_health(self.app)
+        self._settle()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.server_state.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._feed(data)
+        except httptools.HttpParserUpgrade:
+            pass  # it was answered without one
+        except (httptools.HttpParserError, _Rejected):
+            self.end(*self._rejection)
+            return
+        self._settle()
+
+    def _feed(self, data: bytes) -> None:
+        rest: bytes | memoryview = data
+        while rest:
+            left = self._limits.head_bytes - self._overhead
+            if left <= 0:
+                self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "head_size")
+            size = left if self._part is _Part.HEAD and left < _PIECE else _PIECE
+            piece, rest = (rest, b"") if len(rest) <= size else _split(rest, size)
+            self.parser.feed_data(piece)
+            self._overhead += len(piece)
+            if self._part is not _Part.NONE:
+                self._check_count()
+
+    def _check_count(self) -> None:
+        if len(self.headers) > _MOST_HEADERS:
+            self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "header_count")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._part = _Part.HEAD
+        self._overhead = 0
+
+    def on_url(self, url: bytes) -> None:
+        if len(self.url) + len(url) > self._limits.url_bytes:
+            self._reject(HTTPStatus.REQUEST_URI_TOO_LONG, "url_size")
+        super().on_url(url)
+
+    def on_headers_complete(self) -> None:
+        self._check_count()
+        if len(self.pipeline) >= _MOST_PIPELINED:
+            self._reject(HTTPStatus.BAD_REQUEST, "pipelined")
+        super().on_headers_complete()
+        self._part = _Part.BODY
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._part = _Part.NONE
+        self._overhead = 0
+
+    def on_response_complete(self) -> None:
+        """uvicorn's own starts a timer for the next request; here `tick` sees to that."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+        cycle = self.cycle
+        if cycle and cycle.response_complete and self._part is _Part.NONE:
+            # A connection may be kept for a minute; the head of its last request need not be.
+            self.headers, self.scope = [], {}  # type: ignore[typeddict-item]
+            cycle.scope = self.scope
+        self._settle()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._settle()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._settle()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _settle(self) -> None:
+        """Say what the connection waits for now."""
+        part, state = self._part, self.server_state
+        if part is _Part.BODY:
+            what: _WaitsFor | None = _WaitsFor.BODY
+        elif self.flow.write_paused:
+            what = _WaitsFor.UNREAD
+        elif self._is_answering:
+            what = None
+        elif part is _Part.HEAD or self.cycle is None:
+            what = _WaitsFor.HEAD
+        else:
+            what = _WaitsFor.IDLE
+        if what is not self.waits_for:
+            state.wait(self, what)
+        if part is not _Part.NONE:
+            state.hold(self, max(0, self._overhead))
+        elif self in state.incomplete:
+            state.hold(self, 0)
+
+    def time_out(self, what: _WaitsFor) -> None:
+        if self.transport.is_closing() or self._is_answering:
+            self.server_state.close(self, what)
+        elif self._part is _Part.NONE:
+            # Without an answer: a browser that connected ahead would take it for its next request's.
+            CLOSED.labels(what).inc()
+            self.transport.close()
+        else:
+            self.end(HTTPStatus.REQUEST_TIMEOUT, what)
+
+    def _reject(self, status: HTTPStatus, reason: str) -> None:
+        self._rejection = status, reason
+        raise _Rejected
+
+    def end(self, status: HTTPStatus, reason: str) -> None:
+        """With an answer, unless the request has one already, or an earlier one is being answered."""
+        if self._is_answering or self._part is _Part.BODY:
+            self.server_state.close(self, reason)
+            return
+        CLOSED.labels(reason).inc()
+        self.server_state.hold(self, 0)
+        first = f"HTTP/1.1 {status} {status.phrase}\r\n".encode()
+        self.transport.write(first + b"content-length: 0\r\nconnection: close\r\n\r\n")
+        self.transport.close()
+
+
+class SecuredConnection(SSLProtocol):
+    """A connection with TLS. It is asyncio's own, also on uvloop, whose own tells of a connection only
+    when its handshake is over. (`start_tls` loses what uvloop receives before it is called.)"""
+
+    #: asyncio reserves 256 KiB for each connection. A record of TLS has 16.
+    max_size = 16 * 1024
+
+    def __init__(self, tls: ssl.SSLContext, *, server_state: _ListenerState, **given: Any) -> None:
+        self._shaken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        super().__init__(
+            asyncio.get_running_loop(),
+            _Admission(self, LimitedProtocol(server_state=server_state, **given)),
+            tls,
+            self._shaken,
+            server_side=True,
+            ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+        )
+        self._shaken.add_done_callback(self._over)
+        self._listener = server_state
+        self.waits_for: _WaitsFor | None = None
+        self.since = 0.0
+        self.peer = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is not derived from it
+        peer = transport.get_extra_info("peername")
+        if peer is None:  # the peer has reset the connection already
+            self.transport.abort()
+            return
+        self.peer = str(peer[0])
+        if not self._listener.make_room():
+            self._listener.close(self, "full")  # health is not asked for over TLS
+            return
+        self._listener.connections.add(cast("Any", self))
+        self._listener.wait(self, _WaitsFor.HANDSHAKE)
+        super().connection_made(transport)
+
+    def admitted(self) -> None:
+        """From now on the connection is counted by the protocol within."""
+        self._listener.forget(self)
+
+    def _over(self, shaken: asyncio.Future[None]) -> None:
+        self._listener.forget(self)
+        if (error := shaken.exception()) is not None:
+            HANDSHAKE_FAILURES.labels(_failure(error)).inc()
+
+    def time_out(self, what: _WaitsFor) -> None:
+        self._listener.close(self, what)
+
+    def shutdown(self) -> None:
+        """uvicorn's word for the end of the server."""
+        self.transport.abort()
+
+
+class _Admission(asyncio.Protocol):
+    """Takes a connection from its handshake to its requests."""
+
+    def __init__(self, outer: SecuredConnection, inner: LimitedProtocol) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._outer.admitted()
+        secured = cast("asyncio.Transport", transport)
+        secured.set_protocol(self._inner)
+        self._inner.connection_made(secured)
+
+
+def _failure(error: BaseException) -> str:
+    code = getattr(error, "reason", None) or ""
+    if code == "HTTP_REQUEST":
+        return "plain"
+    is_of_certificate = "CERTIFICATE" in code or "UNKNOWN_CA" in code
+    return "certificate" if "_ALERT_" in code and is_of_certificate else "other"
+
+
+def _split(data: bytes | memoryview, size: int) -> tuple[memoryview, memoryview]:
+    view = memoryview(data)
+    return view[:size], view[size:]
+
+
+def _only_health(app: ASGIApp) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in HEALTH_PATHS:
+            await app(scope, receive, send)
+            return
+        headers = [(b"content-length", b"0"), (b"retry-after", b"1"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        await send({"type": "http.response.body"})
+
+    return answer
+
+
+class Listener(uvicorn.Server):
+    """Leaves signals to the process that runs it, and wakes once a second; uvicorn's own wakes ten
+    times a second."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: ListenerLimits,
+        *,
+        tls: ssl.SSLContext | None = None,
+        **options: Any,
+    ) -> None:
+        # What uvicorn logs of a bad request is not worth a line each; errors of the application are
+        # logged by the application.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=cast("Any", partial(SecuredConnection, tls)) if tls else LimitedProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                backlog=BACKLOG,
+                **options,
+            )
+        )
+        self.server_state: _ListenerState = _ListenerState(limits)
+        self.leaving = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        loop, state = asyncio.get_running_loop(), self.server_state
+        last = loop.time()
+        # Every tenth tick of uvicorn's own sets the date of answers.
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(state.limits.tick_seconds):
+                    await self.leaving.wait()
+            now = loop.time()
+            state.tick(now - last)
+            last = now
+
+
+def fitted(limits: ListenerLimits, *, listeners: int) -> ListenerLimits:
+    """The limits of each of so many listeners, within the open files that the process may have. The
+    soft limit is raised as far as they need it."""
+    wanted = listeners * (limits.connections + limits.reserved) + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # macOS has a limit that it does not tell
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return limits
+    share = max((soft - _OTHER_FILES) // listeners - limits.reserved, soft // (2 * listeners))
+    if share >= limits.connections:
+        return limits
+    _log.warning("listener.few_open_files", open_files=soft, connections=share)
+    return replace(limits, connections=share)
+
+
+def parsed_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def hostname(host: str) -> str:
+    """The name in a Host header, without its port; empty if there is none."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own, reachable from nowhere else."""
+    address = parsed_address(host)
+    return host == "localhost" if address is None else address.is_loopback

@@ -1,0 +1,149 @@
+"""Lists say why each job waits: what `paddock why` says of it, in one read for a page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from paddock.domain.dossiers import JobDossier
+from paddock.domain.jobs import JobReport, Refusal
+from paddock.domain.limits import Limits
+from paddock.domain.reading import JobFilter, Page, Paging
+from paddock.domain.states import JobState
+from paddock.domain.thresholds import Thresholds
+from paddock.store.database import Database
+from paddock.store.reading import PgReading
+from paddock.store.store import PgStore
+from paddock.stories import tell
+from paddock.web.telling import Teller
+from tests.support.world import World
+
+EVERYTHING = Paging(limit=200)
+
+
+class Counted:
+    """A database whose statements are counted."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.statements = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    @asynccontextmanager
+    async def transaction(self, **how: str) -> AsyncIterator[Any]:
+        async with self._database.transaction(**how) as connection:
+            yield _CountedConnection(self, connection)
+
+
+class _CountedConnection:
+    def __init__(self, counted: Counted, connection: Any) -> None:
+        self._counted, self._connection = counted, connection
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("execute", "fetch", "fetchrow", "fetchval"):
+            self._counted.statements += 1
+        return getattr(self._connection, name)
+
+
+@pytest.fixture
+async def world(database: Database) -> World:
+    return await World(database).begin()
+
+
+async def listed(world: World, store: PgStore | None = None) -> Page[Any]:
+    teller = Teller(store or world.store, world.clock, Thresholds())
+    return await teller.list_jobs(PgReading(world.database, world.clock), JobFilter(), EVERYTHING)
+
+
+async def story(world: World, job: int) -> str:
+    """What `paddock why` says."""
+    [dossier] = await world.store.find_dossiers(str(job))
+    assert isinstance(dossier, JobDossier)
+    return tell(dossier, now=world.clock.now()).why
+
+
+async def many_reasons(world: World) -> None:
+    """Jobs that wait for as many reasons as can be had at once."""
+    pool = await world.pool()
+    paused, limited, served = (
+        await world.account(),
+        await world.account(limits=Limits(runners=0)),
+        await world.account(),
+    )
+    for account in (paused, limited, served):
+        await world.queue(account, await world.key(account, pool), 5)
+    await world.store.pause_account(paused, why="abuse report 4711")
+    # Two runners are on their way to the served account: one claimed, one with its JIT.
+    match = await world.store.match(await world.idle_pods(pool, 2))
+    assert len(match.claims) == 2
+    await world.arm(match.claims[0].runner, match.claims[0].generation)
+    unwanted = world.facts(9_001)
+    refusal = Refusal(reason="near-miss", detail="no pool has the label linus")
+    await world.store.apply_jobs(
+        [
+            JobReport(
+                facts=unwanted,
+                account=paused,
+                repository=world.repository_facts[paused],
+                served=refusal,
+            )
+        ],
+        why="test",
+    )
+    await world.report(
+        served, await world.key(served, pool), world.facts(9_002, JobState.COMPLETED)
+    )
+
+
+async def test_a_list_says_of_each_job_what_its_story_says(world: World) -> None:
+    await many_reasons(world)
+    jobs = (await listed(world)).items
+    waiting = [job for job in jobs if job.status is JobState.QUEUED]
+    assert len(waiting) == 16
+    assert {job.id: job.waits_because for job in waiting} == {
+        job.id: await story(world, job.id) for job in waiting
+    }
+    reasons = {job.waits_because for job in waiting}
+    assert len(reasons) == 6
+    for words in (
+        "The account org-1 has been paused by test since",
+        "The account org-2 has reached its limit",
+        "has not acknowledged it yet",
+        "its JIT is being minted",
+        "No runner of the pool linux is idle",
+        "No pool takes it (near-miss)",
+    ):
+        assert any(words in reason for reason in reasons), words
+    assert [job.waits_because for job in jobs if job not in waiting] == [None]
+
+
+async def test_the_overview_says_it_too(world: World) -> None:
+    await many_reasons(world)
+    reading = PgReading(world.database, world.clock)
+    seen = await Teller(world.store, world.clock, Thresholds()).overview(reading)
+    assert seen.oldest
+    assert {job.id: job.waits_because for job in seen.oldest} == {
+        job.id: await story(world, job.id) for job in seen.oldest
+    }
+
+
+async def test_a_page_costs_one_read_however_many_jobs_are_on_it(world: World) -> None:
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+
+    async def statements() -> int:
+        counted = Counted(world.database)
+        database = cast("Database", counted)
+        store = PgStore(database, clock=world.clock, ids=world.ids, actor="test")
+        assert all(job.waits_because for job in (await listed(world, store)).items)
+        return counted.statements
+
+    await world.queue(account, key, 1)
+    alone = await statements()
+    await world.queue(account, key, 60)
+    assert await statements() == alone
