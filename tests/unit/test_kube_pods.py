@@ -346,6 +346,8 @@ def test_a_log_that_the_kubelet_renewed_is_not_the_whole() -> None:
 
 def test_a_kubelets_words_for_a_lost_log_are_nobodys_last_words() -> None:
     assert is_lost(b"unable to retrieve container logs for containerd://1926b5")
+    assert is_lost(b'failed to try resolving symlinks in path "/var/log/pods/x": no such file')
+    assert not is_lost(b"")
     assert not is_lost(b"2026-11-16T01:00:00.1Z unable to retrieve container logs for x\n")
 
 

@@ -18,7 +18,6 @@ from paddock.ports.fleet import LOG_IS_CUT
 
 #: The start script speaks before anything else does. A node under full load takes its time.
 _FIRST_WORD: Final = timedelta(seconds=30)
-_LOST: Final = b"unable to retrieve container logs for "
 _EVICTED: Final = "Evicted"
 
 
@@ -78,9 +77,10 @@ class LogState(msgspec.Struct, frozen=True):
 
 
 def is_lost(log: bytes) -> bool:
-    """Whether these are a kubelet's own words for a log that it does not have, or cannot reach while
-    its container runtime is away: it writes no time before them."""
-    return log.startswith(_LOST)
+    """Whether this is the kubelet's own message instead of a log. While its container runtime is away
+    it answers "unable to retrieve container logs for …", and once the file is gone "failed to try
+    resolving symlinks in path …", both with status 200. Only lines of a log begin with a time."""
+    return bool(log) and _first_time(log) is None
 
 
 def beginning_is_gone(log: bytes, started_at: datetime | None) -> bool:
@@ -88,15 +88,16 @@ def beginning_is_gone(log: bytes, started_at: datetime | None) -> bool:
     beginning either: there is a first word."""
     if started_at is None:
         return True
+    first = _first_time(log)
+    return first is None or first - started_at > _FIRST_WORD
+
+
+def _first_time(log: bytes) -> datetime | None:
     first, _, _ = log.partition(b" ")
     try:
-        return _time(first) - started_at > _FIRST_WORD
+        return msgspec.convert(first.decode("ascii", "replace"), datetime)
     except ValueError:
-        return True
-
-
-def _time(text: bytes) -> datetime:
-    return msgspec.convert(text.decode("ascii", "replace"), datetime)
+        return None
 
 
 def last_lines(log: bytes, *, lines: int, most_bytes: int, cut: bool) -> str:
