@@ -10,7 +10,7 @@ from paddock.cli.options import Json
 from paddock.cli.output import complain, say, show, show_json, table
 from paddock.sim.engine.laboratory import laboratory
 from paddock.sim.engine.simulation import Plan
-from paddock.sim.hunt import Hunt, run_mutants
+from paddock.sim.hunt import LARGE_SEEDS, Hunt, run_mutants
 from paddock.sim.mutants import MUTANTS
 from paddock.sim.scenarios import SCENARIOS
 from paddock.sim.stage import play
@@ -21,6 +21,12 @@ def mutants(
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes; as many as cores if not given.")
     ] = None,
+    large: Annotated[
+        bool,
+        typer.Option(
+            "--large", help=f"Hunt in {len(LARGE_SEEDS)} large worlds, without the scenarios."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Remove one guard of the product at a time; the check named by the mutant must notice.
@@ -34,7 +40,7 @@ def mutants(
         )
     found: dict[str, Hunt] = {}
     with laboratory() as lab:
-        for hunt in run_mutants(lab, names or None, workers=workers):
+        for hunt in run_mutants(lab, names or None, workers=workers, large=large):
             found[hunt.name] = hunt
             say(f"{len(found)} of {len(names or MUTANTS)}: {hunt.name} {_end(hunt)}")
     hunts = [found[name] for name in MUTANTS if name in found]
@@ -69,7 +75,8 @@ def mutants(
 def _where(hunt: Hunt) -> str:
     if hunt.trial is None:
         return f"{hunt.trials} trials"
-    return f"{hunt.trial.scenario or 'seed'} {hunt.trial.seed}"
+    world = "large world" if hunt.trial.large else "seed"
+    return f"{hunt.trial.scenario or world} {hunt.trial.seed}"
 
 
 def _end(hunt: Hunt) -> str:

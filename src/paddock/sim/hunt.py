@@ -17,13 +17,16 @@ from typing import Final
 from paddock.sim.engine import laboratory
 from paddock.sim.engine.checks import Promise, Violation
 from paddock.sim.engine.laboratory import Laboratory
+from paddock.sim.engine.scale import LARGE
 from paddock.sim.engine.simulation import Plan, Result, simulate
 from paddock.sim.mutants import MUTANTS
 from paddock.sim.scenarios import SCENARIOS
 from paddock.sim.stage import play
 
-#: After the scenarios, these seeds with all faults, in this order.
+#: After the scenarios, these seeds with all faults, in this order; every fifth is a large world.
 SEEDS: Final = range(30)
+#: The seeds of a hunt in large worlds alone.
+LARGE_SEEDS: Final = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +35,24 @@ class Trial:
 
     seed: int
     scenario: str | None = None
+    large: bool = False
 
     def run(self) -> Result:
         worker = laboratory._worker  # noqa: SLF001 - a worker process is one worker
         assert worker is not None
         if self.scenario is None:
-            return simulate(Plan(seed=self.seed), session=worker.session, key=worker.key)
+            return simulate(self._plan(), session=worker.session, key=worker.key)
         return play(
             SCENARIOS[self.scenario],
             Plan(seed=self.seed, faults=frozenset()),
             session=worker.session,
             key=worker.key,
         )
+
+    def _plan(self) -> Plan:
+        if self.large:
+            return Plan(seed=self.seed, jobs=LARGE.jobs, large=True)
+        return Plan.of(self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +80,14 @@ def _kept(trial: Trial) -> bool:
     return not trial.run().violations
 
 
-def _hunt(name: str) -> Hunt:
+def _hunt(name: str, large: bool) -> Hunt:
     worker = laboratory._worker  # noqa: SLF001
     assert worker is not None
     mutant = MUTANTS[name]
     otherwise: list[str] = []
     trials = 0
     trial = found = None
-    for trial in _trials(mutant.exposed_by):
+    for trial in _large_trials() if large else _trials(mutant.exposed_by):
         if not _kept(trial):
             otherwise.append(f"{trial}: the product breaks a promise there by itself")
             continue
@@ -112,11 +121,19 @@ def _trials(exposed_by: Sequence[str]) -> Iterator[Trial]:
     yield from (Trial(seed) for seed in SEEDS)
 
 
+def _large_trials() -> Iterator[Trial]:
+    yield from (Trial(seed, large=True) for seed in LARGE_SEEDS)
+
+
 def run_mutants(
-    lab: Laboratory, names: Sequence[str] | None = None, *, workers: int | None = None
+    lab: Laboratory,
+    names: Sequence[str] | None = None,
+    *,
+    workers: int | None = None,
+    large: bool = False,
 ) -> Iterator[Hunt]:
-    """Each mutant's end, in the order in which they come."""
+    """Each mutant's end, in the order in which they come; `large`: in large worlds alone."""
     names = list(MUTANTS) if names is None else list(names)
     with lab.workers(min(workers or os.cpu_count() or 1, len(names))) as pool:
-        for done in as_completed([pool.submit(_hunt, name) for name in names]):
+        for done in as_completed([pool.submit(_hunt, name, large) for name in names]):
             yield done.result()

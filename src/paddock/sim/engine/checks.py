@@ -6,7 +6,6 @@ process really died. Our rows are read only at the end, as the accused.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -330,11 +329,20 @@ class Checks:
         log, really = row["log_tail"], _log_of(pod)
         if log is not None and log != really:
             yield f"{pod.name} said {really!r}, its verdict says {log!r}"
-        if log is None and really and pod.reaped and _began_abnormal(row):
-            failed_at = self._fleet.log_failed_at
-            last = max(failed_at.get(whose, -math.inf) for whose in (pod.uid, pod.node))
-            if pod.over_at is None or last < pod.over_at + LOG_WANTED_FOR.total_seconds():
-                yield f"{pod.name} was deleted before its log was read or its time was up"
+        unread = log is None and really and pod.reaped and _began_abnormal(row)
+        if unread and not self._log_was_given_up(pod):
+            yield f"{pod.name} was deleted before its log was read or its time was up"
+
+    def _log_was_given_up(self, pod: SimPod) -> bool:
+        """Whether a request for its log failed when its time was up, and before it was deleted."""
+        if pod.over_at is None or pod.removed_at is None:
+            return False
+        time_is_up = pod.over_at + LOG_WANTED_FOR.total_seconds()
+        return any(
+            time_is_up <= at <= pod.removed_at
+            for whose in (pod.uid, pod.node)
+            for at in self._fleet.log_failures.get(whose, ())
+        )
 
     def log_told(self, pod: str) -> None:
         """A leader has written the log of an ended Pod into its own."""

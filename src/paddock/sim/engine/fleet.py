@@ -235,8 +235,8 @@ class SimFleet:
         self._watches: list[Watch] = []
         self._snapshot: tuple[Pod, ...] = ()
         self._snapshot_at = 0.0
-        #: By node: when a request for a log last failed.
-        self.log_failed_at: dict[str | None, float] = {}
+        #: By Pod, or by node where the node is why: when requests for a log failed.
+        self.log_failures: dict[str | None, list[float]] = {}
         #: Begins the life of a new Pod.
         self.on_created: Callable[[SimPod], None] = lambda _pod: None
         #: Told before a deletion, or a stamp, takes effect.
@@ -339,7 +339,7 @@ class SimFleet:
             return
         now = self._clock.monotonic()
         its_own = pod.log_away_until > now and not self._is_lost(pod)
-        self.log_failed_at[pod.uid if its_own else pod.node] = now
+        self.log_failures.setdefault(pod.uid if its_own else pod.node, []).append(now)
 
     def review(self, token: str) -> PodIdentity | None:
         pod = self._tokens.get(token)
