@@ -26,9 +26,9 @@ from bench.dispatch_site import Http
 from bench.processors import used
 from paddock.agent.backoff import jitter
 from paddock.domain.pods import Phase, Pod
+from paddock.fakes.github import JobSpec, Quotas, Reply, Request
+from paddock.fakes.github.runners import Offer
 from paddock.fleet.kube.fleet import KubeFleet
-from paddock.sim.github import JobSpec, Quotas, Reply, Request
-from paddock.sim.github.runners import Offer
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.migrate import migrate

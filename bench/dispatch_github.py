@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 
 import uvloop
 
-from paddock.sim.github import FakeGitHub, FaultKind, Quotas
-from paddock.sim.github.keys import private_key_at, public_half
-from paddock.sim.github.records import App, Repository
-from paddock.sim.github.server import serving, wall_clock
+from paddock.fakes.github import FakeGitHub, FaultKind, Quotas
+from paddock.fakes.github.keys import private_key_at, public_half
+from paddock.fakes.github.records import App, Repository
+from paddock.fakes.github.server import serving, wall_clock
 
 SECRET: Final = "bench"
 LABELS: Final = ("self-hosted", "linux")

@@ -22,8 +22,8 @@ from paddock.domain.endings import Ending
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts
 from paddock.domain.states import RunnerState
-from paddock.sim.github import FakeGitHub, JobSpec, Outgoing
-from paddock.sim.github.records import Repository
+from paddock.fakes.github import FakeGitHub, JobSpec, Outgoing
+from paddock.fakes.github.records import Repository
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.migrate import migrate

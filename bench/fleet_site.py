@@ -40,8 +40,8 @@ from bench.fleet_server import Stage
 from bench.processors import used
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts
-from paddock.sim.github import JobSpec
-from paddock.sim.github.records import Job, JobStatus, Runner
+from paddock.fakes.github import JobSpec
+from paddock.fakes.github.records import Job, JobStatus, Runner
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.migrate import migrate

@@ -21,7 +21,7 @@ from typing import cast
 
 import uvloop
 
-from paddock.sim.github import FakeGitHub, JobSpec, Outgoing
+from paddock.fakes.github import FakeGitHub, JobSpec, Outgoing
 
 PATH = "/webhooks/github"
 MATRIX = 256

@@ -15,8 +15,8 @@ from random import Random
 import pytest
 
 from paddock.agent.samples import FIELDS, parse
-from paddock.sim.github import FakeGitHub, JobSpec, Step
-from paddock.sim.github.server import serving, wall_clock
+from paddock.fakes.github import FakeGitHub, JobSpec, Step
+from paddock.fakes.github.server import serving, wall_clock
 from tests.agent.conftest import JIT, Pod, Process, command_line, environment, processes
 from tests.agent.scripted import DISPATCH, Reply
 
@@ -454,8 +454,8 @@ async def test_poller_script_and_runner_together_run_a_job(pod: Pod, shell: list
         work = {"delivery": "d-1", "runner_name": "r-1", "jit": jit}
         pod.server.will(DISPATCH, Reply(200, work))
         assert (await (await pod.poll()).ends()).code == 0
-        env = {"STAGE": str(pod.stage), "PADDOCK_SIM_HURRY": "100"}
-        runner = [sys.executable, "-m", "paddock.sim.runner", "run"]
+        env = {"STAGE": str(pod.stage), "PADDOCK_FAKE_RUNNER_HURRY": "100"}
+        runner = [sys.executable, "-m", "paddock.fakes.runner", "run"]
         ended = await (await pod.run(shell, *runner, env=env)).ends()
     assert (ended.code, job.conclusion) == (102, "failure")
     assert "Running job: build" in ended.out

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paddock.sim.github.records import Step
+from paddock.fakes.github.records import Step
 from tests.support.chart import CHART, helm
 from tests.support.release import NOW, REPOSITORY, Release, reachable
 from tools.cluster.images import RUNNER

@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from paddock.fakes.github.records import Step
+from paddock.fakes.github.server import plain_http
 from paddock.fleet.kube.token_claims import AUDIENCES
-from paddock.sim.github.records import Step
-from paddock.sim.github.server import plain_http
 from tests.support.kube import runner_template
 from tests.support.release import ADDRESS, PATIENCE, Release, reachable
 from tools.cluster.api import Refused

@@ -12,7 +12,7 @@ from signal import SIGKILL, SIGTERM
 
 import pytest
 
-from paddock.sim.github.records import Job
+from paddock.fakes.github.records import Job
 from tests.support.background import meanwhile
 from tests.support.kube import template
 from tests.support.kube_site import PATIENCE, KubeSite

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from paddock.fakes.github.records import Step
 from paddock.fleet.kube.objects import VERDICT_FINALIZER
 from paddock.forensics.post_mortem import LOG_CAPTURED
-from paddock.sim.github.records import Step
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 from tests.support.background import meanwhile

@@ -12,10 +12,10 @@ import httpx2
 import jwt
 import pytest
 
-from paddock.sim.github import FakeGitHub, JobSpec
-from paddock.sim.github.keys import make_private_key, public_half
-from paddock.sim.github.records import Account, App, Installation, Repository, Runner
-from paddock.sim.github.server import plain_http, serving, wall_clock
+from paddock.fakes.github import FakeGitHub, JobSpec
+from paddock.fakes.github.keys import make_private_key, public_half
+from paddock.fakes.github.records import Account, App, Installation, Repository, Runner
+from paddock.fakes.github.server import plain_http, serving, wall_clock
 from tests.contract.openapi import Contract, contract
 
 __all__ = ["contract"]

@@ -34,14 +34,14 @@ from paddock.domain.github import (
 from paddock.domain.github_errors import Failure, GitHubError, Kind
 from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.states import JobState
+from paddock.fakes.github import FakeGitHub, FaultKind, JobSpec, Reply, Request
+from paddock.fakes.github.keys import public_half
+from paddock.fakes.github.records import Installation, Repository
+from paddock.fakes.github.server import serving, wall_clock
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.budget import MemoryBudget
 from paddock.github.client import GitHubClient
 from paddock.ports import GitHub
-from paddock.sim.github import FakeGitHub, FaultKind, JobSpec, Reply, Request
-from paddock.sim.github.keys import public_half
-from paddock.sim.github.records import Installation, Repository
-from paddock.sim.github.server import serving, wall_clock
 from paddock.system import SystemClock
 
 HOST = Host("github.test")

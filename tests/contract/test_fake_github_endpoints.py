@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from paddock.sim.github import FakeGitHub, FaultKind, JobSpec
-from paddock.sim.github.answers import DOCUMENTATION
-from paddock.sim.github.api import ERRORS
-from paddock.sim.github.server import wall_clock
+from paddock.fakes.github import FakeGitHub, FaultKind, JobSpec
+from paddock.fakes.github.answers import DOCUMENTATION
+from paddock.fakes.github.api import ERRORS
+from paddock.fakes.github.server import wall_clock
 from tests.contract.conftest import Scene
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from paddock.sim.github import FakeGitHub, JobSpec, Outgoing
-from paddock.sim.github.server import wall_clock
+from paddock.fakes.github import FakeGitHub, JobSpec, Outgoing
+from paddock.fakes.github.server import wall_clock
 from tests.contract.conftest import Scene
 from tests.contract.openapi import Contract, ContractError, webhook_examples
 

@@ -27,6 +27,9 @@ from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Phase, Pod, PodOrder
+from paddock.fakes.github import FakeGitHub, JobSpec
+from paddock.fakes.github.records import Step
+from paddock.fakes.github.server import serving, wall_clock
 from paddock.fleet.local import fleet as fleet_module
 from paddock.fleet.local import processes
 from paddock.fleet.local.census import START_PATIENCE
@@ -34,9 +37,6 @@ from paddock.fleet.local.fleet import LocalFleet, Programs
 from paddock.fleet.local.reviewer import LocalReviewer
 from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
 from paddock.ports import Fleet, FleetUnavailable, Reviewer
-from paddock.sim.github import FakeGitHub, JobSpec
-from paddock.sim.github.records import Step
-from paddock.sim.github.server import serving, wall_clock
 from paddock.system import SystemClock, SystemIds
 from tests.support.processes import processes_in
 

@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from paddock.demo.chaos import Line
+from paddock.demo.demo import HURRIED_RECOVERY
+from paddock.demo.incidents import INCIDENTS, Case
 from paddock.domain.thresholds import Thresholds
-from paddock.sim.chaos import Line
-from paddock.sim.demo import HURRIED_RECOVERY
-from paddock.sim.incidents import INCIDENTS, Case
 from paddock.store.data_directory import running_url
 from paddock.store.database import Database
 from paddock.store.store import PgStore

@@ -14,9 +14,9 @@ from paddock.domain.comparison import FASTEST, RECENT
 from paddock.domain.github import InstallationId
 from paddock.domain.ids import GitHubRunnerId, JobId, PoolId, RepositoryId, RunnerId
 from paddock.domain.runners import WaitingPod
+from paddock.fakes.github import FaultKind, Faults, JobSpec
+from paddock.fakes.github.records import Job
 from paddock.github import client
-from paddock.sim.github import FaultKind, Faults, JobSpec
-from paddock.sim.github.records import Job
 from paddock.store.database import Database
 from tests.support.missed import LABELS, Missed, missed_webhooks
 

@@ -15,7 +15,7 @@ import pytest
 
 from paddock.agent.backoff import Backoff
 from paddock.domain.names import PodName
-from paddock.sim.github.server import plain_http
+from paddock.fakes.github.server import plain_http
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.migrate import migrate

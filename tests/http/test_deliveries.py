@@ -13,7 +13,7 @@ import pytest
 
 from paddock.domain.deliveries import DeliveryState
 from paddock.domain.ids import AppId
-from paddock.sim.github import FaultKind, JobSpec
+from paddock.fakes.github import FaultKind, JobSpec
 from paddock.store.database import Database
 from paddock.store.errors import DatabaseUnavailable
 from tests.support.github import LINUX, GitHubScene, github_scene

@@ -23,7 +23,7 @@ from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import PodIdentity
 from paddock.domain.runners import MINT_DEADLINE, WaitingPod
 from paddock.domain.states import RunnerState
-from paddock.sim.github import FaultKind, JobSpec
+from paddock.fakes.github import FaultKind, JobSpec
 from paddock.store.database import Database
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds

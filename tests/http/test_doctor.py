@@ -15,12 +15,12 @@ from pydantic import SecretStr
 
 from paddock.checkup.finding import Finding, Health
 from paddock.checkup.github import examine_apps
+from paddock.fakes.github import FakeGitHub
+from paddock.fakes.github.keys import make_private_key, public_half
+from paddock.fakes.github.records import App, Installation
+from paddock.fakes.github.server import serving, wall_clock
 from paddock.github.apps import Apps
 from paddock.github.settings import GitHubAppSettings
-from paddock.sim.github import FakeGitHub
-from paddock.sim.github.keys import make_private_key, public_half
-from paddock.sim.github.records import App, Installation
-from paddock.sim.github.server import serving, wall_clock
 from paddock.system import SystemClock
 from tests.http.test_operating import Commands
 from tests.support.processes import paddock

@@ -16,12 +16,12 @@ import pytest
 
 from paddock.dispatch.sealing import Sealer
 from paddock.domain.pods import PodIdentity
+from paddock.fakes.github.server import plain_http
 from paddock.github.apps import Apps
 from paddock.listener import CLOSED
 from paddock.replica import FleetParts
 from paddock.serve import serve
 from paddock.settings import Settings
-from paddock.sim.github.server import plain_http
 from paddock.store.database import Database
 from tests.support.certificates import Authority, SecretVolume
 from tests.support.fleetless import NoFleet

@@ -10,9 +10,9 @@ import pytest
 
 from paddock.dispatch.refusals import RefusalReview
 from paddock.dispatch.trust import TrustReview
+from paddock.fakes.github import FaultKind, JobSpec
+from paddock.fakes.github.records import Repository
 from paddock.pools.spec import parse_pools
-from paddock.sim.github import FaultKind, JobSpec
-from paddock.sim.github.records import Repository
 from paddock.store.database import Database
 from tests.support.github import NoWakeups
 from tests.support.missed import LABELS, Missed, missed_webhooks

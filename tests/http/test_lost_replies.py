@@ -25,14 +25,14 @@ from paddock.agent.exits import Exit
 from paddock.dispatch.debts import DebtCollector
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName
+from paddock.fakes.github import Faults
+from paddock.fakes.github.runners import Offer
+from paddock.fakes.github.server import plain_http
+from paddock.fakes.runner import decode_jit
 from paddock.github.apps import Apps
 from paddock.github.budget import MemoryBudget
 from paddock.github.client import GitHubClient
 from paddock.github.settings import GitHubAppSettings
-from paddock.sim.github import Faults
-from paddock.sim.github.runners import Offer
-from paddock.sim.github.server import plain_http
-from paddock.sim.runner import decode_jit
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds

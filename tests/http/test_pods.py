@@ -14,8 +14,8 @@ import pytest
 
 from paddock.domain.pods import Audience, PodIdentity
 from paddock.domain.vitals import MOST_REPORTED, MOST_SAMPLES, Sample, extend
+from paddock.fakes.github import JobSpec
 from paddock.ports import FleetUnavailable
-from paddock.sim.github import JobSpec
 from paddock.store.database import Database
 from paddock.system import SystemClock
 from tests.support.github import GitHubScene

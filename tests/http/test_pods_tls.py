@@ -29,10 +29,10 @@ import paddock.web.server
 import paddock.web.tls
 from paddock.agent.exits import Exit
 from paddock.domain.pods import Audience, PodIdentity
+from paddock.fakes.github import JobSpec
 from paddock.listener import ListenerLimits
 from paddock.serve import check_settings
 from paddock.settings import Settings, SettingsError
-from paddock.sim.github import JobSpec
 from paddock.store.database import Database
 from paddock.system import SystemClock
 from paddock.web.server import bind, serving

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from paddock.dispatch import redelivery
 from paddock.domain.budgets import Bucket, BudgetKey
 from paddock.domain.redelivery import OVERLAP, WINDOW
+from paddock.fakes.github import FaultKind
 from paddock.github import client
-from paddock.sim.github import FaultKind
 from paddock.store.database import Database
 from tests.support.missed import Missed, missed_webhooks
 

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from paddock.domain.names import PodName
-from paddock.sim.github import Faults
-from paddock.sim.github.server import plain_http
+from paddock.fakes.github import Faults
+from paddock.fakes.github.server import plain_http
 from tests.support.site import PATIENCE, Server, Site, site
 
 pytestmark = pytest.mark.slow

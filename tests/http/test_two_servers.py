@@ -13,7 +13,7 @@ import pytest
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName
 from paddock.domain.runners import Runner
-from paddock.sim.github.server import plain_http
+from paddock.fakes.github.server import plain_http
 from paddock.store.base import MATCHER_LOCK
 from tests.support.site import PATIENCE, Server, Site, site
 

@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from paddock.sim.github import FakeGitHub, JobSpec, Step
-from paddock.sim.github.keys import make_private_key, public_half
-from paddock.sim.github.records import JobStatus
-from paddock.sim.github.server import serving, wall_clock
+from paddock.fakes.github import FakeGitHub, JobSpec, Step
+from paddock.fakes.github.keys import make_private_key, public_half
+from paddock.fakes.github.records import JobStatus
+from paddock.fakes.github.server import serving, wall_clock
 from tests.http.test_up import processes_of, until, up
 from tests.support.directories import open_directory
 
@@ -28,7 +28,7 @@ def install(directory: Path) -> Path:
     """A program where actions/runner has its own, started in the same way."""
     program = directory / "actions-runner" / "bin" / "Runner.Listener"
     program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m paddock.sim.runner "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m paddock.fakes.runner "$@"\n')
     program.chmod(0o755)
     return program.parents[1]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from paddock.sim.github.server import plain_http
+from paddock.fakes.github.server import plain_http
 from tests.http.test_up import DONE, processes_of, until, up
 from tests.support.directories import open_directory
 from tests.support.sockets import descendants, listening

@@ -15,6 +15,7 @@ from paddock.dispatch import dispatcher
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pods import Phase
 from paddock.domain.runners import Match
+from paddock.fakes.github.keys import make_private_key
 from paddock.recovery import observe
 from paddock.replica import Dispatching, FleetParts, Replica, dispatching
 from paddock.services import Service
@@ -28,7 +29,6 @@ from paddock.sim.engine.machine import Machine, Processes
 from paddock.sim.engine.rhythm import Rhythm
 from paddock.sim.engine.simulation import Key, Plan, Result, simulate
 from paddock.sim.engine.times import summary
-from paddock.sim.github.keys import make_private_key
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.store import PgStore
 

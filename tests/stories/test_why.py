@@ -15,14 +15,14 @@ import asyncpg
 import pytest
 
 from paddock.domain.endings import Ending
+from paddock.fakes.github import FaultKind, JobSpec
+from paddock.fakes.github.keys import make_private_key
+from paddock.fakes.github.records import Job, JobStatus
 from paddock.ports.dossiers import Dossiers
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.faults import Fault
 from paddock.sim.engine.fleet import SimPod
 from paddock.sim.engine.simulation import Key, Plan
-from paddock.sim.github import FaultKind, JobSpec
-from paddock.sim.github.keys import make_private_key
-from paddock.sim.github.records import Job, JobStatus
 from paddock.sim.stage import WARM, Scenario, Scene, play
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.stories import Story, tell

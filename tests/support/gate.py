@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from paddock.sim.github.records import Step
+from paddock.fakes.github.records import Step
 
 
 class Gate:

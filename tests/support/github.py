@@ -21,15 +21,15 @@ from paddock.domain.deliveries import NewDelivery
 from paddock.domain.github import GitHubAppId, Host
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts
+from paddock.fakes.github import FakeGitHub
+from paddock.fakes.github.hooks import Outgoing
+from paddock.fakes.github.keys import make_private_key, public_half
+from paddock.fakes.github.records import Account, App, Installation, Repository
+from paddock.fakes.github.server import serving, wall_clock
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.budget import MemoryBudget
 from paddock.github.client import GitHubClient
 from paddock.ports import Topic
-from paddock.sim.github import FakeGitHub
-from paddock.sim.github.hooks import Outgoing
-from paddock.sim.github.keys import make_private_key, public_half
-from paddock.sim.github.records import Account, App, Installation, Repository
-from paddock.sim.github.server import serving, wall_clock
 from paddock.store.database import Database
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds

@@ -17,10 +17,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from paddock.sim.github import FakeGitHub, JobSpec, Quotas
-from paddock.sim.github.keys import make_private_key, public_half
-from paddock.sim.github.records import App, Job, Repository
-from paddock.sim.github.server import serving, wall_clock
+from paddock.fakes.github import FakeGitHub, JobSpec, Quotas
+from paddock.fakes.github.keys import make_private_key, public_half
+from paddock.fakes.github.records import App, Job, Repository
+from paddock.fakes.github.server import serving, wall_clock
 from paddock.store.database import Database
 from tests.support.gate import Gate, gate
 from tests.support.kube import AGENT_COMMAND, Installed, runner_template

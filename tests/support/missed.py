@@ -25,14 +25,14 @@ from paddock.domain.deliveries import NewDelivery
 from paddock.domain.github import GitHubAppId, Host
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts
+from paddock.fakes.github import FakeGitHub, JobSpec
+from paddock.fakes.github.hooks import Outgoing
+from paddock.fakes.github.keys import make_private_key, public_half
+from paddock.fakes.github.records import App, Installation, Job, Repository
+from paddock.fakes.github.server import serving
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.budget import MemoryBudget
 from paddock.github.client import GitHubClient
-from paddock.sim.github import FakeGitHub, JobSpec
-from paddock.sim.github.hooks import Outgoing
-from paddock.sim.github.keys import make_private_key, public_half
-from paddock.sim.github.records import App, Installation, Job, Repository
-from paddock.sim.github.server import serving
 from paddock.store.database import Database
 from paddock.store.store import PgStore
 from tests.support.github import NoWakeups

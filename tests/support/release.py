@@ -20,10 +20,10 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 import paddock
-from paddock.sim.github import FakeGitHub, JobSpec
-from paddock.sim.github.keys import make_private_key, public_half
-from paddock.sim.github.records import App, Repository
-from paddock.sim.github.server import serving, wall_clock
+from paddock.fakes.github import FakeGitHub, JobSpec
+from paddock.fakes.github.keys import make_private_key, public_half
+from paddock.fakes.github.records import App, Repository
+from paddock.fakes.github.server import serving, wall_clock
 from paddock.store.database import Database
 from tests.support.chart import CHART, Json, helm, merged
 from tests.support.forwarding import KUBERNETES, addresses, always, forwarded, service

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from paddock.sim.github.keys import make_private_key
+from paddock.fakes.github.keys import make_private_key
 from tests.support.payloads import workflow_job
 from tests.support.processes import COMMAND, clean_environment
 from tests.support.webhooks import PATH, encoded, headers

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import httpx2
 
 from paddock.dispatch.sealing import Sealer
+from paddock.fakes.github.server import plain_http
 from paddock.github.apps import Apps, GitHubApp
 from paddock.replica import FleetParts
 from paddock.serve import serve
 from paddock.settings import Settings
-from paddock.sim.github.server import plain_http
 from paddock.store.database import Database
 from paddock.web.settings import DashboardSettings
 from tests.support.webhooks import PATH, app, encoded, headers

@@ -21,10 +21,10 @@ from paddock.domain.limits import Resources
 from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pools import PoolFacts
 from paddock.domain.runners import Runner
-from paddock.sim.github import FakeGitHub, JobSpec
-from paddock.sim.github.keys import make_private_key, public_half
-from paddock.sim.github.records import App, Repository
-from paddock.sim.github.server import serving, wall_clock
+from paddock.fakes.github import FakeGitHub, JobSpec
+from paddock.fakes.github.keys import make_private_key, public_half
+from paddock.fakes.github.records import App, Repository
+from paddock.fakes.github.server import serving, wall_clock
 from paddock.store.database import Database
 from paddock.store.leadership import leading
 from paddock.store.store import PgStore

@@ -91,8 +91,8 @@ _OTHER_PROGRAMS = {
     "fleet/local/supervisor.py",
     "host/command.py",
     "pools/crd.py",
-    "sim/github/__main__.py",
-    "sim/runner.py",
+    "fakes/github/__main__.py",
+    "fakes/runner.py",
 }
 _WRITES = {"echo", "secho", "print_exc", "print_exception", "print_stack", "basicConfig"}
 
@@ -138,4 +138,4 @@ def test_nothing_writes_to_a_terminal_but_the_module_that_escapes() -> None:
 
 def test_the_check_above_sees_every_way() -> None:
     assert _ways_out(_ROOT / "cli" / "output.py") >= {"stdout", "stderr", "rich.text.Text"}
-    assert _ways_out(_ROOT / "sim" / "runner.py") == {"stdout"}
+    assert _ways_out(_ROOT / "fakes" / "runner.py") == {"stdout"}

@@ -35,7 +35,7 @@ RUNNER: Final = "paddock.test/runner:1"
 RUNNER_UID: Final = 1001
 AGENT_UID: Final = 65532
 _RUNNER_HOME: Final = "/home/runner"
-_LISTENER: Final = b'#!/bin/sh\nexec python3 -m paddock.sim.runner "$@"\n'
+_LISTENER: Final = b'#!/bin/sh\nexec python3 -m paddock.fakes.runner "$@"\n'
 _PATH: Final = "PATH=/usr/local/bin:/bin"
 
 

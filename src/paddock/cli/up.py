@@ -21,6 +21,9 @@ from paddock.cli.output import say, show
 from paddock.cli.progress import Screen
 from paddock.cli.running import run
 from paddock.cli.store import connected
+from paddock.demo.chaos import Chaos
+from paddock.demo.demo import HOST, HURRIED_RECOVERY, HURRY, POOL, Demo, Mode
+from paddock.demo.incidents import Mute, Surroundings
 from paddock.dispatch.sealing import KEY_BYTES, Sealer
 from paddock.fleet.local.fleet import GRACE
 from paddock.fleet.local.reviewer import LocalReviewer
@@ -31,9 +34,6 @@ from paddock.replica import FleetParts
 from paddock.serve import configured_apps, serve
 from paddock.services import Service, supervise
 from paddock.settings import LogLevel, Settings, SettingsError, load
-from paddock.sim.chaos import Chaos
-from paddock.sim.demo import HOST, HURRIED_RECOVERY, HURRY, POOL, Demo, Mode
-from paddock.sim.incidents import Mute, Surroundings
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.errors import Contended, DatabaseUnavailable, DirectoryInUse, OutcomeUnknown

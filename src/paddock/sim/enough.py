@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from paddock.fakes.github import FakeGitHub
+from paddock.fakes.github.records import Delivery, JobStatus
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
-from paddock.sim.github import FakeGitHub
-from paddock.sim.github.records import Delivery, JobStatus
 
 #: Whoever has not begun this long after it got its JIT may be replaced: the shortest of recovery's
 #: thresholds for that counts from the acknowledgement, which comes later.

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from paddock.domain.limits import NOTHING
 from paddock.domain.runners import Claim
+from paddock.fakes.github import FakeGitHub
+from paddock.fakes.github.records import Runner
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.time import BEGINNING
-from paddock.sim.github import FakeGitHub
-from paddock.sim.github.records import Runner
 
 
 class LimitCheck:

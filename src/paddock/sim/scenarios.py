@@ -16,6 +16,8 @@ from paddock.domain.endings import Ending
 from paddock.domain.fingerprints import ContainerState, Running
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pods import Phase, PodOrder
+from paddock.fakes.github import FaultKind, Reply, Request
+from paddock.fakes.github.records import Job, JobStatus
 from paddock.ports import FleetUnavailable
 from paddock.recovery.by_hand import retire_by_hand
 from paddock.sim.engine.backup import Backup
@@ -25,8 +27,6 @@ from paddock.sim.engine.fleet import Jit, SimPod
 from paddock.sim.engine.loop import Turn
 from paddock.sim.engine.pods import OURS
 from paddock.sim.engine.scale import LINUX, MACOS, SMALL
-from paddock.sim.github import FaultKind, Reply, Request
-from paddock.sim.github.records import Job, JobStatus
 from paddock.sim.stage import WARM, Scenario, Scene, Script
 from paddock.store import matching
 

@@ -19,6 +19,8 @@ import msgspec
 
 from paddock.domain.handover import Answer, Handover, Leave
 from paddock.domain.limits import Limits
+from paddock.fakes.github import FakeGitHub, JobSpec, Reply, Request
+from paddock.fakes.github.records import Job, JobStatus
 from paddock.ports import Store
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
@@ -33,8 +35,6 @@ from paddock.sim.engine.scale import LINUX, Described
 from paddock.sim.engine.simulation import Key, Plan, Result, Simulation, simulate
 from paddock.sim.engine.story import Story
 from paddock.sim.engine.trace import Line
-from paddock.sim.github import FakeGitHub, JobSpec, Reply, Request
-from paddock.sim.github.records import Job, JobStatus
 
 #: Until then the first Pods ask for work.
 WARM: Final = 25.0

@@ -66,7 +66,7 @@ _INHERITED: Final = (
 )
 
 #: For the fake GitHub; started like the real `bin/Runner.Listener run`.
-FAKE_RUNNER: Final = (sys.executable, "-m", "paddock.sim.runner", "run")
+FAKE_RUNNER: Final = (sys.executable, "-m", "paddock.fakes.runner", "run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ import msgspec
 
 from paddock.domain.endings import LOG_WANTED_FOR, Ending, EndingEvidence, classify
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
+from paddock.fakes.github import FakeGitHub
+from paddock.fakes.github.records import Job, JobStatus
 from paddock.forensics.concluding import CLOCKS_DIFFER
 from paddock.forensics.masking import MASK
 from paddock.forensics.post_mortem import TAIL_BYTES, TAIL_LINES
@@ -25,8 +27,6 @@ from paddock.sim.engine.fleet import Jit, Node, SimFleet, SimPod
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.pods import OURS, TOKEN
 from paddock.sim.engine.time import BEGINNING
-from paddock.sim.github import FakeGitHub
-from paddock.sim.github.records import Job, JobStatus
 
 
 class Promise(StrEnum):

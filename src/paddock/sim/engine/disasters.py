@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from paddock.fakes.github import FaultKind, JobSpec
+from paddock.fakes.github.records import Job, Repository
 from paddock.sim.engine.faults import Fault
-from paddock.sim.github import FaultKind, JobSpec
-from paddock.sim.github.records import Job, Repository
 
 if TYPE_CHECKING:
     from paddock.sim.engine.story import Story

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from paddock.fakes.github import Faults as GitHubFaults
 from paddock.sim.engine.trace import Trace
-from paddock.sim.github import Faults as GitHubFaults
 
 
 class Fault(StrEnum):

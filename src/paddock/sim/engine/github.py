@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from paddock.fakes.github import FakeGitHub, Reply, Request
 from paddock.github.connection import Answer, NoAnswer
 from paddock.sim.engine.faults import Fault, Faults
 from paddock.sim.engine.loop import VirtualLoop
 from paddock.sim.engine.machine import Machine
 from paddock.sim.engine.time import BEGINNING
-from paddock.sim.github import FakeGitHub, Reply, Request
 
 API_URL = "http://github.simulated"
 

@@ -22,10 +22,10 @@ from typing import Final, NoReturn
 
 import asyncpg
 
+from paddock.fakes.github.keys import make_private_key
 from paddock.sim.engine.checks import Promise, Violation
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.simulation import Key, Plan, Result, simulate
-from paddock.sim.github.keys import make_private_key
 from paddock.store.database import Database
 from paddock.store.embedded import DATABASE, EmbeddedPostgres
 from paddock.store.migrate import migrate

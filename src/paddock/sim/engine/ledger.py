@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from paddock.domain.limits import UNLIMITED, Limits
-from paddock.sim.github.records import Job, JobStatus
+from paddock.fakes.github.records import Job, JobStatus
 
 
 @dataclass(slots=True)

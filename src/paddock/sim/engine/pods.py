@@ -17,13 +17,8 @@ from paddock.domain.endings import Ending
 from paddock.domain.fingerprints import ContainerState, Running, Terminated, Waiting
 from paddock.domain.handover import Answer, Handover, Leave, NothingYet
 from paddock.domain.pods import Phase
-from paddock.sim.engine.faults import Fault, Faults
-from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
-from paddock.sim.engine.machine import Processes
-from paddock.sim.engine.time import VirtualClock
-from paddock.sim.engine.trace import Trace
-from paddock.sim.github import FakeGitHub
-from paddock.sim.github.runners import (
+from paddock.fakes.github import FakeGitHub
+from paddock.fakes.github.runners import (
     Cancellation,
     JobGoneError,
     Offer,
@@ -32,13 +27,18 @@ from paddock.sim.github.runners import (
     SessionConflictError,
     VersionDeprecatedError,
 )
+from paddock.sim.engine.faults import Fault, Faults
+from paddock.sim.engine.fleet import Jit, SimFleet, SimPod
+from paddock.sim.engine.machine import Processes
+from paddock.sim.engine.time import VirtualClock
+from paddock.sim.engine.trace import Trace
 
 # The agent's own numbers (paddock.agent.poll, paddock.agent.backoff).
 _WAIT: Final = 30.0
 _ACK_SECONDS: Final = 3.0
 _MOST_REFUSALS: Final = 10
 _LEFT, _TOKEN_REFUSED = 79, 77
-# The runner's (paddock.sim.runner).
+# The runner's (paddock.fakes.runner).
 _POLL: Final = 50.0
 _CONFLICT_LIMIT: Final = 240.0
 _RENEW: Final = 60.0

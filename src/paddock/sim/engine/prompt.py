@@ -23,6 +23,8 @@ from typing import Any, Final
 from paddock.domain.endings import Ending
 from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.runners import Claim, Conflict, Match
+from paddock.fakes.github import FakeGitHub
+from paddock.fakes.github.records import Delivery, Job, JobStatus
 from paddock.sim.engine.checks import Promise
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.faults import Faults
@@ -30,8 +32,6 @@ from paddock.sim.engine.fleet import SimFleet, SimPod
 from paddock.sim.engine.gates import Leases
 from paddock.sim.engine.ledger import Ledger
 from paddock.sim.engine.time import BEGINNING
-from paddock.sim.github import FakeGitHub
-from paddock.sim.github.records import Delivery, Job, JobStatus
 
 #: A job is claimed within this long of the last moment at which it had a reason to wait.
 WITHIN: Final = 5.0

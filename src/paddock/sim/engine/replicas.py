@@ -23,6 +23,7 @@ from paddock.domain.handover import Answer, Leave
 from paddock.domain.ids import AppId, HostId
 from paddock.domain.limits import Limits
 from paddock.domain.vitals import Sample, VitalsReport
+from paddock.fakes.github import FakeGitHub, Outgoing
 from paddock.github.apps import Apps
 from paddock.github.budget import Budget
 from paddock.github.client import GitHubClient
@@ -48,7 +49,6 @@ from paddock.sim.engine.machine import Machine, Processes
 from paddock.sim.engine.pods import Lost, Unavailable, Unreachable
 from paddock.sim.engine.time import SeededIds, VirtualClock
 from paddock.sim.engine.trace import Trace
-from paddock.sim.github import FakeGitHub, Outgoing
 from paddock.store.clock import DatabaseClock
 from paddock.store.database import Database
 from paddock.store.errors import DatabaseUnavailable, StoreError

@@ -20,6 +20,9 @@ from paddock.domain.github import GitHubAppId
 from paddock.domain.rules import Action, Question, Rule
 from paddock.domain.runners import Claim, Match
 from paddock.domain.thresholds import Thresholds
+from paddock.fakes.github import FakeGitHub, Timing
+from paddock.fakes.github.keys import public_half
+from paddock.fakes.github.records import Delivery
 from paddock.forensics.post_mortem import LOG_CAPTURED
 from paddock.github.apps import Apps, GitHubApp, host_of
 from paddock.github.budget import MemoryBudget
@@ -44,9 +47,6 @@ from paddock.sim.engine.time import SeededIds, VirtualClock
 from paddock.sim.engine.times import DONE_ACTIONS, Times
 from paddock.sim.engine.trace import Line, Trace
 from paddock.sim.enough import Enough
-from paddock.sim.github import FakeGitHub, Timing
-from paddock.sim.github.keys import public_half
-from paddock.sim.github.records import Delivery
 from paddock.sim.limit_check import LimitCheck
 from paddock.store.store import PgStore
 

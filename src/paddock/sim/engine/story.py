@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from paddock.domain.endings import Ending
+from paddock.fakes.github import FakeGitHub, FaultKind, JobSpec
+from paddock.fakes.github.records import Account, App, Installation, JobStatus, Repository, Run
 from paddock.ports import Store
 from paddock.sim.engine.database import Session
 from paddock.sim.engine.disasters import Disasters
@@ -24,8 +26,6 @@ from paddock.sim.engine.replicas import SimReplica
 from paddock.sim.engine.scale import LINUX, MACOS, SMALL, Scale
 from paddock.sim.engine.time import VirtualClock
 from paddock.sim.engine.trace import Trace
-from paddock.sim.github import FakeGitHub, FaultKind, JobSpec
-from paddock.sim.github.records import Account, App, Installation, JobStatus, Repository, Run
 
 #: The first jobs come when the first Pods are about to be ready.
 _FIRST_JOB: Final = 20.0

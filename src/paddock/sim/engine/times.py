@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from paddock.domain.names import PodName
+from paddock.fakes.github import FakeGitHub
+from paddock.fakes.github.records import Job
 from paddock.sim.engine.fleet import SimFleet, SimPod
 from paddock.sim.engine.time import BEGINNING
-from paddock.sim.github import FakeGitHub
-from paddock.sim.github.records import Job
 
 #: Rows have microseconds: what is done at once seems to be done a little before.
 _ROUNDED: Final = 1e-5

@@ -1,0 +1,318 @@
+"""What goes wrong in `paddock up --demo chaos`: incidents that happened to somebody, done to real
+processes and to the fake GitHub.
+
+Each does its harm, says whom it concerns, and waits until that is over by the fake GitHub's own truth.
+How it is found out and put right is none of its business: that is what there is to look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from paddock.demo.demo import Demo
+from paddock.domain.endings import Ending
+from paddock.domain.ids import RunnerId
+from paddock.domain.names import PodName
+from paddock.domain.pods import PodOrder
+from paddock.domain.runners import RunnerSummary
+from paddock.domain.states import RunnerState
+from paddock.fakes.github import FakeGitHub, FaultKind
+from paddock.fakes.github.records import Job, JobStatus, Session
+from paddock.fakes.github.runners import SessionConflictError
+from paddock.fleet.local.pod_directory import PodDirectory
+from paddock.ports import Clock, Fleet, Ids, Store
+
+_LOOK: Final = 0.1
+_MINT: Final = "generate-jitconfig"
+#: GitHub has to be asked twice, and a busy machine takes its time.
+_NOT_ASSIGNED: Final = 35.0
+
+
+class Ended(Exception):
+    """What an incident waited for cannot come any more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """One incident: whom it concerns, and what must be found out about it."""
+
+    name: str
+    job: int | None = None
+    pod: str | None = None
+    #: One of these must be the verdict on the Pod, and one of these rules must have found it.
+    endings: list[Ending] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+    #: These words must be in the story: the job's while it lasts, or the Pod's or job's afterwards.
+    meanwhile: str | None = None
+    afterwards: str | None = None
+
+
+class Mute:
+    """Runners whose session GitHub never opens: they run, try again, and are never online."""
+
+    def __init__(self, fake: FakeGitHub) -> None:
+        self._fake = fake
+        self._muted: set[str] = set()
+        self._next: asyncio.Future[str] | None = None
+        self._connect = fake.runners.connect
+        fake.runners.connect = self._refuse  # type: ignore[method-assign]
+
+    async def next_runner(self) -> str:
+        """The next one that tries; its name."""
+        self._next = asyncio.get_running_loop().create_future()
+        return await self._next
+
+    def _refuse(self, *, client_id: str, secret: str, version: str) -> Session:
+        record = self._fake.world.by_client_id.get(client_id)
+        if record is not None and not record.removed:
+            if self._next is not None and not self._next.done():
+                self._muted.add(client_id)
+                self._next.set_result(record.name)
+            if client_id in self._muted:
+                raise SessionConflictError("A session for this runner already exists.")
+        return self._connect(client_id=client_id, secret=secret, version=version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Whom incidents happen to."""
+
+    demo: Demo
+    store: Store
+    fleet: Fleet
+    #: Where the fleet keeps its Pods.
+    runners: Path
+    clock: Clock
+    ids: Ids
+    #: Whether runners have a memory limit of their own.
+    limited: bool
+    mute: Mute
+    #: One organisation has all the trouble with GitHub, and one kind of it at a time.
+    trouble: asyncio.Lock = field(default_factory=asyncio.Lock)
+    spoilt: set[str] = field(default_factory=set)
+
+    async def completed(self, job: Job) -> None:
+        while job.status is not JobStatus.COMPLETED:  # noqa: ASYNC110 - the fake has no events for this
+            await asyncio.sleep(_LOOK)
+
+    async def executor(self, job: Job) -> str:
+        """The Pod that executes it."""
+        while job.runner is None:
+            if job.status is JobStatus.COMPLETED:
+                raise Ended
+            await asyncio.sleep(_LOOK)
+        return job.runner.name.rpartition("-")[0]
+
+    async def gone(self, pod: str) -> None:
+        while True:
+            runner = await self.store.find_runner(pod)
+            if runner is not None and runner.state is RunnerState.GONE:
+                return
+            await asyncio.sleep(_LOOK * 3)
+
+    async def idle(self) -> RunnerSummary:
+        """One that waits for work, whole, and that nothing has happened to yet."""
+        while True:
+            for runner in await self.store.list_runners(pool="demo"):
+                whole = self.directory(runner.pod).path.is_dir()
+                if runner.state is RunnerState.IDLE and whole and runner.pod not in self.spoilt:
+                    return runner
+            await asyncio.sleep(_LOOK)
+
+    async def spoil(self) -> str:
+        """The Pod of one that nothing else will happen to."""
+        pod = (await self.idle()).pod
+        self.spoilt.add(pod)
+        return pod
+
+    def directory(self, pod: str) -> PodDirectory:
+        return PodDirectory.at(self.runners, pod)
+
+
+#: Is called once, as soon as it is known whom an incident concerns.
+Tell = Callable[[Case], None]
+#: Does harm, and returns when it is over.
+Harm = Callable[[Surroundings, Tell], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    name: str
+    source: str
+    tells: str
+    harm: Harm
+
+
+INCIDENTS: Final[list[Incident]] = []
+
+
+def _incident(name: str, source: str, tells: str) -> Callable[[Harm], Harm]:
+    def add(harm: Harm) -> Harm:
+        INCIDENTS.append(Incident(name=name, source=source, tells=tells, harm=harm))
+        return harm
+
+    return add
+
+
+async def _dies(around: Surroundings, tell: Tell, *, name: str, die: str, ending: Ending) -> None:
+    job = around.demo.queue_one(name, die=die)
+    pod = await around.executor(job)
+    tell(Case(name=name, job=job.id, pod=pod, endings=[ending], afterwards=ending))
+    # GitHub notices when the lease is over.
+    await around.completed(job)
+    await around.gone(pod)
+
+
+@_incident("killed", "S3", "a runner is killed in the middle of its job, without a word")
+async def _killed(around: Surroundings, tell: Tell) -> None:
+    await _dies(around, tell, name="killed", die="sigkill", ending=Ending.GUEST_OOM_OR_KILL)
+
+
+@_incident("out-of-memory", "S3", "a job takes all the memory its runner has, and more")
+async def _out_of_memory(around: Surroundings, tell: Tell) -> None:
+    # Where runners have no limit of their own, nobody can tell it from another kill (I58).
+    ending = Ending.HOST_OOM if around.limited else Ending.GUEST_OOM_OR_KILL
+    await _dies(around, tell, name="out-of-memory", die="oom", ending=ending)
+
+
+@_incident("deleted-from-outside", "S1", "somebody deletes a Pod by hand while it executes a job")
+async def _deleted(around: Surroundings, tell: Tell) -> None:
+    job = around.demo.queue_one("deleted-from-outside", seconds=30)
+    pod = await around.executor(job)
+    tell(
+        Case(
+            name="deleted-from-outside",
+            job=job.id,
+            pod=pod,
+            endings=[Ending.TERMINATED],
+            afterwards="somebody other than paddock asked for its Pod's deletion",
+        )
+    )
+    await asyncio.to_thread(around.directory(pod).request_deletion, around.clock.now())
+    await around.completed(job)
+    await around.gone(pod)
+
+
+@_incident("mint-fails", "I17", "GitHub answers the next two mints of one organisation with a 500")
+async def _mint_fails(around: Surroundings, tell: Tell) -> None:
+    async with around.trouble:
+        _, repository = around.demo.troubled
+        owner = repository.owner.login
+        around.demo.fake.inject(FaultKind.SERVER_ERROR, owner=owner, path=_MINT, times=2)
+        job = around.demo.queue_one("mint-fails", repository=repository)
+        tell(Case(name="mint-fails", job=job.id, afterwards="A mint for its kind failed"))
+        await around.completed(job)
+
+
+@_incident("webhook-lost", "I8", "a job is queued, and its webhook is lost on the way")
+async def _webhook_lost(around: Surroundings, tell: Tell) -> None:
+    fake = around.demo.fake
+    before = fake.world.faults
+    fake.set_faults(msgspec.structs.replace(before, hook_failed=1.0))
+    try:
+        # Where no runner is about to be online that GitHub could give it to.
+        job = around.demo.queue_one("webhook-lost", repository=around.demo.lazy)
+    finally:
+        fake.set_faults(before)
+    tell(Case(name="webhook-lost", job=job.id, afterwards="its webhook was late or lost"))
+    await around.completed(job)
+
+
+@_incident("stray", "S1", "somebody makes a Pod that no row knows")
+async def _stray(around: Surroundings, tell: Tell) -> None:
+    pod = PodName(f"demo-{around.ids.suffix(10)}")
+    order = PodOrder(runner=RunnerId(around.ids.uuid()), name=pod, pool="demo", spec="{}")
+    await around.fleet.create(order)
+    tell(Case(name="stray", pod=pod, rules=["pod-without-row", "pod-ended"]))
+    await around.gone(pod)
+
+
+@_incident("never-registers", "S2", "a runner gets its JIT and never comes online; its job waits")
+async def _never_registers(around: Surroundings, tell: Tell) -> None:
+    muted = asyncio.create_task(around.mute.next_runner())
+    job = around.demo.queue_one("never-registers")
+    pod = (await muted).rpartition("-")[0]
+    tell(
+        Case(
+            name="never-registers",
+            job=job.id,
+            pod=pod,
+            endings=[Ending.NEVER_REGISTERED],
+            rules=["suspect", "never-registered"],
+            afterwards="GitHub never saw it online",
+        )
+    )
+    await around.completed(job)
+    await around.gone(pod)
+
+
+@_incident("vanished", "S3", "an idle Pod and all that is left of it disappears")
+async def _vanished(around: Surroundings, tell: Tell) -> None:
+    pod = await around.spoil()
+    tell(
+        Case(
+            name="vanished",
+            pod=pod,
+            endings=[Ending.HARD_DELETED],
+            rules=["pod-gone"],
+            afterwards="hard-deleted",
+        )
+    )
+    await asyncio.to_thread(shutil.rmtree, around.directory(pod).path, ignore_errors=True)
+    await around.gone(pod)
+
+
+@_incident("claim-lost", "I41", "GitHub makes a runner, and its answer with the JIT is lost")
+async def _claim_lost(around: Surroundings, tell: Tell) -> None:
+    async with around.trouble:
+        _, repository = around.demo.troubled
+        owner = repository.owner.login
+        around.demo.fake.inject(FaultKind.REPLY_LOST, owner=owner, path=_MINT, times=1)
+        job = around.demo.queue_one("claim-lost", repository=repository)
+        tell(Case(name="claim-lost", job=job.id, afterwards="A mint for its kind failed"))
+        await around.completed(job)
+
+
+@_incident("suspended", "I17", "an organisation suspends the App for ten seconds")
+async def _suspended(around: Surroundings, tell: Tell) -> None:
+    async with around.trouble:
+        installation, repository = around.demo.troubled
+        # In this order: GitHub sends nothing to an App that is suspended.
+        job = around.demo.queue_one("suspended", repository=repository)
+        around.demo.fake.accounts.suspend(installation)
+        try:
+            tell(Case(name="suspended", job=job.id, meanwhile="is suspended"))
+            await asyncio.sleep(10.0)
+        finally:
+            around.demo.fake.accounts.unsuspend(installation)
+        await around.completed(job)
+
+
+@_incident("not-assigned", "I51", "a runner group does not let a repository use it")
+async def _not_assigned(around: Surroundings, tell: Tell) -> None:
+    async with around.trouble:
+        _, repository = around.demo.troubled
+        fake = around.demo.fake
+        [group] = fake.world.groups[repository.owner.id]
+        fake.accounts.set_group_repositories(group, [])
+        try:
+            job = around.demo.queue_one("not-assigned", repository=repository)
+            tell(
+                Case(
+                    name="not-assigned",
+                    job=job.id,
+                    rules=["unassigned"],
+                    meanwhile="GitHub does not assign it",
+                )
+            )
+            await asyncio.sleep(_NOT_ASSIGNED)
+        finally:
+            fake.accounts.set_group_repositories(group, [repository])
+        await around.completed(job)

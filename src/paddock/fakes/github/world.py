@@ -1,0 +1,190 @@
+"""The fake GitHub's state, its time, its ids and its dice. Everything else works on this.
+
+Ids start where GitHub's are today: above what 32 bits (jobs, runs) and above what a float
+(deliveries) can hold, so that code which cannot keep them fails here first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from paddock.fakes.github.faults import FaultKind, Faults, Injected, Quotas, Range, Timing
+from paddock.fakes.github.records import (
+    Account,
+    App,
+    Delivery,
+    Installation,
+    Job,
+    Repository,
+    Run,
+    Runner,
+    RunnerEnd,
+    RunnerGroup,
+    Token,
+)
+from paddock.fakes.github.schedule import Schedule
+from paddock.fakes.github.truth import Truth
+
+_ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+#: Registrations that are gone are remembered for a while, to tell "deleted" from "never existed".
+_KEPT_CLIENTS = 20_000
+
+
+class Ids:
+    def __init__(self, rng: random.Random, epoch: int = 0) -> None:
+        """`epoch` sets apart what one fake after another makes in the same database: a GitHub that
+        starts anew must not use the numbers of jobs that somebody remembers."""
+        self._rng = rng
+        self.account = itertools.count(210_001).__next__
+        self.repository = itertools.count(900_000_001).__next__
+        self.app = itertools.count(310_001).__next__
+        self.installation = itertools.count(52_000_001).__next__
+        self.hook = itertools.count(460_000_001).__next__
+        self.group = itertools.count(2).__next__  # 1 is the default group
+        self.runner = itertools.count(epoch + 1).__next__
+        self.run = itertools.count(17_000_000_001 + epoch).__next__
+        self.job = itertools.count(48_000_000_001 + epoch).__next__
+        self.delivery = itertools.count(1_900_000_000_000_000_001 + epoch).__next__
+
+    def guid(self) -> str:
+        return str(UUID(int=self._rng.getrandbits(128), version=4))
+
+    def text(self, length: int) -> str:
+        return "".join(self._rng.choices(_ALPHANUMERIC, k=length))
+
+    def hex(self, length: int) -> str:
+        return f"{self._rng.getrandbits(4 * length):0{length}x}"
+
+    def octets(self, length: int) -> bytes:
+        return self._rng.randbytes(length)
+
+
+class World:
+    def __init__(
+        self,
+        *,
+        now: Callable[[], datetime],
+        rng: random.Random,
+        api_url: str,
+        html_url: str,
+        faults: Faults,
+        timing: Timing,
+        quotas: Quotas,
+        epoch: int = 0,
+    ) -> None:
+        self._clock = now
+        self.api_url = api_url.rstrip("/")
+        self.html_url = html_url.rstrip("/")
+        self.faults = faults
+        self.timing = timing
+        self.quotas = quotas
+        self.injected: list[Injected] = []
+        # Separate streams: a knob that is turned on does not change the ids of what comes after.
+        self.ids = Ids(random.Random(rng.getrandbits(64)), epoch)  # noqa: S311 - seeded on purpose
+        self.dice = random.Random(rng.getrandbits(64))  # noqa: S311
+        self.schedule = Schedule()
+        self.truth = Truth()
+        #: The moment that is being played: of the event that is due, or of the call.
+        self.time = now()
+
+        self.apps: dict[int, App] = {}
+        self.accounts: dict[str, Account] = {}  # by lower-case login
+        self.repositories: dict[str, Repository] = {}  # by lower-case full name
+        self.installations: dict[int, Installation] = {}
+        self.tokens: dict[str, Token] = {}
+        self.groups: dict[int, list[RunnerGroup]] = {}  # by account
+        self.runners: dict[int, Runner] = {}  # the records that exist
+        self.by_client_id: dict[str, Runner] = {}  # also of records that are gone
+        self.sessions: dict[str, Runner] = {}
+        self.runs: dict[int, Run] = {}
+        self.jobs: dict[int, Job] = {}
+        self.deliveries: dict[int, Delivery] = {}
+        #: Runner versions that GitHub no longer accepts.
+        self.deprecated_versions: set[str] = set()
+
+    def advance(self) -> None:
+        """Play everything that has become due, each at its own time."""
+        now = max(self._clock(), self.time)
+        while due := self.schedule.pop(now):
+            self.time = max(due[0], self.time)
+            due[1]()
+        self.time = now
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do it at once when it takes no time, so that a faultless model needs no ticks for it."""
+        if seconds <= 0:
+            action()
+        else:
+            self.schedule.at(self.later(seconds), action)
+
+    def later(self, seconds: float) -> datetime:
+        return self.time + timedelta(seconds=seconds)
+
+    def chance(self, probability: float, fault: str) -> bool:
+        strikes = probability > 0 and self.dice.random() < probability
+        if strikes:
+            self.truth.happened[fault] += 1
+        return strikes
+
+    def draw(self, span: Range) -> float:
+        low, high = span
+        return low if low == high else self.dice.uniform(low, high)
+
+    def take_injected(
+        self, kinds: frozenset[FaultKind], *, route: str, owner: str | None, path: str
+    ) -> FaultKind | None:
+        for fault in self.injected:
+            if fault.kind in kinds and fault.hits(
+                route=route, owner=owner, path=path, now=self.time
+            ):
+                if fault.times is not None:
+                    fault.times -= 1
+                self.injected = [left for left in self.injected if not left.spent(self.time)]
+                return fault.kind
+        return None
+
+    def account(self, login: str) -> Account | None:
+        return self.accounts.get(login.lower())
+
+    def repository(self, full_name: str) -> Repository | None:
+        return self.repositories.get(full_name.lower())
+
+    def group(self, owner: Account, group_id: int) -> RunnerGroup | None:
+        return next((group for group in self.groups[owner.id] if group.id == group_id), None)
+
+    def runners_of(self, scope: Account | Repository) -> list[Runner]:
+        if isinstance(scope, Repository):
+            return [runner for runner in self.runners.values() if runner.repository is scope]
+        return [
+            runner
+            for runner in self.runners.values()
+            if runner.owner is scope and runner.repository is None
+        ]
+
+    def online(self, runner: Runner) -> bool:
+        if runner.removed:
+            return False
+        if runner.foreign:
+            return True
+        silence = timedelta(seconds=self.timing.offline_after)
+        return runner.session is not None and self.time - runner.session.contact_at < silence
+
+    def says_busy(self, runner: Runner) -> bool:
+        """GitHub's word, not the truth."""
+        has_job = runner.job is not None or runner.offered is not None
+        return has_job and (runner.busy_from is None or self.time >= runner.busy_from)
+
+    def remove_runner(self, runner: Runner, end: RunnerEnd) -> None:
+        """The record goes. The process behind it, if there is one, is not told: it finds out by
+        itself, and one that executes a job can still report its result."""
+        runner.removed = end
+        self.runners.pop(runner.id, None)
+        if runner.session is not None and runner.job is None:
+            self.sessions.pop(runner.session.id, None)
+        while len(self.by_client_id) > len(self.runners) + _KEPT_CLIENTS:
+            del self.by_client_id[next(iter(self.by_client_id))]
