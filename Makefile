@@ -15,7 +15,7 @@ QUICK  := tests/http tests/store/test_database.py tests/store/test_matching.py t
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-slow test-all test-chaos test-lowest test-pythons sim lint hooks commits audit fmt screenshots docs site contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
+.PHONY: help setup up test test-slow test-all test-chaos test-lowest test-pythons sim mutants lint hooks commits audit fmt screenshots docs site contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,7 +66,10 @@ test-pythons: setup ## Run the same tests on every other Python that pyproject.t
 	  $(MAKE) test VENV=$(VENVS)/python$$version PYTHON=$$python ARGS="$(or $(ARGS),$(QUICK))" || exit; done
 
 sim: setup ## Prove the promises on many seeds of the simulator (ARGS="--seeds 0..19")
-	@$(BIN)/paddock sim run $(or $(ARGS),--seeds 0..199)
+	@$(BIN)/python -m simulator run $(or $(ARGS),--seeds 0..199)
+
+mutants: setup ## Remove one guard of the product at a time; the simulator must notice (ARGS="--large")
+	@$(BIN)/python -m simulator mutants $(ARGS)
 
 lint: setup ## Check style, types, layers and declared dependencies
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -91,7 +94,7 @@ screenshots: setup ## Picture the dashboard in a browser, into build/screenshots
 	@PADDOCK_SCREENSHOTS=$(or $(ARGS),build/screenshots) $(BIN)/python -m pytest tests/dashboard/test_screenshots.py
 
 docs: setup ## Write the parts of docs/ that come from the code
-	@$(BIN)/python -m paddock.docs
+	@$(BIN)/python -m tools.docs
 
 site: $(VENVS)/site/.ready ## Make a site of the pages, in build/site; a link that leads nowhere fails it
 	@rm -rf build/site

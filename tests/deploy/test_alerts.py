@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from paddock.docs import ROOT, metrics
 from paddock.domain.endings import Ending
 from paddock.domain.rules import RULES
 from paddock.domain.states import RunnerState
 from tools.chart.dashboard import PANELS
+from tools.docs import ROOT, metrics
 
 CHART = ROOT / "deploy" / "chart"
 ALERTS = CHART / "files" / "alerts.yaml"

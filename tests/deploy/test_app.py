@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from paddock.checkup.github import EVENT, NEEDED
-from paddock.docs import ROOT
 from paddock.web.openapi import WEBHOOKS
+from tools.docs import ROOT
 
 MANIFEST = json.loads((ROOT / "deploy" / "github-app.json").read_text())
 

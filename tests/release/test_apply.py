@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.docs import ROOT
 from tests.support.scratch import Scratch
+from tools.docs import ROOT
 from tools.release import notes
 from tools.release.components import Place, read
 from tools.release.errors import ReleaseError

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from paddock.docs import ROOT
 from tests.support.scratch import Scratch
 from tools.commits import BASE, LONGEST_TITLE, TYPES, Message, main, problems
+from tools.docs import ROOT
 
 
 @pytest.mark.parametrize(

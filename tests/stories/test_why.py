@@ -19,13 +19,13 @@ from paddock.fakes.github import FaultKind, JobSpec
 from paddock.fakes.github.keys import make_private_key
 from paddock.fakes.github.records import Job, JobStatus
 from paddock.ports.dossiers import Dossiers
-from paddock.sim.engine.database import Session
-from paddock.sim.engine.faults import Fault
-from paddock.sim.engine.fleet import SimPod
-from paddock.sim.engine.simulation import Key, Plan
-from paddock.sim.stage import WARM, Scenario, Scene, play
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.stories import Story, tell
+from simulator.engine.database import Session
+from simulator.engine.faults import Fault
+from simulator.engine.fleet import SimPod
+from simulator.engine.simulation import Key, Plan
+from simulator.stage import WARM, Scenario, Scene, play
 
 pytestmark = pytest.mark.slow
 

@@ -38,7 +38,7 @@ def test_the_version_is_printed(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["migrate"], ["jobs"], ["jobs", "list"], ["accounts", "limits"], ["sim", "run"]]
+    "words", [[], ["migrate"], ["jobs"], ["jobs", "list"], ["accounts", "limits"]]
 )
 def test_the_short_option_for_help_is_the_long_one(words: list[str]) -> None:
     short, long = (CliRunner().invoke(app, [*words, option]) for option in ("-h", "--help"))

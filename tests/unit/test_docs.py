@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from paddock.docs import (
+from paddock.domain.endings import RULES, Ending
+from paddock.domain.failure_modes import FAILURE_MODES
+from paddock.domain.github_errors import rules_table
+from paddock.domain.rules import RULES as RECOVERY_RULES
+from paddock.domain.states import RUNNER_TRANSITIONS, RunnerState, legal
+from paddock.domain.thresholds import reasons
+from paddock.log_events import EVENTS
+from tools.docs import (
     INVARIANTS,
     ROOT,
     SECTIONS,
@@ -18,13 +25,6 @@ from paddock.docs import (
     render,
     tags,
 )
-from paddock.domain.endings import RULES, Ending
-from paddock.domain.failure_modes import FAILURE_MODES
-from paddock.domain.github_errors import rules_table
-from paddock.domain.rules import RULES as RECOVERY_RULES
-from paddock.domain.states import RUNNER_TRANSITIONS, RunnerState, legal
-from paddock.domain.thresholds import reasons
-from paddock.log_events import EVENTS
 
 _PAGES = pages(ROOT)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -51,6 +51,7 @@ def test_every_invariant_has_its_line_once() -> None:
 
 def test_no_tag_is_used_that_means_nothing() -> None:
     files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.sql")]
+    files += (ROOT / "simulator").rglob("*.py")
     files += [file for file in (ROOT / "tests").rglob("*.py") if "node_modules" not in file.parts]
     named = {int(tag) for file in files for tag in re.findall(r"\bI(\d{1,3})\b", _text(file))}
     assert named <= set(range(1, INVARIANTS + 1))

@@ -22,11 +22,11 @@ def _calls(path: Path, method: str) -> list[int]:
 
 
 def _callers(method: str) -> set[str]:
-    """The adapters and the simulator are the fleet itself."""
+    """The adapters are the fleet itself."""
     return {
         str(path.relative_to(_ROOT))
         for path in sorted(_ROOT.rglob("*.py"))
-        if path.relative_to(_ROOT).parts[0] not in ("fleet", "sim") and _calls(path, method)
+        if path.relative_to(_ROOT).parts[0] != "fleet" and _calls(path, method)
     }
 
 
@@ -37,13 +37,11 @@ def test_only_retire_asks_pods_to_go_and_only_conclude_takes_them_away() -> None
 
 
 def test_reaping_is_left_to_those_who_saw_the_end() -> None:
-    """`reap` is for Pods that ended and whose end is on record.
-    (The simulator's mutants do what is wrong on purpose.)"""
+    """`reap` is for Pods that ended and whose end is on record."""
     callers = {
         str(path.relative_to(_ROOT))
         for path in sorted(_ROOT.rglob("*.py"))
-        if path.relative_to(_ROOT).parts[0] != "sim"
-        and any(
+        if any(
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "reap"

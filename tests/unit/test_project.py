@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from paddock.docs import ROOT
 from tools import audit
+from tools.docs import ROOT
 from tools.pythons import listed
 
 _PYPROJECT = (ROOT / "pyproject.toml").read_text("utf-8")

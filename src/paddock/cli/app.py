@@ -62,10 +62,10 @@ def _all(
 ) -> None: ...
 
 
-def main() -> None:
+def main(program: typer.Typer = app) -> None:
     guard_streams()
     try:
-        app()
+        program()
     except (asyncio.CancelledError, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:

@@ -1,5 +1,5 @@
 """What commands there are. Each is loaded when it is asked for: who wants the version does not wait
-for a simulator to be read."""
+for a server to be read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "rules": ("rules:rules", "What recovery looks for, and what it does about it."),
     "drain": ("drain:drain", "Delete every pool of the cluster, before uninstalling."),
     "host": ("host:app", "Make a Mac fit to run runners' virtual machines."),
-    "sim": ("sim:app", "Prove the promises in a simulated world."),
     "version": ("app:version", "Print the version."),
 }
 

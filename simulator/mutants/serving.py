@@ -1,0 +1,198 @@
+"""Runners for jobs: too many, too few, too late, in the wrong place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from paddock.domain.evidence import Subject
+from paddock.domain.limits import NOTHING
+from paddock.domain.rule import Action, Rule
+from paddock.domain.runners import WaitingPods
+from paddock.domain.states import RunnerState
+from paddock.domain.thresholds import Thresholds
+from paddock.forensics.concluding import Conclusion
+from paddock.pools.hosts import Hosts
+from paddock.recovery.jobs import JobRecovery
+from paddock.store import matching
+from simulator.engine.checks import Promise
+from simulator.engine.database import Session
+from simulator.mutants.making import (
+    before,
+    mutant,
+    routine,
+    swapped,
+    table,
+    without,
+)
+
+
+@mutant(
+    "serve-again-without-asking",
+    "S2",
+    "A runner that ended without a reported job is replaced at once; GitHub is not asked for its job.",
+    "short-job",
+    breaks=Promise.ENOUGH,
+)
+def _serve_without_asking(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(swapped(Conclusion, "_echoes_until", lambda *_: None))
+
+
+@mutant(
+    "age-ends-running",
+    "I27",
+    "A runner that has been running or busy for two minutes is taken for dead.",
+    "long-job",
+    breaks=Promise.VERDICT,
+)
+def _age_ends_running(undo: ExitStack, _session: Session) -> None:
+    too_old: Rule[Any] = Rule(
+        name="too-old",
+        subject=Subject.RUNNER,
+        seen="It has been running for two minutes",
+        done="Conclude it",
+        action=Action.CONCLUDE,
+        holds=lambda e, _: e.state in (RunnerState.RUNNING, RunnerState.BUSY) and e.since >= 120,
+    )
+    undo.enter_context(table(Subject.RUNNER, before("pod-ended", too_old)))
+
+
+@mutant(
+    "capacity-freed-job-unserved",
+    "I31",
+    "A runner that ended frees its place, and counts as supply for its job for ever.",
+    "leaves",
+    breaks=Promise.SERVED,
+    also="the look-up that ends the wait early",
+)
+def _job_unserved(undo: ExitStack, _session: Session) -> None:
+    def for_ever(self: Any, *_: object) -> datetime:
+        now: datetime = self._clock.now()
+        return now + timedelta(days=30)
+
+    async def nothing(self: Any, _echoes: object) -> None: ...
+
+    undo.enter_context(swapped(Conclusion, "_echoes_until", for_ever))
+    undo.enter_context(swapped(JobRecovery, "_end", nothing))
+
+
+@mutant(
+    "dispatched-counted-again",
+    "I73",
+    "Jobs that a runner is on its way to count as demand until they have begun.",
+    "one-job",
+    breaks=Promise.ENOUGH,
+)
+def _counted_again(undo: ExitStack, session: Session) -> None:
+    undo.enter_context(
+        routine(
+            session,
+            "demand",
+            ("coalesce(h.supply, 0) + coalesce(e.supply, 0) AS served", "0 AS served"),
+        )
+    )
+
+
+@mutant(
+    "left-out-served",
+    "I16",
+    "A match takes every Pod that it chose for its own, though another had claimed it meanwhile.",
+    "match-unanswered",
+    breaks=Promise.LIMIT,
+)
+def _left_out_served(undo: ExitStack, _session: Session) -> None:
+    claim = matching.Matching._claim  # noqa: SLF001
+
+    async def all_of_them(self: Any, *written: Any) -> Any:
+        await claim(self, *written)
+        return ()
+
+    undo.enter_context(swapped(matching.Matching, "_claim", all_of_them))
+
+
+@mutant(
+    "suspects-without-bound",
+    "I74",
+    "Every late runner is replaced, however many are late.",
+    "nobody-registers",
+    breaks=Promise.ENOUGH,
+)
+def _suspects_without_bound(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(table(Subject.RUNNER, without("too-many-suspects")))
+
+
+@mutant(
+    "stale-claim-always-released",
+    "I70",
+    "A stale claim is released also under a Pod that may hold its JIT.",
+    "restored-claim",
+    breaks=Promise.LIMIT,
+    also="the rule that leaves a doubtful claim alone",
+)
+def _stale_claim_always_released(undo: ExitStack, _session: Session) -> None:
+    def change(table: tuple[Rule[Any], ...]) -> Sequence[Rule[Any]]:
+        return [
+            replace(rule, holds=_stale) if rule.name == "stale-claim" else rule
+            for rule in without("claim-in-doubt")(table)
+        ]
+
+    def _stale(e: Any, t: Thresholds) -> bool:
+        claimed: bool = e.state is RunnerState.CLAIMED and e.mint_overdue
+        return claimed and e.since >= t.stale_claim
+
+    undo.enter_context(table(Subject.RUNNER, change))
+
+
+@mutant(
+    "unapproved-never-asked",
+    "I12",
+    "A job that waits for its approval is left to webhooks.",
+    "cancelled-unapproved",
+    breaks=Promise.KNOWN,
+)
+def _unapproved_never_asked(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(table(Subject.JOB, without("still-waiting")))
+
+
+@mutant(
+    "stays-with-a-stranger",
+    "I37",
+    "A job that is on a runner nobody here knows is left there, whatever GitHub says.",
+    "given-back",
+    breaks=Promise.SERVED,
+)
+def _stays_with_a_stranger(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(table(Subject.JOB, without("given-back")))
+
+
+@mutant(
+    "old-pods-at-new-cost",
+    "I48",
+    "Pods of a pool that was described anew count for what a new one would cost.",
+    "described-cheaper",
+    breaks=Promise.LIMIT,
+)
+def _old_pods_at_new_cost(undo: ExitStack, _session: Session) -> None:
+    decision = matching._decision  # noqa: SLF001
+
+    def cheaply(waiting: WaitingPods, *rest: Any) -> Any:
+        cheap = (msgspec.structs.replace(pod, cost=NOTHING) for pod in waiting)
+        return decision(WaitingPods(cheap), *rest)
+
+    undo.enter_context(swapped(matching, "_decision", cheaply))
+
+
+@mutant(
+    "unfit-hosts-taken",
+    "I51",
+    "New Pods are put on hosts that are unfit by their own word.",
+    "host-unfit",
+    breaks=Promise.FIT,
+)
+def _unfit_hosts_taken(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(swapped(Hosts, "shunned", lambda _self: ()))

@@ -1,0 +1,102 @@
+"""Written when the simulator was believed done. Their scenarios came later."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from paddock.dispatch.debts import DebtCollector
+from paddock.domain.pods import Pod
+from paddock.domain.runners import Runner
+from paddock.recovery.adopt import Adoption
+from paddock.recovery.retire import Retirement
+from simulator.engine.checks import Promise
+from simulator.engine.database import Session
+from simulator.mutants.making import (
+    mutant,
+    routine,
+    statement,
+    swapped,
+)
+
+
+@mutant(
+    "capacity-freed-with-the-job",
+    "I46",
+    "A runner whose job is over holds no place any more, though its Pod is still there.",
+    "finished-lingers",
+    breaks=Promise.LIMIT,
+)
+def _freed_with_the_job(undo: ExitStack, session: Session) -> None:
+    held = "WHERE r.gone_at IS NULL\n"
+    undo.enter_context(
+        routine(session, "demand", (held, f"{held.rstrip()} AND r.state <> 'done'\n"))
+    )
+
+
+@mutant(
+    "proof-once",
+    "I65",
+    "A runner that shows no job once is deleted; nobody looks again.",
+    "late-log",
+    breaks=Promise.LIVE_JOB,
+)
+def _proof_once(undo: ExitStack, _session: Session) -> None:
+    prove = vars(Retirement)["_prove"]
+
+    async def once(self: Any, runner: Runner, pod: Pod, seen_at: datetime, now: datetime) -> Any:
+        proved = replace(runner, proved_at=runner.proved_at or now - timedelta(hours=1))
+        return await prove(self, proved, pod, seen_at, now)
+
+    undo.enter_context(swapped(Retirement, "_prove", once))
+
+
+@mutant(
+    "debts-unpaid",
+    "I41",
+    "What is left at GitHub of runners that are gone is left there.",
+    "lost-mints",
+    breaks=Promise.NO_LEAK,
+)
+def _debts_unpaid(undo: ExitStack, _session: Session) -> None:
+    async def nothing(_self: Any) -> int:
+        return 0
+
+    undo.enter_context(swapped(DebtCollector, "round", nothing))
+
+
+@mutant(
+    "waiting-is-demand",
+    "I12",
+    "A job that waits for somebody's approval is given a runner.",
+    "gated-job",
+    breaks=Promise.ENOUGH,
+)
+def _waiting_is_demand(undo: ExitStack, session: Session) -> None:
+    undo.enter_context(
+        routine(session, "demand", ("state = 'queued'", "state IN ('queued', 'waiting')"))
+    )
+    undo.enter_context(
+        statement("dispatch", "demand", ("state = 'queued'", "state IN ('queued', 'waiting')"))
+    )
+
+
+@mutant(
+    "strangers-end-untold",
+    "I58",
+    "A Pod that no row knows and that has ended is deleted; nobody writes down how it ended.",
+    "restored-backup",
+    breaks=Promise.VERDICT,
+)
+def _untold(undo: ExitStack, _session: Session) -> None:
+    adopt = vars(Adoption)["_adopt"]
+
+    async def deleted(self: Any, verdict: Any, pod: Pod, *rest: Any) -> bool:
+        if pod.phase.terminal:
+            await self._conclusion.reap(pod)
+            return True
+        return bool(await adopt(self, verdict, pod, *rest))
+
+    undo.enter_context(swapped(Adoption, "_adopt", deleted))
