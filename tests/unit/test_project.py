@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,47 @@ def test_a_lock_file_has_no_address(file: Path) -> None:
 
 def test_the_lowest_python_listed_is_the_lowest_that_is_allowed() -> None:
     assert _PROJECT["project"]["requires-python"] == f">={listed(_PYPROJECT)[0]}"
+
+
+#: Another project's name, as what an installer is told to install: no path, and no longer name.
+_OTHERS = "paddock"
+_INSTALLS = re.compile(
+    r"(?:\b(?:pip[\d.]*|pipx|uv|poetry|pdm|conda|mamba)\s(?:[^`]{0,60}\s)?"
+    r"(?:install|add|inject|download|upgrade)|\b(?:uvx|pipx\s+run|uv\s+tool\s+run))\b"
+    rf"[^`]{{0,80}}?[\s\"'=]{_OTHERS}(?![\w/:-]|\.\w)"
+)
+
+
+def test_no_text_tells_to_install_the_other_project() -> None:
+    assert _PROJECT["project"]["name"] != _OTHERS
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    texts = {
+        file: (ROOT / file).read_text("utf-8", errors="replace")
+        for file in files.splitlines()
+        if (ROOT / file).is_file()
+    }
+    assert [file for file, text in texts.items() if _INSTALLS.search(text)] == []
+    assert [lock.name for lock in _LOCKS if _OTHERS in _locked(lock)] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "is_theirs"),
+    [
+        ("pip install {}", True),
+        ("python -m pip install --upgrade '{}[embedded]'", True),
+        ("uv pip install {}==0.1.0", True),
+        ("uv tool install {}.", True),
+        ("`uvx {}`", True),
+        ("use `pip install\n{}`", True),
+        ("pip install {}-runners", False),
+        ("pip install --editable src/{}", False),
+        ("uv run {} up", False),
+        ("docker pull registry.example.org/{}:0.1.0", False),
+    ],
+)
+def test_the_check_above_knows_the_commands(command: str, *, is_theirs: bool) -> None:
+    assert bool(_INSTALLS.search(command.format(_OTHERS))) is is_theirs
 
 
 def test_hooks_use_only_what_is_locked() -> None:

@@ -70,8 +70,9 @@ def _wheel_binaries() -> Path:
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None:
         raise EmbeddedPostgresError(
-            "paddock was installed without its embedded PostgreSQL: install it with the extra "
-            "`embedded`, or set PADDOCK_DATABASE_URL to a PostgreSQL 15 or newer of your own."
+            "paddock was installed without its embedded PostgreSQL, the extra `embedded`: install "
+            "`paddock-runners[embedded]`, or set PADDOCK_DATABASE_URL to a PostgreSQL 15 or newer "
+            "of your own."
         )
     for location in spec.submodule_search_locations or ():
         directory = Path(location) / _INSTALLATION / "bin"
