@@ -157,6 +157,30 @@ def test_what_only_yaml_can_say_is_read_or_refused(where: str, value: str) -> No
     assert all(each.encode() for each in mistakes(text))
 
 
+@pytest.mark.parametrize("kind", ["[%s]", "{<<: [%s]}", "{a: [%s]}"])
+def test_aliases_that_stand_for_billions_of_values_are_refused(kind: str) -> None:
+    """Each level of them took eight times as long; 500 bytes were enough for hours."""
+    base = "{a: 1}" if "<<" in kind else "[x, x]"
+    levels = [f"  x0: &a0 {base}"]
+    levels += [
+        f"  x{level}: &a{level} " + kind % ", ".join([f"*a{level - 1}"] * 10)
+        for level in range(1, 12)
+    ]
+    head = "apiVersion: paddock.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: linux}\nspec:\n"
+    [mistake] = mistakes(head + "\n".join(levels))
+    assert "aliases" in mistake
+
+
+def test_an_alias_in_a_pool_file_stands_for_what_it_names() -> None:
+    text = (
+        "apiVersion: paddock.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: linux}\n"
+        "spec: {labels: &labels [linux]}\n---\n"
+        "apiVersion: paddock.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: arm}\n"
+        "spec: {labels: &own [arm, &x y], resources: &r {vcpu: 1}}\n"
+    )
+    assert mistakes(text) == ()
+
+
 @slowly
 @given(st.text(max_size=200))
 @example("a: !!python/object:os.system {}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -29,6 +30,9 @@ from paddock.fleet.kube.template import PodTemplate, cost, normalised
 
 #: A pool file describes pools, not a cluster: this is some hundred thousand labels.
 _LARGEST_FILE: Final = 4 * 1024 * 1024
+#: Of a pool file; an alias counts as all that it stands for. Without a limit, ten lines of aliases to
+#: aliases become billions of values. A large template has some hundreds.
+_MOST_VALUES: Final = 1_000_000
 #: The character NUL in JSON. PostgreSQL stores no text that contains it.
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 #: What `yaml` raises besides its own errors, for a value that its tag does not fit.
@@ -119,7 +123,7 @@ def read_pool_file(path: Path) -> list[PoolFacts]:
 
 def parse_pools(text: str, *, name: str) -> list[PoolFacts]:
     try:
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        documents = [each for each in _documents(text) if each is not None]
     except _YAML_ERRORS as error:
         raise PoolFileError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
     mistakes: list[str] = []
@@ -134,6 +138,39 @@ def parse_pools(text: str, *, name: str) -> list[PoolFacts]:
     if mistakes:
         raise PoolFileError(*mistakes)
     return pools
+
+
+def _documents(text: str) -> Iterator[Any]:
+    loader = yaml.SafeLoader(text)
+    left = _MOST_VALUES
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            assert node is not None, "there is one"
+            left -= _values(node, {})
+            if left < 0:
+                raise ValueError(
+                    f"it has more than {_MOST_VALUES} values, those of aliases included"
+                )
+            yield loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _values(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many it stands for. One that contains itself has no end."""
+    if (size := known.get(id(node))) is not None:
+        return size
+    known[id(node)] = _MOST_VALUES + 1
+    match node:
+        case yaml.MappingNode():
+            size = 1 + sum(_values(k, known) + _values(v, known) for k, v in node.value)
+        case yaml.SequenceNode():
+            size = 1 + sum(_values(each, known) for each in node.value)
+        case _:
+            size = 1
+    known[id(node)] = size
+    return size
 
 
 def _read(document: Any, where: str, mistakes: list[str]) -> PoolFacts | None:
