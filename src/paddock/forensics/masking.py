@@ -106,9 +106,9 @@ _VARIABLE: Final = re.compile(
     r"^(?P<between>[ \t]{0,16}(?:export |declare -x |set )?(?P<name>[A-Z][A-Z0-9_]{0,80})=)"
     rf"(?P<value>{_QUOTED}|[^\n]++)"
 )
-#: `--name value`
+#: `--name value`, also as a list of arguments: `'--name', 'value'`.
 _OPTION: Final = re.compile(
-    r"(?<!\S)(?P<between>--?(?P<name>[A-Za-z][A-Za-z0-9_-]{0,48})(?:=|[ \t]{1,4}))"
+    r"(?<![\w-])(?P<between>--?(?P<name>[A-Za-z][A-Za-z0-9_-]{0,48})(?:=|[\"']?,?[ \t]{1,4}))"
     rf"(?P<value>(?!-){_VALUE})"
 )
 #: A name and its value side by side, as Kubernetes writes them.
