@@ -160,6 +160,15 @@ while not os.path.exists("enough"):
 """
 
 
+#: As the listener does, and its job: a process of the same user.
+LISTENS = """
+import os, subprocess
+del os.environ["ACTIONS_RUNNER_INPUT_JITCONFIG"]
+job = f"tr '\\\\0' '\\\\n' < /proc/{os.getpid()}/environ > read; env > own"
+raise SystemExit(subprocess.call(["sh", "-c", job]))
+"""
+
+
 async def test_only_the_runner_ever_has_the_jit(pod: Pod, shell: list[str]) -> None:
     """I21: not on a command line, not in another's environment, not on the stage any more."""
     jit = f"{JIT}-{pod.directory.name}"
@@ -182,6 +191,19 @@ async def test_only_the_runner_ever_has_the_jit(pod: Pod, shell: list[str]) -> N
     assert seen == {runner}
     assert (pod.directory / "seen").read_text() == jit
     assert "jit" not in (pod.directory / "stage-then").read_text().split()
+
+
+async def test_a_job_can_read_the_jit_that_was_used_for_it(pod: Pod, shell: list[str]) -> None:
+    """docs/security.md says so. The runner takes the variable out of its own environment, which changes
+    nothing in what the kernel shows to processes of the same user."""
+    jit = f"{JIT}-{pod.directory.name}"
+    pod.put(jit)
+    program = pod.directory / "program.py"
+    program.write_text(LISTENS)
+    ended = await (await pod.run(shell, sys.executable, str(program))).ends()
+    assert ended.code == 0
+    assert f"ACTIONS_RUNNER_INPUT_JITCONFIG={jit}" in (pod.directory / "read").read_text()
+    assert jit not in (pod.directory / "own").read_text()
 
 
 async def test_the_runner_is_told_to_tell_all(pod: Pod, shell: list[str]) -> None:
