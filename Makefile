@@ -15,7 +15,7 @@ QUICK  := tests/http tests/store/test_database.py tests/store/test_matching.py t
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-slow test-all test-chaos test-lowest test-pythons sim mutants lint hooks commits audit fmt screenshots docs site contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
+.PHONY: help setup up test test-slow test-all test-chaos test-lowest test-pythons sim mutants fuzz lint hooks commits audit fmt screenshots docs site contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,12 @@ sim: setup ## Prove the promises on many seeds of the simulator (ARGS="--seeds 0
 
 mutants: setup ## Remove one guard of the product at a time; the simulator must notice (ARGS="--large")
 	@$(BIN)/python -m simulator mutants $(ARGS)
+
+fuzz: export PADDOCK_FUZZ_SECONDS = $(or $(SECONDS),20)
+fuzz: export PADDOCK_FUZZ_SEED = $(SEED)
+fuzz: setup ## Send what no author meant to write, 20 s for each kind of input (SECONDS=60 SEED=7)
+	@$(BIN)/python -m pytest tests/fuzz -q -p no:cacheprovider --tb=short --show-capture=no \
+	  --timeout $$(($(or $(SECONDS),20) + 600)) $(ARGS)
 
 lint: setup ## Check style, types, layers and declared dependencies
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
