@@ -179,7 +179,7 @@ def webhooks(draw: st.DrawFn) -> tuple[str, bytes, list[tuple[str, str]]]:
 
 
 def test_signed_webhooks(site: Site, fuzzer: Fuzzer) -> None:
-    """I13: none of them fails one beside it."""
+    """Each is refused in a sentence, or applied, passed over or put aside."""
     secret, installation = site.scene.app.webhook_secret, site.scene.installation.id
 
     def check(sent: tuple[str, bytes, list[tuple[str, str]]]) -> str:
