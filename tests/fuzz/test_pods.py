@@ -20,9 +20,9 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import strategies as st
 
 from paddock.domain.pods import Audience, PodIdentity
+from paddock.fakes.github import JobSpec
 from paddock.fleet.kube.token_claims import Rejection, screened
 from paddock.replica import FleetParts
-from paddock.sim.github import JobSpec
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.web import pods
