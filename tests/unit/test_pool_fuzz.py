@@ -159,7 +159,7 @@ def test_what_only_yaml_can_say_is_read_or_refused(where: str, value: str) -> No
 
 @pytest.mark.parametrize("kind", ["[%s]", "{<<: [%s]}", "{a: [%s]}"])
 def test_aliases_that_stand_for_billions_of_values_are_refused(kind: str) -> None:
-    """Each level of them took eight times as long; 500 bytes were enough for hours."""
+    """Each level of them took eight times as long: 0.2 s at five levels, 1.5 s at six."""
     base = "{a: 1}" if "<<" in kind else "[x, x]"
     levels = [f"  x0: &a0 {base}"]
     levels += [
