@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 
-import asyncpg
 import pytest
 from pydantic import SecretStr
 
@@ -23,6 +22,7 @@ from paddock.github.apps import Apps
 from paddock.github.settings import GitHubAppSettings
 from paddock.system import SystemClock
 from tests.http.test_operating import Commands
+from tests.support.next_release import write_next_release
 from tests.support.processes import paddock
 
 _KEY = make_private_key()
@@ -134,15 +134,10 @@ async def test_a_database_without_a_schema_is_a_finding_that_names_the_command(
 
 
 async def test_a_schema_that_is_older_is_a_finding_that_names_the_command(
-    database_url: str,
+    database_url: str, tmp_path: Path
 ) -> None:
-    connection = await asyncpg.connect(database_url)
-    # As a release of before would have left it; what a later one added is gone.
-    await connection.execute(
-        "DELETE FROM schema_migrations WHERE number > 1; DROP TABLE host_faults CASCADE"
-    )
-    await connection.close()
-    found = await paddock("doctor", PADDOCK_DATABASE_URL=database_url)
+    newer = str(write_next_release(tmp_path))
+    found = await paddock("doctor", PADDOCK_DATABASE_URL=database_url, PYTHONPATH=newer)
     assert found.code == 1
     assert "failed  schema: The database's schema is older than this paddock" in found.out
     assert "run `paddock migrate`" in found.out

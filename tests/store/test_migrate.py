@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from paddock.store.errors import (
     StoreError,
 )
 from paddock.store.migrate import check_schema, migrate, read_migrations, statements
+from tests.support.next_release import VERSION, write_next_migration
 from tests.support.time import ManualClock
 
 HEAD = "-- What it is for.\n-- oldest program: 0.1.0\n\n"
@@ -268,6 +270,31 @@ async def test_a_history_with_a_hole_is_refused(database: Database, files: Path)
     async with database.transaction() as connection:
         await connection.execute("DELETE FROM schema_migrations WHERE number = 1")
     assert "lacks 0001_first.sql but has later ones" in (await failure(database, files)).message
+
+
+# Our own
+
+
+async def test_the_next_release_upgrades_this_schema_and_this_program_goes_on(
+    database: Database, tmp_path: Path
+) -> None:
+    await migrate(database)
+    async with database.transaction() as connection:
+        await connection.execute("INSERT INTO hosts (name, api_url) VALUES ('a.example', 'url')")
+    files = tmp_path / "migrations"
+    shutil.copytree(Path(migrate_module.__file__).parent / "migrations", files)
+    added = write_next_migration(files)
+    with pytest.raises(
+        SchemaMismatch, match=rf"1 migrations are missing, the first is {added.name}"
+    ):
+        await check(database, files, VERSION)
+    applied = await migrate(database, directory=files, version=VERSION)
+    assert [migration.name for migration in applied] == [added.name]
+    [row] = await fetch(database, "SELECT name, next_release FROM hosts")
+    assert tuple(row) == ("a.example", "expanded")
+    async with database.acquire() as connection:
+        await check_schema(connection)
+    assert await migrate(database) == []
 
 
 # Reading the files

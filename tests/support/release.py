@@ -7,7 +7,6 @@ import base64
 import itertools
 import json
 import os
-import shutil
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +18,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-import paddock
 from paddock.fakes.github import FakeGitHub, JobSpec
 from paddock.fakes.github.keys import make_private_key, public_half
 from paddock.fakes.github.records import App, Repository
@@ -29,6 +27,7 @@ from tests.support.chart import CHART, Json, helm, merged
 from tests.support.forwarding import KUBERNETES, addresses, always, forwarded, service
 from tests.support.gate import Gate, gate
 from tests.support.kube import runner_template
+from tests.support.next_release import write_next_release
 from tests.support.webhooks import PATH
 from tools.cluster.api import Api
 from tools.cluster.archives import write_archive
@@ -188,17 +187,7 @@ def _fails(pod: Json) -> bool:
 def import_images(cluster: Cluster, directory: Path) -> None:
     """The program as it is, and as the next release might be: newer, with one more migration."""
     newer = directory / "newer"
-    source = newer / "src" / "paddock"
-    shutil.copytree(
-        CHECKOUT / "src" / "paddock", source, ignore=shutil.ignore_patterns("__pycache__")
-    )
-    start = source / "__init__.py"
-    start.write_text(start.read_text().replace(paddock.__version__, "0.2.0"))
-    migrations = source / "store" / "migrations"
-    number = len(list(migrations.glob("*.sql"))) + 1
-    (migrations / f"{number:04}_next.sql").write_text(
-        f"-- oldest program: {paddock.__version__}\n\nCREATE TABLE next_release (id integer);\n"
-    )
+    write_next_release(newer)
     archive = directory / "paddock.tar"
     images = [image(f"{REPOSITORY}:{NOW}"), image(f"{REPOSITORY}:{NEXT}", checkout=newer)]
     write_archive(archive, images)
