@@ -169,7 +169,7 @@ def _states(_: str) -> str:
 @cache
 def _supply_functions() -> Mapping[str, str]:
     """The functions of the schema that define supply, by how their signature begins."""
-    migration = Path(paddock.__file__).parent / "store" / "migrations" / "0009_recovery.sql"
+    migration = Path(paddock.__file__).parent / "store" / "migrations" / "0001_schema.sql"
     found = re.finditer(
         r"^CREATE FUNCTION (?P<name>(is_)?supply\([^,)]+).*?^\$\$;$",
         migration.read_text("utf-8"),

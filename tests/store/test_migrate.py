@@ -297,6 +297,16 @@ async def test_the_next_release_upgrades_this_schema_and_this_program_goes_on(
     assert await migrate(database) == []
 
 
+async def test_every_table_says_what_it_is_for(database: Database) -> None:
+    await migrate(database)
+    silent = await fetch(
+        database,
+        "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+        " AND relname <> 'schema_migrations' AND obj_description(oid, 'pg_class') IS NULL",
+    )
+    assert silent == []
+
+
 # Reading the files
 
 

@@ -116,5 +116,5 @@ def test_it_is_written_down_once() -> None:
     texts = {path.name: path.read_text("utf-8") for path in STORE.glob("*/*.sql")}
     states = re.compile(r"IN \('claimed', 'armed', 'running'\) AND (\w+\.)?suspect_at IS NULL")
     assert [name for name, text in texts.items() for _ in states.finditer(text)] == [
-        "0009_recovery.sql"
+        "0001_schema.sql"
     ]

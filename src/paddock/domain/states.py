@@ -1,7 +1,7 @@
 """The life of a job and of a runner, as data.
 
 Everything that knows about states reads these tables: the database is checked against them
-(`store/migrations` holds the same pairs and a test compares the two), the documentation's diagram
+(`runner_transitions` holds the same pairs and a test compares the two), the documentation's diagram
 is drawn from them, and every guarded write names a pair that stands here. A transition that is not
 listed cannot be committed by anyone.
 """

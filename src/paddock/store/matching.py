@@ -165,7 +165,7 @@ def _list(values: Iterable[object]) -> str:
 
 
 class _Demand(msgspec.Struct, frozen=True, gc=False):
-    """What a match reads, by columns (`demand` in 0019_demand)."""
+    """What a match reads, by columns (`demand` in 0001_schema.sql)."""
 
     terms: UUID
     depth: int

@@ -54,7 +54,7 @@ VALUES ($1, $2, $3, $4, $5)
 @dataclass(frozen=True)
 class Migration:
     number: int
-    name: str  # the file's, e.g. 0001_accounts.sql
+    name: str  # the file's, e.g. 0001_schema.sql
     sql: str
     oldest_program: str
 

@@ -1,5 +1,5 @@
--- What the matcher asks, under its lock. Its first and its last message are routines of the schema (0018_matching; what
--- the first reads, 0019_demand).
+-- What the matcher asks, under its lock. Its first and its last message are routines of the schema, `demand` and `claim`
+-- (migrations/0001_schema.sql, Matching).
 
 -- name: demand
 -- For $1 Pods, at $3; $2 jobs per key (NULL: as many as a fair share needs); under the lock of a matcher that has
