@@ -14,7 +14,7 @@ import typer
 
 from paddock.cli.options import Json
 from paddock.cli.output import complain, say, show, show_json, table
-from paddock.domain.rules import RULES
+from paddock.domain.recovery.table import RULES
 from paddock.domain.states import RUNNER_TRANSITIONS
 from simulator.engine.faults import ALL, Fault, parse_faults
 from simulator.engine.laboratory import differing, laboratory

@@ -32,14 +32,16 @@ from pydantic.fields import FieldInfo
 
 import paddock
 from paddock.cli.output import complain, show
-from paddock.domain import endings, github_errors, rules
+from paddock.domain import endings, github_errors
 from paddock.domain.allocation import Withheld
 from paddock.domain.endings import Ending
-from paddock.domain.evidence import Subject
 from paddock.domain.failure_modes import FAILURE_MODES, FailureMode, Party
+from paddock.domain.recovery.durations import in_words
+from paddock.domain.recovery.evidence import Subject
+from paddock.domain.recovery.table import RULES
+from paddock.domain.recovery.thresholds import Thresholds, reasons
 from paddock.domain.retention import RETENTION
 from paddock.domain.states import HOLDS_CAPACITY, RUNNER_TRANSITIONS, RunnerState
-from paddock.domain.thresholds import Thresholds, reasons, words
 from paddock.fleet.kube.pod_rules import RULES as POD_RULES
 from paddock.fleet.kube.pod_rules import Privileged
 from paddock.fleet.kube.pod_rules import Rule as PodRule
@@ -217,7 +219,7 @@ def _recovery_rules(subject: Subject) -> Callable[[str], str]:
                 ", then ".join(rule.questions) or "–",
                 ", ".join(rule.invariants),
             )
-            for number, rule in enumerate(rules.RULES, 1)
+            for number, rule in enumerate(RULES, 1)
             if rule.subject is subject
         ]
         headings = ["", "rule", "what is seen", "what is done", "asks first", "because of"]
@@ -261,7 +263,7 @@ def _failure_modes(party: Party) -> Callable[[str], str]:
 
 
 def _failure(mode: FailureMode) -> str:
-    by_name = {rule.name: rule for rule in rules.RULES}
+    by_name = {rule.name: rule for rule in RULES}
     rows = [
         (f"`{name}`", f"{by_name[name].seen_with(Thresholds())}.", f"{by_name[name].done}.")
         for name in mode.rules
@@ -282,9 +284,9 @@ def _thresholds(_: str) -> str:
     rows = [
         (
             f"`{name}`",
-            words(name, Thresholds()),
+            in_words(name, Thresholds()),
             f"{reason[0].upper()}{reason[1:]}.",
-            ", ".join(f"`{rule.name}`" for rule in rules.RULES if name in rule.thresholds)
+            ", ".join(f"`{rule.name}`" for rule in RULES if name in rule.thresholds)
             or "all that ask",
         )
         for name, reason in reasons().items()

@@ -13,13 +13,14 @@ from typing import Any, Final, cast
 import structlog
 from pydantic import SecretStr
 
-from paddock.domain import rules
 from paddock.domain.budgets import BudgetLimits
-from paddock.domain.evidence import AnyEvidence
 from paddock.domain.github import GitHubAppId
-from paddock.domain.rules import Action, Question, Rule
+from paddock.domain.recovery import diagnosis
+from paddock.domain.recovery.actions import NoAction
+from paddock.domain.recovery.evidence import AnyEvidence
+from paddock.domain.recovery.rule import Question, Rule
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Claim, Match
-from paddock.domain.thresholds import Thresholds
 from paddock.fakes.github import FakeGitHub, Timing
 from paddock.fakes.github.keys import public_half
 from paddock.fakes.github.records import Delivery
@@ -353,8 +354,8 @@ class Simulation:
         self._loop.on_turn = self._on_turn
         self._loop.set_exception_handler(self._broken)
         structlog.configure(processors=[self._logged], cache_logger_on_first_use=False)
-        self._decide = rules.decide
-        setattr(rules, "decide", self._deciding)  # noqa: B010
+        self._decide = diagnosis.decide
+        setattr(diagnosis, "decide", self._deciding)  # noqa: B010
 
     def _handed(self, pod: SimPod, jit: Jit) -> None:
         self.checks.handed(pod, jit)
@@ -383,11 +384,11 @@ class Simulation:
 
     def _deciding(
         self, evidence: AnyEvidence, thresholds: Thresholds
-    ) -> tuple[Rule[Any] | None, Question | None]:
+    ) -> tuple[Rule[Any, Any] | None, Question | None]:
         """A rule that at most asks, and then leaves things alone, leaves no trace of its own: it is
         counted here."""
         rule, question = self._decide(evidence, thresholds)
-        if rule is not None and rule.action is Action.LEAVE:
+        if rule is not None and rule.action is NoAction.LEAVE:
             self.trace.count(f"rule {rule.name}")
         return rule, question
 
@@ -512,7 +513,7 @@ class Simulation:
     def end(self) -> None:
         """Nothing of this world acts any more."""
         self._rhythm.end()
-        setattr(rules, "decide", self._decide)  # noqa: B010
+        setattr(diagnosis, "decide", self._decide)  # noqa: B010
         for replica in self._replicas:
             replica.machine.alive = False
         for _ in range(1000):

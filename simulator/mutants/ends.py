@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from paddock.domain.endings import LOG_WANTED_FOR
 from paddock.domain.pods import Pod
-from paddock.domain.recovery import WantedLog
+from paddock.domain.recovery.records import WantedLog
 from paddock.domain.runners import Runner
 from paddock.forensics.concluding import Concluded, Conclusion
 from paddock.forensics.post_mortem import TAIL_BYTES, TAIL_LINES, PostMortem, _Tail

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from paddock.domain.evidence import Subject
+from paddock.domain.recovery.evidence import Subject
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
 from simulator.mutants.making import mutant, statement, table, without

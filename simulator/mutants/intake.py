@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from paddock.dispatch.comparison import Comparison
 from paddock.dispatch.deliveries import DeliveryApplier
 from paddock.dispatch.pauses import Place
-from paddock.domain.evidence import Subject
 from paddock.domain.github_errors import BackOff
+from paddock.domain.recovery.evidence import Subject
 from paddock.github import facts
 from paddock.recovery.asking import Asker
 from simulator.engine.checks import Promise

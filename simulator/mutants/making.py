@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from paddock.domain import rules
-from paddock.domain.evidence import Subject
-from paddock.domain.rule import Rule
+from paddock.domain.recovery import diagnosis
+from paddock.domain.recovery.evidence import Subject
+from paddock.domain.recovery.rule import Rule
 from paddock.store.sql import queries
 from simulator.engine.checks import Promise, Violation
 from simulator.engine.database import Session
@@ -100,15 +100,15 @@ def changed_text(where: str, text: str, changes: Sequence[tuple[str, str]]) -> s
 
 
 def table(
-    subject: Subject, change: Callable[[tuple[Rule[Any], ...]], Sequence[Rule[Any]]]
+    subject: Subject, change: Callable[[tuple[Rule[Any, Any], ...]], Sequence[Rule[Any, Any]]]
 ) -> AbstractContextManager[None]:
     """The rules for one subject, changed."""
-    of = rules._OF  # noqa: SLF001 - what `decide` reads
+    of = diagnosis._OF  # noqa: SLF001 - what `decide` reads
     return item(of, subject, tuple(change(of[subject])))
 
 
-def without(name: str) -> Callable[[tuple[Rule[Any], ...]], Sequence[Rule[Any]]]:
-    def change(table: tuple[Rule[Any], ...]) -> Sequence[Rule[Any]]:
+def without(name: str) -> Callable[[tuple[Rule[Any, Any], ...]], Sequence[Rule[Any, Any]]]:
+    def change(table: tuple[Rule[Any, Any], ...]) -> Sequence[Rule[Any, Any]]:
         left = [rule for rule in table if rule.name != name]
         if len(left) == len(table):
             raise LookupError(f"there is no rule {name} to leave out; see its mutant")
@@ -117,8 +117,10 @@ def without(name: str) -> Callable[[tuple[Rule[Any], ...]], Sequence[Rule[Any]]]
     return change
 
 
-def before(name: str, rule: Rule[Any]) -> Callable[[tuple[Rule[Any], ...]], Sequence[Rule[Any]]]:
-    def change(table: tuple[Rule[Any], ...]) -> Sequence[Rule[Any]]:
+def before(
+    name: str, rule: Rule[Any, Any]
+) -> Callable[[tuple[Rule[Any, Any], ...]], Sequence[Rule[Any, Any]]]:
+    def change(table: tuple[Rule[Any, Any], ...]) -> Sequence[Rule[Any, Any]]:
         at = [each.name for each in table].index(name)
         return (*table[:at], rule, *table[at:])
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 
-from paddock.domain.evidence import Subject
 from paddock.domain.limits import NOTHING
-from paddock.domain.rule import Action, Rule
+from paddock.domain.recovery.actions import RunnerAction
+from paddock.domain.recovery.evidence import Subject
+from paddock.domain.recovery.rule import Rule
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import WaitingPods
 from paddock.domain.states import RunnerState
-from paddock.domain.thresholds import Thresholds
 from paddock.forensics.concluding import Conclusion
 from paddock.pools.hosts import Hosts
 from paddock.recovery.jobs import JobRecovery
@@ -51,12 +52,12 @@ def _serve_without_asking(undo: ExitStack, _session: Session) -> None:
     breaks=Promise.VERDICT,
 )
 def _age_ends_running(undo: ExitStack, _session: Session) -> None:
-    too_old: Rule[Any] = Rule(
+    too_old: Rule[Any, Any] = Rule(
         name="too-old",
         subject=Subject.RUNNER,
         seen="It has been running for two minutes",
         done="Conclude it",
-        action=Action.CONCLUDE,
+        action=RunnerAction.CONCLUDE,
         holds=lambda e, _: e.state in (RunnerState.RUNNING, RunnerState.BUSY) and e.since >= 120,
     )
     undo.enter_context(table(Subject.RUNNER, before("pod-ended", too_old)))
@@ -135,7 +136,7 @@ def _suspects_without_bound(undo: ExitStack, _session: Session) -> None:
     also="the rule that leaves a doubtful claim alone",
 )
 def _stale_claim_always_released(undo: ExitStack, _session: Session) -> None:
-    def change(table: tuple[Rule[Any], ...]) -> Sequence[Rule[Any]]:
+    def change(table: tuple[Rule[Any, Any], ...]) -> Sequence[Rule[Any, Any]]:
         return [
             replace(rule, holds=_stale) if rule.name == "stale-claim" else rule
             for rule in without("claim-in-doubt")(table)

@@ -9,11 +9,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from paddock.dispatch.dispatcher import Dispatcher
-from paddock.domain.evidence import Container, Subject
 from paddock.domain.handover import Leave
 from paddock.domain.pods import PodIdentity
-from paddock.domain.readings import alive
-from paddock.domain.rule import Action, Rule
+from paddock.domain.recovery.actions import RunnerAction
+from paddock.domain.recovery.evidence import Container, Subject
+from paddock.domain.recovery.predicates import alive
+from paddock.domain.recovery.rule import Rule
 from paddock.domain.runners import Runner
 from paddock.recovery.gather import Look
 from paddock.recovery.loop import Recovery
@@ -67,12 +68,12 @@ def _sweep_without_guard(undo: ExitStack, _session: Session) -> None:
     breaks=Promise.NO_LEAK,
 )
 def _guard_on_single(undo: ExitStack, _session: Session) -> None:
-    guard: Rule[Any] = Rule(
+    guard: Rule[Any, Any] = Rule(
         name="started-guard",
         subject=Subject.RUNNER,
         seen="Its container has started",
         done="Leave it alone",
-        action=Action.PROTECT,
+        action=RunnerAction.PROTECT,
         holds=lambda e, _: (
             e.shape == "single" and alive(e.pod) and e.pod.runner is Container.STARTED
         ),

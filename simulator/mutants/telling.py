@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from paddock.domain import endings, redelivery
-from paddock.domain.evidence import Subject
 from paddock.domain.pods import Pod
+from paddock.domain.recovery.evidence import Subject
 from paddock.domain.runners import Runner
 from paddock.forensics.concluding import Concluded, Conclusion
 from simulator.engine.checks import Promise

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from paddock.domain.evidence import Subject
 from paddock.domain.pods import PodList
+from paddock.domain.recovery.evidence import Subject
 from paddock.recovery.observe import PodView
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session

@@ -8,8 +8,8 @@ from typing import Any
 
 from paddock.domain.github import Absent
 from paddock.domain.pods import Pod, PodList
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
-from paddock.domain.thresholds import Thresholds
 from paddock.github.client import GitHubClient
 from paddock.recovery.gather import Look
 from paddock.recovery.loop import Recovery

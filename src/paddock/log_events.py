@@ -164,15 +164,9 @@ EVENTS: Final[Mapping[str, str]] = {
     "pool.watch_failed": "RunnerPool objects cannot be watched. They are listed instead.",
     "recovery.acted": "A rule of recovery did something, or would have in a dry run.",
     "recovery.github_failed": "GitHub did not answer a question of recovery. It is asked again.",
-    "recovery.job_action_unknown": (
-        "A rule asks for an action that does not exist for jobs. This is a bug."
-    ),
     "recovery.repositories_unreadable": (
         "GitHub did not list the repositories of an installation, so no repository counts as "
         "deleted."
-    ),
-    "recovery.runner_action_unknown": (
-        "A rule asks for an action that does not exist for runners. This is a bug."
     ),
     "redelivery.failed": "GitHub did not answer about missed webhooks. It is asked again.",
     "redelivery.given_up": "Webhooks that GitHub no longer keeps were never received.",

@@ -11,10 +11,10 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from paddock.domain.evidence import Container, container_seen, poller_seen
 from paddock.domain.fingerprints import fingerprint
 from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Phase, Pod
+from paddock.domain.recovery.evidence import Container, container_seen, poller_seen
 from paddock.fleet.kube.api import REQUESTS
 from paddock.fleet.kube.opening import Kube
 from paddock.fleet.kube.token_claims import AUDIENCES

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from paddock.domain.endings import Ending
-from paddock.domain.rules import RULES
+from paddock.domain.recovery.table import RULES
 from paddock.domain.states import RunnerState
 from tools.chart.dashboard import PANELS
 from tools.docs import ROOT, metrics

@@ -20,7 +20,7 @@ import pytest
 from paddock.demo.chaos import Line
 from paddock.demo.demo import HURRIED_RECOVERY
 from paddock.demo.incidents import INCIDENTS, Case
-from paddock.domain.thresholds import Thresholds
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.store.data_directory import running_url
 from paddock.store.database import Database
 from paddock.store.store import PgStore

@@ -6,9 +6,9 @@ import asyncpg
 import pytest
 
 from paddock.domain.accounts import CONFIRMED_APART, InstallationFacts
+from paddock.domain.recovery.durations import HOUR
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
-from paddock.domain.thresholds import HOUR
 from paddock.recovery.by_hand import retire_by_hand
 from tests.support.recovery import Yard
 

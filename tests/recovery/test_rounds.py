@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from paddock.domain.evidence import JobWord
 from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.jobs import Executor
 from paddock.domain.pods import Phase
+from paddock.domain.recovery.evidence import JobWord
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from tests.support.recovery import Yard, waiting

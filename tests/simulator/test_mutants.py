@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from paddock.domain import rules
+from paddock.domain.recovery import diagnosis
 from paddock.store.sql import queries
 from simulator.engine.checks import Promise, Violation
 from simulator.engine.database import Session
@@ -103,4 +103,4 @@ def _all_there_is(session: Session) -> list[object]:
     statements = [
         dict(queries(noun)) for noun in ("dispatch", "jobs", "matching", "recovery", "runners")
     ]
-    return [[tuple(row) for row in schema], statements, dict(rules._OF)]
+    return [[tuple(row) for row in schema], statements, dict(diagnosis._OF)]

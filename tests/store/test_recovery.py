@@ -8,12 +8,12 @@ import asyncpg
 import pytest
 
 from paddock.domain.endings import Ending, Retired
-from paddock.domain.evidence import JobWord
 from paddock.domain.ids import GitHubRunnerId, HostId, JobId, RunnerId
 from paddock.domain.jobs import Executor
 from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod
-from paddock.domain.recovery import ActionTaken, DoubtTerms, FoundRecord, Outcome
+from paddock.domain.recovery.evidence import JobWord
+from paddock.domain.recovery.records import ActionTaken, DoubtTerms, FoundRecord, Outcome
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Database

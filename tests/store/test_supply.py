@@ -10,7 +10,7 @@ import pytest
 
 import paddock
 from paddock.domain.ids import KeyId
-from paddock.domain.recovery import DoubtTerms
+from paddock.domain.recovery.records import DoubtTerms
 from paddock.store.database import Database
 from tests.support.world import World
 

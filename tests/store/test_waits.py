@@ -12,8 +12,8 @@ from paddock.domain.dossiers import JobDossier
 from paddock.domain.jobs import JobReport, Refusal
 from paddock.domain.limits import Limits
 from paddock.domain.reading import JobFilter, Page, Paging
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState
-from paddock.domain.thresholds import Thresholds
 from paddock.store.database import Database
 from paddock.store.reading import PgReading
 from paddock.store.store import PgStore

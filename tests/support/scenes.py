@@ -17,13 +17,13 @@ from paddock.domain.accounts import InstallationFacts, MintBudget
 from paddock.domain.backoffs import BackOffScope, BackOffTerms, Subject
 from paddock.domain.deliveries import DeliveryState, NewDelivery, Settlement
 from paddock.domain.endings import EndingEvidence, Retired, classify
-from paddock.domain.evidence import JobWord
 from paddock.domain.fingerprints import Answer, Fingerprint
 from paddock.domain.ids import AccountId, AppId, GitHubRunnerId, HostId, JobId, PoolId, RunnerId
 from paddock.domain.jobs import Executor, JobFacts, JobReport, Refusal, RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.names import PoolName, pod_name
-from paddock.domain.recovery import ActionTaken, Outcome
+from paddock.domain.recovery.evidence import JobWord
+from paddock.domain.recovery.records import ActionTaken, Outcome
 from paddock.domain.runners import Runner, WaitingPod
 from paddock.domain.sizing import Decision, SizeTerms
 from paddock.domain.states import JobState, RunnerState

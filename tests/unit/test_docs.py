@@ -10,9 +10,9 @@ import pytest
 from paddock.domain.endings import RULES, Ending
 from paddock.domain.failure_modes import FAILURE_MODES
 from paddock.domain.github_errors import rules_table
-from paddock.domain.rules import RULES as RECOVERY_RULES
+from paddock.domain.recovery.table import RULES as RECOVERY_RULES
+from paddock.domain.recovery.thresholds import reasons
 from paddock.domain.states import RUNNER_TRANSITIONS, RunnerState, legal
-from paddock.domain.thresholds import reasons
 from paddock.log_events import EVENTS
 from tools.docs import (
     INVARIANTS,

@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from paddock.domain.evidence import (
+from paddock.domain.fingerprints import (
+    Answer,
+    ContainerState,
+    ContainerStatus,
+    Running,
+    Terminated,
+    Waiting,
+    ever_started,
+)
+from paddock.domain.github import Absent, Host, JobRecord, RunId, RunnerRecord
+from paddock.domain.ids import GitHubRunnerId, JobId
+from paddock.domain.names import PodName
+from paddock.domain.pods import Phase, Pod
+from paddock.domain.recovery.evidence import (
     Container,
     JobWord,
     LogWord,
@@ -23,19 +36,6 @@ from paddock.domain.evidence import (
     poller_seen,
     record_word,
 )
-from paddock.domain.fingerprints import (
-    Answer,
-    ContainerState,
-    ContainerStatus,
-    Running,
-    Terminated,
-    Waiting,
-    ever_started,
-)
-from paddock.domain.github import Absent, Host, JobRecord, RunId, RunnerRecord
-from paddock.domain.ids import GitHubRunnerId, JobId
-from paddock.domain.names import PodName
-from paddock.domain.pods import Phase, Pod
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 HOST = Host("github.com")

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from paddock.domain.evidence import Container, container_seen, poller_seen
 from paddock.domain.pods import Phase, Pod
+from paddock.domain.recovery.evidence import Container, container_seen, poller_seen
 from paddock.fleet.kube.following import Expired, Failed, Following, Lines
 from paddock.fleet.kube.logs import beginning_is_gone, is_lost, last_lines
 from paddock.fleet.kube.nodes import host, troubles

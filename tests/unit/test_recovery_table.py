@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from paddock.domain.evidence import Subject
-from paddock.domain.rules import RULES
-from paddock.domain.thresholds import Thresholds
+from paddock.domain.recovery.evidence import Subject
+from paddock.domain.recovery.table import RULES
+from paddock.domain.recovery.thresholds import Thresholds
 
 #: Operators name rules in `dry_run_rules`, and actions are recorded under these names. The first rule
 #: that holds decides, so a changed order is a changed decision.

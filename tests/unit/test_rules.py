@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from paddock.domain.endings import Retired
-from paddock.domain.evidence import (
+from paddock.domain.recovery.actions import (
+    AnyAction,
+    EndedAction,
+    JobAction,
+    NoAction,
+    PodAction,
+    RunnerAction,
+)
+from paddock.domain.recovery.diagnosis import decide, diagnose
+from paddock.domain.recovery.evidence import (
     AnyEvidence,
     Container,
     EndedEvidence,
@@ -26,9 +35,10 @@ from paddock.domain.evidence import (
     Sighting,
     Subject,
 )
-from paddock.domain.rules import RULES, Action, Question, Rule, Verdict, decide, diagnose
+from paddock.domain.recovery.rule import Question, Rule, Verdict
+from paddock.domain.recovery.table import RULES
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.thresholds import Thresholds
 from tests.support.exploring import Values, explore, undecided
 
 USUAL = Thresholds()
@@ -37,16 +47,16 @@ LONG = 120 * 3600.0
 S = RunnerState
 
 #: What ends a Pod, at once or in time.
-ENDS = {Action.CONCLUDE, Action.FENCE, Action.RETIRE, Action.ADOPT}
+ENDS = {RunnerAction.CONCLUDE, RunnerAction.FENCE, RunnerAction.RETIRE, PodAction.ADOPT}
 NEVER_RAN = [each for each in Container if each.never_ran]
 EVER_RAN = [each for each in Container if not each.never_ran]
 
 
-def verdict(evidence: AnyEvidence, thresholds: Thresholds = USUAL) -> Verdict:
+def verdict(evidence: AnyEvidence, thresholds: Thresholds = USUAL) -> Verdict[Any]:
     return diagnose(evidence, thresholds)
 
 
-def action(evidence: AnyEvidence) -> Action:
+def action(evidence: AnyEvidence) -> AnyAction | NoAction:
     return verdict(evidence).action
 
 
@@ -101,7 +111,7 @@ QUEUED = JobEvidence(state=JobState.QUEUED, since=LONG, queued=600)
 @pytest.mark.parametrize("shape", ["gated", "single"])
 def test_what_is_in_order_is_left_alone_and_nobody_is_asked(healthy: Evidence, shape: Any) -> None:
     found = verdict(replace(healthy, shape=shape))
-    assert (found.action, found.question) == (Action.LEAVE, None)
+    assert (found.action, found.question) == (NoAction.LEAVE, None)
 
 
 @pytest.mark.parametrize("healthy", HEALTHY, ids=lambda each: each.state)
@@ -113,7 +123,7 @@ def test_a_container_that_polls_and_runs_is_up_from_its_boot_and_that_proves_not
     found = verdict(
         replace(healthy, shape="single", pod=pod(unchanged=10, poller=Container.STARTED))
     )
-    assert (found.action, found.question) == (Action.LEAVE, None)
+    assert (found.action, found.question) == (NoAction.LEAVE, None)
 
 
 def test_no_candidates_means_no_calls() -> None:
@@ -129,7 +139,7 @@ def test_no_candidates_means_no_calls() -> None:
 # S1: a Pod that bears the owner's stamp and has no claim.
 
 
-def orphan(runner: Container, **more: Any) -> Verdict:
+def orphan(runner: Container, **more: Any) -> Verdict[Any]:
     answered = replace(ORPHAN, pod=pod(runner), record=RecordWord.OFFLINE, log=LogWord.NOT_READ)
     return verdict(replace(answered, **more))
 
@@ -153,9 +163,9 @@ def _is_protected(runner: Container) -> None:
     """Whatever GitHub says: until its own log, too, shows that no job was ever on it."""
     assert orphan(runner).question is Question.LOG
     for log in (LogWord.UNREADABLE, LogWord.JOB):
-        assert orphan(runner, log=log).action is Action.PROTECT
+        assert orphan(runner, log=log).action is PodAction.PROTECT
     for record in (RecordWord.UNREADABLE, RecordWord.BUSY):
-        assert orphan(runner, record=record, log=LogWord.NO_JOB).action is Action.PROTECT
+        assert orphan(runner, record=record, log=LogWord.NO_JOB).action is PodAction.PROTECT
 
 
 @pytest.mark.parametrize("waits", NEVER_RAN)
@@ -163,17 +173,17 @@ def test_s1_a_pod_whose_runner_waits_or_has_no_status_is_given_a_row_and_retires
     waits: Container,
 ) -> None:
     found = orphan(waits)
-    assert (found.action, found.rule) == (Action.ADOPT, "pod-without-row")
+    assert (found.action, found.rule) == (PodAction.ADOPT, "pod-without-row")
 
 
 @pytest.mark.parametrize("waits", NEVER_RAN)
 def test_s1_within_its_grace_a_pod_is_left_alone(waits: Container) -> None:
-    assert orphan(waits, pod=pod(waits, age=299)).action is Action.LEAVE
+    assert orphan(waits, pod=pod(waits, age=299)).action is NoAction.LEAVE
 
 
 def test_s1_a_shape_nobody_recognises_protects_the_pod_for_one_more_round() -> None:
     """I34"""
-    assert orphan(Container.UNRECOGNISED, log=LogWord.NO_JOB).action is Action.PROTECT
+    assert orphan(Container.UNRECOGNISED, log=LogWord.NO_JOB).action is PodAction.PROTECT
 
 
 def test_s1_of_a_mixed_batch_only_the_wedged_pod_is_condemned() -> None:
@@ -187,7 +197,7 @@ def test_s1_of_a_mixed_batch_only_the_wedged_pod_is_condemned() -> None:
         Container.NO_STATUSES: LogWord.NOT_READ,
     }
     found = [orphan(runner, log=log).action for runner, log in batch.items()]
-    assert found == [*[Action.PROTECT] * 4, *[Action.ADOPT] * 2]
+    assert found == [*[PodAction.PROTECT] * 4, *[PodAction.ADOPT] * 2]
 
 
 @pytest.mark.parametrize("runner", Container)
@@ -196,10 +206,10 @@ def test_s1_in_a_pod_that_polls_and_runs_a_started_container_proves_nothing(
 ) -> None:
     """Whether its log shows a job decides, as for any Pod whose runner may have run."""
     single = {"shape": "single", "log": LogWord.JOB}
-    assert orphan(runner, record=RecordWord.BUSY, **single).action is Action.PROTECT
+    assert orphan(runner, record=RecordWord.BUSY, **single).action is PodAction.PROTECT
     if runner is Container.STARTED:
-        assert orphan(runner, **single).action is Action.PROTECT
-        assert orphan(runner, shape="single", log=LogWord.NO_JOB).action is Action.ADOPT
+        assert orphan(runner, **single).action is PodAction.PROTECT
+        assert orphan(runner, shape="single", log=LogWord.NO_JOB).action is PodAction.ADOPT
 
 
 @pytest.mark.parametrize("runner", Container)
@@ -219,7 +229,10 @@ def test_a_pod_without_a_row_is_protected_until_github_has_answered(
     runner: Container, answer: RecordWord
 ) -> None:
     """I70"""
-    assert orphan(runner, record=answer, log=LogWord.NO_JOB).action in (Action.ASK, Action.PROTECT)
+    assert orphan(runner, record=answer, log=LogWord.NO_JOB).action in (
+        NoAction.ASK,
+        PodAction.PROTECT,
+    )
 
 
 @pytest.mark.parametrize("state", [S.BOOTING, S.IDLE, S.CLAIMED])
@@ -236,85 +249,85 @@ def test_a_row_that_knows_nothing_of_its_running_pod_does_not_condemn_it(
         mint_overdue=True,
         pod=pod(runner, deletion_requested=True),
     )
-    assert action(restored) in (Action.ASK, Action.PROTECT)
+    assert action(restored) in (NoAction.ASK, RunnerAction.PROTECT)
     for word in (RecordWord.UNREADABLE, RecordWord.BUSY):
-        assert action(replace(restored, record=word, log=LogWord.NO_JOB)) is Action.PROTECT
+        assert action(replace(restored, record=word, log=LogWord.NO_JOB)) is RunnerAction.PROTECT
 
 
 # S2: a runner that was minted and never registered.
 
 
-def never_registered(hinted: JobWord, **more: Any) -> Verdict:
+def never_registered(hinted: JobWord, **more: Any) -> Verdict[Any]:
     return verdict(replace(NEVER_REGISTERED, hinted=hinted, **more))
 
 
 def test_s2_the_job_is_asked_for_before_anything_is_done() -> None:
     found = never_registered(JobWord.NOT_ASKED)
-    assert (found.action, found.question) == (Action.ASK, Question.JOB)
+    assert (found.action, found.question) == (NoAction.ASK, Question.JOB)
 
 
 def test_s2_queued_the_runner_is_fenced_and_so_the_job_served_again() -> None:
     """I31"""
     found = never_registered(JobWord.QUEUED)
-    assert (found.action, found.rule) == (Action.FENCE, "never-registered")
+    assert (found.action, found.rule) == (RunnerAction.FENCE, "never-registered")
     assert found.retired is Retired.GIVEN_UP
 
 
 def test_s2_in_progress_it_is_left_alone() -> None:
     """I24"""
-    assert never_registered(JobWord.IN_PROGRESS).action is Action.APPLY
+    assert never_registered(JobWord.IN_PROGRESS).action is RunnerAction.APPLY
     known = never_registered(JobWord.IN_PROGRESS, hint=JobState.IN_PROGRESS)
-    assert known.action is Action.LEAVE
+    assert known.action is NoAction.LEAVE
 
 
 def test_s2_in_progress_on_this_very_runner_it_is_busy() -> None:
     here = never_registered(JobWord.IN_PROGRESS, hint=JobState.IN_PROGRESS, hinted_on=On.THIS)
-    assert here.action is Action.OCCUPY
+    assert here.action is RunnerAction.OCCUPY
 
 
 def test_s2_in_progress_on_another_runner_says_nothing_of_this_one() -> None:
     elsewhere = never_registered(
         JobWord.IN_PROGRESS, hint=JobState.IN_PROGRESS, hinted_on=On.ANOTHER
     )
-    assert elsewhere.action is Action.FENCE
+    assert elsewhere.action is RunnerAction.FENCE
 
 
 @pytest.mark.parametrize("on", On)
 def test_s2_completed_goes_the_way_of_completions(on: On) -> None:
-    assert never_registered(JobWord.COMPLETED, hinted_on=on).action is Action.APPLY
-    assert never_registered(JobWord.NOT_ASKED, hint=JobState.COMPLETED).action is Action.FENCE
+    assert never_registered(JobWord.COMPLETED, hinted_on=on).action is RunnerAction.APPLY
+    assert never_registered(JobWord.NOT_ASKED, hint=JobState.COMPLETED).action is RunnerAction.FENCE
 
 
 def test_s2_a_502_touches_nothing() -> None:
-    assert never_registered(JobWord.UNREADABLE).action is Action.LEAVE
+    assert never_registered(JobWord.UNREADABLE).action is NoAction.LEAVE
     unanswered = replace(STUCK, record=RecordWord.UNREADABLE, log=LogWord.NO_JOB)
-    assert action(unanswered) is Action.LEAVE
+    assert action(unanswered) is NoAction.LEAVE
 
 
 def test_s2_age_alone_ends_nothing() -> None:
     """I27"""
-    assert action(replace(STUCK, record=RecordWord.IDLE, log=LogWord.UNREADABLE)) is Action.LEAVE
-    assert action(replace(BUSY, since=LONG)) is Action.LEAVE
+    assert action(replace(STUCK, record=RecordWord.IDLE, log=LogWord.UNREADABLE)) is NoAction.LEAVE
+    assert action(replace(BUSY, since=LONG)) is NoAction.LEAVE
 
 
 def test_a_container_that_does_not_start_is_replaced_within_a_minute_and_not_killed() -> None:
     """I31"""
     stuck = replace(RUNNING, acknowledged=31, pod=pod(Container.WAITING))
-    assert action(stuck) is Action.SUSPECT
-    assert action(replace(stuck, suspect=1)) is Action.LEAVE
+    assert action(stuck) is RunnerAction.SUSPECT
+    assert action(replace(stuck, suspect=1)) is NoAction.LEAVE
 
 
 @pytest.mark.parametrize("runner", [Container.PULLING, Container.IMAGE_ERROR])
 def test_a_container_that_waits_says_what_for(runner: Container) -> None:
     found = verdict(replace(STUCK, pod=pod(runner, unchanged=LONG)))
-    assert found.action is Action.FENCE
+    assert found.action is RunnerAction.FENCE
     assert f"its container {runner}" in found.why
 
 
 def test_a_pull_has_its_own_time() -> None:
     pulling = replace(STUCK, pod=pod(Container.PULLING, unchanged=600))
-    assert action(pulling) is Action.LEAVE
-    assert action(replace(pulling, pod=pod(Container.WAITING, unchanged=600))) is Action.FENCE
+    assert action(pulling) is NoAction.LEAVE
+    assert action(replace(pulling, pod=pod(Container.WAITING, unchanged=600))) is RunnerAction.FENCE
 
 
 # Who is believed.
@@ -334,15 +347,15 @@ def test_a_pull_has_its_own_time() -> None:
 def test_one_voice_is_enough_to_be_busy(state: RunnerState, voice: dict[str, Any]) -> None:
     """I22, I65. All the others say that there is nothing on it."""
     silent = replace(STUCK, state=state, record=RecordWord.ABSENT, log=LogWord.NO_JOB)
-    assert action(replace(silent, **voice)) is Action.OCCUPY
+    assert action(replace(silent, **voice)) is RunnerAction.OCCUPY
 
 
 def test_githubs_word_alone_fences_nothing_that_may_have_run() -> None:
     """I65"""
     idle = replace(STUCK, surplus=True, record=RecordWord.IDLE)
     assert verdict(idle).question is Question.LOG
-    assert action(replace(idle, log=LogWord.UNREADABLE)) is Action.LEAVE
-    assert action(replace(idle, log=LogWord.NO_JOB)) is Action.FENCE
+    assert action(replace(idle, log=LogWord.UNREADABLE)) is NoAction.LEAVE
+    assert action(replace(idle, log=LogWord.NO_JOB)) is RunnerAction.FENCE
 
 
 def test_an_old_answer_is_asked_for_again() -> None:
@@ -353,7 +366,7 @@ def test_an_old_answer_is_asked_for_again() -> None:
 
 
 def test_a_job_in_its_log_is_not_forgotten() -> None:
-    assert action(replace(STUCK, log=LogWord.JOB, log_age=LONG)) is Action.OCCUPY
+    assert action(replace(STUCK, log=LogWord.JOB, log_age=LONG)) is RunnerAction.OCCUPY
 
 
 @pytest.mark.parametrize("word", [RecordWord.UNREADABLE, RecordWord.NOT_ASKED])
@@ -367,51 +380,51 @@ def test_a_record_that_could_not_be_read_is_not_absent(word: RecordWord) -> None
 def test_a_runner_whose_record_vanished_is_fenced() -> None:
     """I38"""
     zombie = replace(STUCK, record=RecordWord.ABSENT, log=LogWord.NO_JOB, hint=None)
-    assert action(zombie) is Action.FENCE
+    assert action(zombie) is RunnerAction.FENCE
 
 
 def test_a_short_job_whose_webhook_is_late_has_time_to_end() -> None:
     """I68"""
     quick = replace(STUCK, record=RecordWord.ABSENT, log=LogWord.NO_JOB, pod=pod(up=119))
-    assert action(quick) is Action.LEAVE
+    assert action(quick) is NoAction.LEAVE
     assert verdict(replace(quick, pod=pod(up=120))).question is Question.JOB
 
 
 @pytest.mark.parametrize("busy", [BUSY, replace(RUNNING, record=RecordWord.BUSY, job_marked=True)])
 def test_a_pod_that_is_gone_overrides_every_flag(busy: Evidence) -> None:
     """I33"""
-    assert action(replace(busy, pod=pod(terminal=True))) is Action.CONCLUDE
+    assert action(replace(busy, pod=pod(terminal=True))) is RunnerAction.CONCLUDE
     missing = PodSeen(sighting=Sighting.ABSENT, absent_reads=3)
-    assert action(replace(busy, pod=missing)) is Action.CONCLUDE
+    assert action(replace(busy, pod=missing)) is RunnerAction.CONCLUDE
 
 
 @pytest.mark.parametrize("state", [state for state in S if state is not S.GONE])
 def test_one_read_without_its_pod_proves_nothing(state: RunnerState) -> None:
     """I29"""
     once = replace(STUCK, state=state, pod=PodSeen(sighting=Sighting.ABSENT, absent_reads=2))
-    assert action(once) is not Action.CONCLUDE
-    assert action(replace(once, pod=PodSeen(sighting=Sighting.UNREAD))) is not Action.CONCLUDE
+    assert action(once) is not RunnerAction.CONCLUDE
+    assert action(replace(once, pod=PodSeen(sighting=Sighting.UNREAD))) is not RunnerAction.CONCLUDE
 
 
 def test_a_planned_pod_that_is_not_there_yet_is_not_gone() -> None:
     planned = replace(
         BOOTING, pod_seen=False, pod=PodSeen(sighting=Sighting.ABSENT, absent_reads=30)
     )
-    assert action(planned) is Action.LEAVE
-    assert action(replace(planned, since=300)) is Action.CONCLUDE
+    assert action(planned) is NoAction.LEAVE
+    assert action(replace(planned, since=300)) is RunnerAction.CONCLUDE
 
 
 def test_silence_counts_only_while_others_are_answered() -> None:
     """I29"""
     for quiet in (replace(IDLE, heard=LONG), replace(ARMED, heard=LONG)):
-        assert action(quiet) is Action.FENCE
-        assert action(replace(quiet, others_answered=False)) is Action.LEAVE
+        assert action(quiet) is RunnerAction.FENCE
+        assert action(replace(quiet, others_answered=False)) is NoAction.LEAVE
 
 
 def test_a_lost_acknowledgement_is_no_lost_runner() -> None:
     """Its JIT was staged, nobody heard so; the runner is online all the same."""
     online = replace(ARMED, since=200, heard=200, pod=pod(up=200), record=RecordWord.IDLE)
-    assert action(online) is Action.LEAVE
+    assert action(online) is NoAction.LEAVE
 
 
 def test_a_pod_that_cannot_start_frees_its_place() -> None:
@@ -420,53 +433,53 @@ def test_a_pod_that_cannot_start_frees_its_place() -> None:
     assert verdict(late).rule == "never-started"
     nowhere = replace(late, pod=replace(late.pod, unschedulable="0/3 nodes are available"))
     found = verdict(nowhere)
-    assert (found.action, found.rule) == (Action.FENCE, "unschedulable")
+    assert (found.action, found.rule) == (RunnerAction.FENCE, "unschedulable")
     assert "0/3 nodes are available" in found.why
 
 
 def test_a_slow_pull_is_no_failed_start() -> None:
     pulling = replace(BOOTING.pod, poller=Container.PULLING, unchanged=899)
-    assert action(replace(BOOTING, pod=pulling)) is Action.LEAVE
-    assert action(replace(BOOTING, pod=replace(pulling, unchanged=900))) is Action.FENCE
+    assert action(replace(BOOTING, pod=pulling)) is NoAction.LEAVE
+    assert action(replace(BOOTING, pod=replace(pulling, unchanged=900))) is RunnerAction.FENCE
 
 
 @pytest.mark.parametrize("late", [replace(STUCK, suspect=None), NEVER_REGISTERED])
 def test_half_a_scope_being_late_is_githubs_delay_and_replaces_nobody(late: Evidence) -> None:
     """I74"""
     offline = replace(late, record=RecordWord.OFFLINE, suspects=4, recent=8)
-    assert action(offline) is Action.ALARM
-    assert action(replace(offline, recent=9)) is not Action.ALARM
+    assert action(offline) is RunnerAction.ALARM
+    assert action(replace(offline, recent=9)) is not RunnerAction.ALARM
 
 
 def test_a_single_late_runner_is_replaced_although_it_is_all_its_scope_has() -> None:
     late = replace(STUCK, suspect=None, record=RecordWord.OFFLINE, suspects=1, recent=1)
-    assert action(late) is Action.SUSPECT
+    assert action(late) is RunnerAction.SUSPECT
 
 
 def test_a_runner_that_got_no_job_in_time_is_retired() -> None:
     """I24"""
     idle = replace(STUCK, record=RecordWord.IDLE, log=LogWord.NO_JOB)
     assert verdict(idle).rule == "no-job-in-time"
-    assert action(replace(idle, pod=pod(up=899))) is Action.LEAVE
+    assert action(replace(idle, pod=pod(up=899))) is NoAction.LEAVE
 
 
 def test_a_done_runner_that_lingers_is_retired_unless_github_calls_it_busy() -> None:
     lingers = replace(DONE, since=600, job_marked=True, log=LogWord.JOB)
-    assert (action(lingers), verdict(lingers).retired) == (Action.FENCE, Retired.FINISHED)
-    assert action(replace(lingers, record=RecordWord.BUSY)) is Action.PROTECT
+    assert (action(lingers), verdict(lingers).retired) == (RunnerAction.FENCE, Retired.FINISHED)
+    assert action(replace(lingers, record=RecordWord.BUSY)) is RunnerAction.PROTECT
 
 
 def test_a_pod_kept_alive_by_a_side_container_is_retired_when_github_lets_go() -> None:
     ended = replace(BUSY, job_marked=True, pod=pod(Container.TERMINATED, unchanged=600))
     assert verdict(ended).question is Question.RECORD
-    assert action(replace(ended, record=RecordWord.BUSY)) is Action.LEAVE
-    assert action(replace(ended, record=RecordWord.OFFLINE)) is Action.FENCE
+    assert action(replace(ended, record=RecordWord.BUSY)) is NoAction.LEAVE
+    assert action(replace(ended, record=RecordWord.OFFLINE)) is RunnerAction.FENCE
 
 
 def test_a_claim_is_released_only_when_its_mint_cannot_come_back() -> None:
     stale = replace(CLAIMED, since=300, mint_overdue=True)
-    assert action(stale) is Action.RELEASE
-    assert action(replace(stale, mint_overdue=False)) is Action.LEAVE
+    assert action(stale) is RunnerAction.RELEASE
+    assert action(replace(stale, mint_overdue=False)) is NoAction.LEAVE
 
 
 # Ended runners.
@@ -475,22 +488,22 @@ def test_a_claim_is_released_only_when_its_mint_cannot_come_back() -> None:
 def test_a_clean_exit_without_a_job_is_called_so_only_by_githubs_word() -> None:
     """I39"""
     assert verdict(ENDED).question is Question.RECORD
-    assert action(replace(ENDED, record=RecordWord.OFFLINE)) is Action.REFINE
-    assert action(replace(ENDED, record=RecordWord.UNREADABLE)) is Action.LEAVE
+    assert action(replace(ENDED, record=RecordWord.OFFLINE)) is EndedAction.REFINE
+    assert action(replace(ENDED, record=RecordWord.UNREADABLE)) is NoAction.LEAVE
 
 
 def test_a_runner_whose_record_is_gone_may_have_had_a_job() -> None:
     """I68"""
     gone = replace(ENDED, record=RecordWord.ABSENT, hint=JobState.QUEUED)
     assert verdict(gone).question is Question.JOB
-    assert action(replace(gone, hinted=JobWord.QUEUED)) is Action.LEAVE
-    assert action(replace(gone, hinted=JobWord.COMPLETED, hinted_on=On.THIS)) is Action.APPLY
+    assert action(replace(gone, hinted=JobWord.QUEUED)) is NoAction.LEAVE
+    assert action(replace(gone, hinted=JobWord.COMPLETED, hinted_on=On.THIS)) is EndedAction.APPLY
 
 
 def test_a_runner_that_says_it_had_a_job_is_never_called_never_ran() -> None:
     """I68"""
     spoke = replace(ENDED, says_it_had_a_job=True, record=RecordWord.OFFLINE)
-    assert action(spoke) is not Action.REFINE
+    assert action(spoke) is not EndedAction.REFINE
 
 
 def test_an_ended_runner_is_asked_for_ever_more_seldom() -> None:
@@ -505,21 +518,21 @@ def test_an_ended_runner_is_asked_for_ever_more_seldom() -> None:
 @pytest.mark.parametrize("state", [JobState.WAITING, JobState.QUEUED, JobState.IN_PROGRESS])
 def test_a_missed_completion_is_applied(state: JobState) -> None:
     missed = JobEvidence(state=state, word=JobWord.COMPLETED)
-    assert (action(missed), verdict(missed).rule) == (Action.APPLY, "missed-completion")
+    assert (action(missed), verdict(missed).rule) == (JobAction.APPLY, "missed-completion")
 
 
 @pytest.mark.parametrize("word", [JobWord.WAITING, JobWord.QUEUED, JobWord.IN_PROGRESS])
 def test_a_job_that_only_github_knows_is_inserted(word: JobWord) -> None:
-    assert action(JobEvidence(state=None, word=word)) is Action.INSERT
+    assert action(JobEvidence(state=None, word=word)) is JobAction.INSERT
 
 
 def test_a_job_that_is_served_again_was_asked_for_first() -> None:
     """I68"""
     echo = replace(QUEUED, since=1, echo=True)
     assert verdict(echo).question is Question.JOB
-    assert action(replace(echo, word=JobWord.QUEUED)) is Action.SERVE
-    assert action(replace(echo, word=JobWord.COMPLETED)) is Action.APPLY
-    assert action(replace(echo, word=JobWord.UNREADABLE)) is Action.LEAVE
+    assert action(replace(echo, word=JobWord.QUEUED)) is JobAction.SERVE
+    assert action(replace(echo, word=JobWord.COMPLETED)) is JobAction.APPLY
+    assert action(replace(echo, word=JobWord.UNREADABLE)) is NoAction.LEAVE
 
 
 @pytest.mark.parametrize("word", [each for each in JobWord if each is not JobWord.COMPLETED])
@@ -529,13 +542,12 @@ def test_in_progress_is_never_ended_by_us(word: JobWord, executor: Executor) -> 
     old = JobEvidence(
         state=JobState.IN_PROGRESS, since=LONG, queued=LONG, executor=executor, word=word, times=99
     )
-    expected = {Action.LEAVE, Action.ASK}
-    if executor is not Executor.ALIVE:
-        expected = {
-            JobWord.QUEUED: {Action.DEMOTE},
-            # The exception: no one can be asked about it any more.
-            JobWord.REPOSITORY_GONE: {Action.STALE},
-        }.get(word, expected)
+    expected: set[JobAction | NoAction] = {NoAction.LEAVE, NoAction.ASK}
+    if executor is not Executor.ALIVE and word is JobWord.QUEUED:
+        expected = {JobAction.DEMOTE}
+    # The exception: GitHub can never be asked about it again.
+    if executor is not Executor.ALIVE and word is JobWord.REPOSITORY_GONE:
+        expected = {JobAction.STALE}
     assert action(old) in expected
 
 
@@ -544,14 +556,14 @@ def test_a_job_in_progress_in_a_deleted_repository_is_ended_after_the_third_answ
     gone = JobEvidence(
         state=JobState.IN_PROGRESS, executor=Executor.GONE, word=JobWord.REPOSITORY_GONE, times=2
     )
-    assert action(gone) is Action.LEAVE
+    assert action(gone) is NoAction.LEAVE
     assert verdict(replace(gone, times=3)).rule == "repository-deleted"
-    assert action(replace(gone, times=9, executor=Executor.ALIVE)) is Action.LEAVE
+    assert action(replace(gone, times=9, executor=Executor.ALIVE)) is NoAction.LEAVE
 
 
 def test_a_queued_job_in_a_deleted_repository_is_ended_after_the_third_answer() -> None:
     gone = replace(QUEUED, word=JobWord.REPOSITORY_GONE, times=2)
-    assert action(gone) is Action.LEAVE
+    assert action(gone) is NoAction.LEAVE
     assert verdict(replace(gone, times=3)).rule == "job-deleted"
 
 
@@ -559,47 +571,47 @@ def test_queued_has_a_hard_end() -> None:
     """I37"""
     day, two_days = 86_400.0, 2 * 86_400.0
     known = replace(QUEUED, word=JobWord.QUEUED)
-    assert action(replace(known, queued=day)) is Action.LEAVE
-    assert action(replace(known, queued=two_days)) is Action.STALE
+    assert action(replace(known, queued=day)) is NoAction.LEAVE
+    assert action(replace(known, queued=two_days)) is JobAction.STALE
     unreadable = replace(QUEUED, word=JobWord.UNREADABLE)
-    assert action(replace(unreadable, queued=day)) is Action.LEAVE
-    assert action(replace(unreadable, queued=two_days)) is Action.STALE
+    assert action(replace(unreadable, queued=day)) is NoAction.LEAVE
+    assert action(replace(unreadable, queued=two_days)) is JobAction.STALE
     absent = replace(QUEUED, word=JobWord.ABSENT, times=1)
-    assert action(absent) is Action.LEAVE
-    assert action(replace(absent, queued=day)) is Action.STALE
+    assert action(absent) is NoAction.LEAVE
+    assert action(replace(absent, queued=day)) is JobAction.STALE
 
 
 def test_a_stale_claim_is_released_only_under_a_poller_that_still_polls() -> None:
     """I70: a restored backup may have taken back what came of the claim."""
     stale = replace(CLAIMED, since=300, mint_overdue=True)
-    assert action(stale) is Action.RELEASE
+    assert action(stale) is RunnerAction.RELEASE
     served = replace(stale, pod=pod(Container.BROKEN, poller=Container.TERMINATED))
-    assert action(served) is Action.FENCE
-    assert action(replace(stale, pod=PodSeen())) is Action.LEAVE, "nobody can see it"
+    assert action(served) is RunnerAction.FENCE
+    assert action(replace(stale, pod=PodSeen())) is NoAction.LEAVE, "nobody can see it"
     single = replace(stale, shape="single", pod=pod())
     assert verdict(single).question is Question.RECORD
     unreadable = replace(single, record=RecordWord.UNREADABLE, log=LogWord.UNREADABLE)
-    assert action(unreadable) is Action.LEAVE
+    assert action(unreadable) is NoAction.LEAVE
 
 
 def test_a_job_on_another_runner_is_queued_again_when_github_says_so_twice() -> None:
     """I37"""
     job = JobEvidence(state=JobState.IN_PROGRESS, since=900, executor=Executor.FOREIGN)
     assert verdict(job).question is Question.JOB
-    assert action(replace(job, word=JobWord.QUEUED, times=1)) is Action.LEAVE
-    assert action(replace(job, word=JobWord.QUEUED, times=2)) is Action.DEMOTE
-    assert action(replace(job, word=JobWord.IN_PROGRESS, times=9)) is Action.LEAVE
+    assert action(replace(job, word=JobWord.QUEUED, times=1)) is NoAction.LEAVE
+    assert action(replace(job, word=JobWord.QUEUED, times=2)) is JobAction.DEMOTE
+    assert action(replace(job, word=JobWord.IN_PROGRESS, times=9)) is NoAction.LEAVE
     ours = replace(job, executor=Executor.ALIVE, word=JobWord.QUEUED, times=9)
-    assert action(ours) is Action.LEAVE
+    assert action(ours) is NoAction.LEAVE
 
 
 def test_a_job_github_does_not_assign_is_explained_after_its_second_answer() -> None:
     beside = replace(QUEUED, supply=True, idle_beside=60)
     assert verdict(beside).question is Question.JOB
-    assert action(replace(beside, word=JobWord.QUEUED, times=1)) is Action.LEAVE
-    assert action(replace(beside, word=JobWord.QUEUED, times=2)) is Action.EXPLAIN
+    assert action(replace(beside, word=JobWord.QUEUED, times=1)) is NoAction.LEAVE
+    assert action(replace(beside, word=JobWord.QUEUED, times=2)) is JobAction.EXPLAIN
     explained = replace(beside, word=JobWord.QUEUED, times=3, explained=True)
-    assert action(explained) is Action.LEAVE
+    assert action(explained) is NoAction.LEAVE
 
 
 # The table as a whole.
@@ -718,11 +730,11 @@ OTHER_ENDS: dict[tuple[str, str], AnyEvidence] = {
 def test_a_node_whose_clock_is_behind_makes_no_runner_late() -> None:
     """I82: by its node's clock it has been up since before it got its JIT."""
     fresh = replace(RUNNING, acknowledged=5, pod=pod(up=900), record=RecordWord.OFFLINE)
-    assert verdict(fresh).action is Action.LEAVE
+    assert verdict(fresh).action is NoAction.LEAVE
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_every_rule_decides_something(rule: Rule[Any]) -> None:
+def test_every_rule_decides_something(rule: Rule[Any, Any]) -> None:
     assert verdict(CASES[rule.name]).rule == rule.name
 
 
@@ -765,7 +777,7 @@ def test_names_are_given_once_and_every_rule_has_its_words() -> None:
         assert rule.invariants
         assert "{" not in rule.seen_with(USUAL)
         assert (rule.retired is not None) == (
-            rule.action is Action.FENCE
+            rule.action is RunnerAction.FENCE
             or rule.name in ("pod-without-row", "runner-ended-without-row")
         )
 
@@ -855,14 +867,14 @@ ended = undecided(EndedEvidence)
 RUNNER_RULES = [rule for rule in RULES if rule.subject is Subject.RUNNER]
 
 
-def decided(evidence: AnyEvidence) -> Action:
+def decided(evidence: AnyEvidence) -> AnyAction | NoAction:
     rule, question = decide(evidence, USUAL)
     if question is not None:
-        return Action.ASK
-    return Action.LEAVE if rule is None else rule.action
+        return NoAction.ASK
+    return NoAction.LEAVE if rule is None else rule.action
 
 
-def acts(rule: Rule[Any]) -> Callable[[Any], bool]:
+def acts(rule: Rule[Any, Any]) -> Callable[[Any], bool]:
     return lambda e: rule.holds(e, USUAL) and rule.lacks(e, USUAL) is None
 
 
@@ -896,11 +908,17 @@ def somebody_says_it_executes(e: Evidence) -> bool:
 def test_no_live_container_that_executes_by_anyones_word_is_ended() -> None:
     """The whole product. I22, I65"""
 
-    def ending(e: Evidence) -> Action | None:
+    def ending(e: Evidence) -> AnyAction | NoAction | None:
         return decided(e) if lives(e) and somebody_says_it_executes(e) else None
 
     found = {end for _, end in explore(runner, RUNNER_VALUES, ending)}
-    assert found == {None, Action.OCCUPY, Action.PROTECT, Action.LEAVE, Action.APPLY}
+    assert found == {
+        None,
+        RunnerAction.OCCUPY,
+        RunnerAction.PROTECT,
+        NoAction.LEAVE,
+        RunnerAction.APPLY,
+    }
 
 
 #: The two exceptions: what was ended by force, and what an account left behind that removed the App.
@@ -915,10 +933,10 @@ EXCEPTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     "rule",
-    [rule for rule in RUNNER_RULES if rule.action is Action.FORCE],
+    [rule for rule in RUNNER_RULES if rule.action is RunnerAction.FORCE],
     ids=lambda rule: rule.name,
 )
-def test_nothing_is_ended_by_force_within_five_days(rule: Rule[Any]) -> None:
+def test_nothing_is_ended_by_force_within_five_days(rule: Rule[Any, Any]) -> None:
     """The whole product: by force only what has held its JIT for longer than any job, in an account
     whose removal was confirmed three times or without a record at GitHub. I27, I29"""
     forced = [values for values, yes in explore(runner, EXCEPTIONS, acts(rule)) if yes]
@@ -937,12 +955,12 @@ def test_nothing_brings_back_what_was_ended_by_force() -> None:
 
     given = {"state": S.RETIRING, "forced": True}
     found = {end for _, end in explore(runner, EXCEPTIONS, decided, given=given)}
-    assert found == {Action.RETIRE, Action.CONCLUDE}
+    assert found == {RunnerAction.RETIRE, RunnerAction.CONCLUDE}
 
 
 def test_nothing_that_may_have_run_is_fenced_unless_github_and_its_log_agree() -> None:
     """Rule by rule, for then each may be read without those before it; the whole product. I65"""
-    fences = [rule for rule in RUNNER_RULES if rule.action is Action.FENCE]
+    fences = [rule for rule in RUNNER_RULES if rule.action is RunnerAction.FENCE]
     for rule in fences:
         fenced = [values for values, yes in explore(runner, RUNNER_VALUES, acts(rule)) if yes]
         assert fenced
@@ -964,7 +982,7 @@ def _agreed(values: Values) -> bool:
 
 def test_only_what_ended_or_is_proven_absent_is_concluded() -> None:
     """The whole product. I29"""
-    for rule in (rule for rule in RUNNER_RULES if rule.action is Action.CONCLUDE):
+    for rule in (rule for rule in RUNNER_RULES if rule.action is RunnerAction.CONCLUDE):
         concluded = [v for v, yes in explore(runner, RUNNER_VALUES, acts(rule)) if yes]
         assert concluded
         for values in concluded:
@@ -983,8 +1001,8 @@ def test_no_pod_of_an_unrecognised_shape_is_ended() -> None:
         "job": None,
     }
     found = {end for _, end in explore(runner, RUNNER_VALUES, decided, given=given)}
-    assert not found & (ENDS - {Action.RETIRE})
-    assert Action.PROTECT in found
+    assert not found & (ENDS - {RunnerAction.RETIRE})
+    assert RunnerAction.PROTECT in found
 
 
 def test_every_rule_has_an_answer_for_every_combination() -> None:
@@ -1005,7 +1023,7 @@ def test_every_rule_has_an_answer_for_every_combination() -> None:
         assert True in ends or Question.JOB in ends, rule.name
 
 
-def _answer_of(rule: Rule[Any]) -> Callable[[Any], bool | Question]:
+def _answer_of(rule: Rule[Any, Any]) -> Callable[[Any], bool | Question]:
     def answer(e: Any) -> bool | Question:
         if not rule.holds(e, USUAL):
             return False
@@ -1028,16 +1046,16 @@ def test_a_runner_of_which_no_job_is_told_always_gets_an_answer() -> None:
     given = {"hint": None, "job": None, "job_marked": False}
     found = {end for _, end in explore(runner, values, decided, given=given)}
     assert found == {
-        Action.CONCLUDE,
-        Action.FENCE,
-        Action.OCCUPY,
-        Action.LEAVE,
-        Action.PROTECT,
-        Action.RETIRE,
-        Action.ALARM,
-        Action.SUSPECT,
-        Action.RELEASE,
-        Action.ASK,
+        RunnerAction.CONCLUDE,
+        RunnerAction.FENCE,
+        RunnerAction.OCCUPY,
+        NoAction.LEAVE,
+        RunnerAction.PROTECT,
+        RunnerAction.RETIRE,
+        RunnerAction.ALARM,
+        RunnerAction.SUSPECT,
+        RunnerAction.RELEASE,
+        NoAction.ASK,
     }
 
 
@@ -1057,26 +1075,26 @@ def test_no_pod_without_a_row_that_executes_by_anyones_word_is_adopted() -> None
 def test_no_job_that_is_in_progress_by_anyones_word_is_completed_as_stale() -> None:
     """The whole product. I37"""
     for values, end in _all(job):
-        if end is Action.STALE:
+        if end is JobAction.STALE:
             gone = values["word"] is JobWord.REPOSITORY_GONE
             if gone and values.get("executor") is not Executor.ALIVE:
                 continue
             unapproved = values["state"] is JobState.WAITING and values["word"] is JobWord.ABSENT
             assert unapproved or values["state"] is JobState.QUEUED, values
             assert values["word"] is not JobWord.IN_PROGRESS, values
-        if end in (Action.SERVE, Action.DEMOTE):
+        if end in (JobAction.SERVE, JobAction.DEMOTE):
             assert values["word"] in (JobWord.QUEUED, JobWord.WAITING), values
 
 
 def test_no_verdict_is_refined_without_githubs_word() -> None:
     """The whole product. I39, I68"""
     for values, end in _all(ended):
-        if end is Action.REFINE:
+        if end is EndedAction.REFINE:
             assert values["record"] in (RecordWord.OFFLINE, RecordWord.IDLE), values
             assert not values["says_it_had_a_job"], values
 
 
-def _all(make: Callable[[Values], Any]) -> Iterator[tuple[Values, Action]]:
+def _all(make: Callable[[Values], Any]) -> Iterator[tuple[Values, AnyAction | NoAction]]:
     return explore(make, OTHER_VALUES, decided)
 
 
@@ -1102,4 +1120,4 @@ def test_nothing_is_done_about_a_runner_that_waits_and_is_heard(shape: str) -> N
         "pod.runner": container,
     }
     found = {end for _, end in explore(runner, RUNNER_VALUES, decided, given=given)}
-    assert found == {Action.LEAVE}
+    assert found == {NoAction.LEAVE}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.rules import rules
-from paddock.domain.rules import RULES
+from paddock.domain.recovery.table import RULES
 
 
 def test_every_rule_is_printed_in_order_for_programs(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.domain.thresholds import Thresholds
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.settings import LogFormat, LogLevel, Settings, SettingsError, load
 
 

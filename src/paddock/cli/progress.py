@@ -12,6 +12,7 @@ from rich.live import Live
 
 from paddock.cli.output import console, show, text
 from paddock.domain.reading import ActionFilter, ActionLine, Paging, VerdictFilter, VerdictLine
+from paddock.domain.recovery.table import RULES
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.summary import Summary
 from paddock.ports import Clock, Store
@@ -35,8 +36,8 @@ _AT_WORK: Final = (
     RunnerState.DONE,
     RunnerState.RETIRING,
 )
-#: What is only the daily course of things.
-_ROUTINE: Final = frozenset({"pod-ended", "concluded", "retiring", "surplus"})
+#: Not printed: every healthy fleet has these each day.
+_ROUTINE: Final = frozenset(rule.name for rule in RULES if rule.routine)
 _STYLES: Final = {"chaos": "bold red", "recovery": "cyan", "ended": "yellow"}
 
 

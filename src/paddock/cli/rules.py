@@ -6,8 +6,8 @@ from rich.table import Table
 
 from paddock.cli.options import Config, Json
 from paddock.cli.output import console, show, show_json
-from paddock.domain.evidence import Subject
-from paddock.domain.rules import RULES
+from paddock.domain.recovery.evidence import Subject
+from paddock.domain.recovery.table import RULES
 from paddock.settings import RecoverySettings, load
 
 _ABOUT = {

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import msgspec
 
 from paddock.demo.incidents import INCIDENTS, Case, Ended, Incident, Surroundings
-from paddock.domain.thresholds import Thresholds
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.ports.dossiers import Dossiers
 from paddock.stories import Story, tell
 

@@ -27,7 +27,6 @@ from paddock.domain.comparison import (
     news,
     unlisted,
 )
-from paddock.domain.evidence import JobEvidence, JobWord
 from paddock.domain.github import (
     Absent,
     InstallationId,
@@ -39,10 +38,11 @@ from paddock.domain.github import (
 from paddock.domain.github_errors import BackOff, GitHubError, Kind
 from paddock.domain.ids import AppId, JobId, RepositoryId
 from paddock.domain.jobs import JobReport
-from paddock.domain.recovery import ActionTaken, Outcome
-from paddock.domain.rules import diagnose
+from paddock.domain.recovery.diagnosis import diagnose
+from paddock.domain.recovery.evidence import JobEvidence, JobWord
+from paddock.domain.recovery.records import ActionTaken, Outcome
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState
-from paddock.domain.thresholds import Thresholds
 from paddock.github.budget import Budget
 from paddock.ports import Clock, GitHub, Store
 

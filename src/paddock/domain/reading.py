@@ -17,12 +17,9 @@ import msgspec
 from paddock.domain.deliveries import DeliveryState
 from paddock.domain.endings import Ending
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.recovery import Outcome
+from paddock.domain.recovery.records import Outcome
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.vitals import Sample
-
-#: Rules that act on every runner sooner or later, and the steps that follow from another rule.
-ORDINARY: Final = frozenset({"pod-ended", "concluded", "retiring"})
 
 #: A page people read; and the most a program may ask for at once.
 PAGE: Final = 50

@@ -32,10 +32,10 @@ from paddock.domain.fingerprints import Answer, Fingerprint, ever_started, finge
 from paddock.domain.ids import KeyId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
-from paddock.domain.recovery import LateNews, RunnerEnd
+from paddock.domain.recovery.records import LateNews, RunnerEnd
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.thresholds import Thresholds
 from paddock.ports import Clock, Fleet, FleetUnavailable, Store
 
 _log = structlog.get_logger()

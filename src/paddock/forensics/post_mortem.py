@@ -26,7 +26,7 @@ from prometheus_client import Counter
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.plain_text import without_sequences
-from paddock.domain.recovery import WantedLog
+from paddock.domain.recovery.records import WantedLog
 from paddock.forensics.concluding import reap
 from paddock.forensics.masking import mask
 from paddock.ports import Circumstances, Clock, Fleet, FleetUnavailable, Store, Witness

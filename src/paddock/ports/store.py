@@ -26,7 +26,6 @@ from paddock.domain.deliveries import (
     Settlement,
 )
 from paddock.domain.endings import Ending, Retired
-from paddock.domain.evidence import JobWord
 from paddock.domain.handover import Heard
 from paddock.domain.ids import (
     AccountId,
@@ -47,7 +46,8 @@ from paddock.domain.names import PodName
 from paddock.domain.pauses import Pause
 from paddock.domain.pods import Pod
 from paddock.domain.pools import PoolFacts, PoolSummary
-from paddock.domain.recovery import (
+from paddock.domain.recovery.evidence import JobWord
+from paddock.domain.recovery.records import (
     ActionTaken,
     Balance,
     DoubtTerms,

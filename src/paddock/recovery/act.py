@@ -1,8 +1,7 @@
-"""Doing what a verdict says: dry-run, limited, fenced, and written down with its evidence.
+"""Doing what a verdict says: dry-run, limited, fenced, and recorded with its evidence.
 
-Whatever goes wrong with a rule or with what it was told goes wrong a little at a time, and leaves a
-trace by which it can be found (I29). What finds another row than the one it was decided for does
-nothing (I32).
+A rule or an answer that is wrong does limited harm per round, and leaves a record by which it is found
+(I29). An action that finds another row than the one it was decided for does nothing (I32).
 """
 
 from __future__ import annotations
@@ -15,31 +14,40 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.evidence import AnyEvidence, Evidence
 from paddock.domain.ids import HostId, JobId, RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
-from paddock.domain.recovery import ActionTaken, Outcome
-from paddock.domain.rules import Action, Verdict
+from paddock.domain.recovery.actions import AnyAction, JobAction, PodAction, RunnerAction
+from paddock.domain.recovery.evidence import AnyEvidence, Evidence
+from paddock.domain.recovery.records import ActionTaken, Outcome
+from paddock.domain.recovery.rule import Verdict
 from paddock.domain.runners import Runner
 from paddock.ports import Clock, Store
 from paddock.recovery.terms import RecoveryTerms
 
 _log = structlog.get_logger()
 
-#: A round, as limits count it: as long as it takes to read the fleet anew.
+#: A round, as limits count it: the time in which the fleet is read anew.
 WINDOW: Final = 10.0
-#: What was said once of a subject is not said again in every round. More subjects than this are not
-#: troubled at once; the oldest entries make room.
+#: What was recorded once about a subject is not recorded again in every round. More subjects than this
+#: are not affected at once; the oldest entries make room.
 _REMEMBERED: Final = 10_000
 
-#: These do nothing, or nothing that could be too much: an end that was seen is recorded, a retirement
-#: was begun by somebody, and each of its steps has guards of its own.
-_UNLIMITED: Final = frozenset({Action.RETIRE, Action.PROTECT, Action.ALARM, Action.EXPLAIN})
-#: The Pod was seen to have ended. It is routine too: its line in the log is `runner ended`.
-_SEEN_TO_END: Final = frozenset({"pod-ended", "concluded"})
-#: Told once while it lasts.
-_TOLD_ONCE: Final = frozenset({Action.PROTECT, Action.ALARM, Action.LEAVE})
+#: These change nothing that could be too much: a step of a retirement has guards of its own, and the
+#: others only record.
+_UNLIMITED: Final = frozenset[AnyAction](
+    {
+        RunnerAction.RETIRE,
+        RunnerAction.PROTECT,
+        RunnerAction.ALARM,
+        PodAction.PROTECT,
+        JobAction.EXPLAIN,
+    }
+)
+#: Recorded once while it lasts.
+_RECORDED_ONCE: Final = frozenset[AnyAction](
+    {RunnerAction.PROTECT, RunnerAction.ALARM, PodAction.PROTECT}
+)
 
 ACTIONS = Counter(
     "paddock_recovery_actions_total",
@@ -52,7 +60,7 @@ ACTIONS = Counter(
 class Decided:
     """What is to be done to a runner whose Pod is there, and why."""
 
-    verdict: Verdict
+    verdict: Verdict[RunnerAction]
     evidence: Evidence
     runner: Runner
     pod: Pod
@@ -65,11 +73,11 @@ class Acting:
         self._terms = terms
         self._window = clock.monotonic()
         self._counted: dict[str | None, int] = {}
-        self._told: dict[tuple[object, str, Outcome], None] = {}
+        self._recorded: dict[tuple[object, str, Outcome], None] = {}
 
     async def act(
         self,
-        verdict: Verdict,
+        verdict: Verdict[AnyAction],
         evidence: AnyEvidence,
         do: Callable[[], Awaitable[bool]],
         *,
@@ -83,9 +91,9 @@ class Acting:
         if outcome is None:
             outcome = Outcome.DONE if await do() else Outcome.LOST_THE_RACE
         subject = (runner, generation, job, pod_name)
-        if self._worth_telling(verdict, outcome, subject):
+        if self._worth_recording(verdict, outcome, subject):
             taken = _taken(verdict, evidence, outcome, runner=runner, job=job, pod_name=pod_name)
-            self._tell(taken)
+            _log_action(taken, verdict)
             await self._store.record_action(taken)
         return outcome
 
@@ -105,7 +113,7 @@ class Acting:
                 Outcome.DONE if runner.id in done else Outcome.LOST_THE_RACE
             )
             subject = (runner.id, runner.generation, None, runner.pod_name)
-            if self._worth_telling(each.verdict, outcome, subject):
+            if self._worth_recording(each.verdict, outcome, subject):
                 taken.append(
                     _taken(
                         each.verdict,
@@ -115,19 +123,20 @@ class Acting:
                         pod_name=runner.pod_name,
                     )
                 )
-                self._tell(taken[-1])
+                _log_action(taken[-1], each.verdict)
         if taken:
             await self._store.record_actions(taken)
 
-    def _withheld(self, verdict: Verdict) -> Outcome | None:
+    def _withheld(self, verdict: Verdict[AnyAction]) -> Outcome | None:
         """Why it is not done; `None` if it may be."""
         assert verdict.rule is not None
         if self._terms.is_dry(verdict.rule):
             return Outcome.DRY_RUN
         return None if self._allowed(verdict) else Outcome.LIMITED
 
-    def _allowed(self, verdict: Verdict) -> bool:
-        if verdict.action in _UNLIMITED or verdict.rule in _SEEN_TO_END:
+    def _allowed(self, verdict: Verdict[AnyAction]) -> bool:
+        assert verdict.by is not None
+        if verdict.action in _UNLIMITED or verdict.by.seen_to_end:
             return True
         if self._clock.monotonic() - self._window >= WINDOW:
             self._window = self._clock.monotonic()
@@ -142,39 +151,43 @@ class Acting:
             self._counted[subject] = self._counted.get(subject, 0) + 1
         return True
 
-    def _worth_telling(self, verdict: Verdict, outcome: Outcome, subject: object) -> bool:
-        """The steps of a retirement are in its row; what lasts is told when it begins."""
-        if verdict.action is Action.RETIRE:
+    def _worth_recording(
+        self, verdict: Verdict[AnyAction], outcome: Outcome, subject: object
+    ) -> bool:
+        """The steps of a retirement are in its row; what lasts is recorded when it begins."""
+        if verdict.action is RunnerAction.RETIRE:
             return False
-        if outcome is Outcome.DONE and verdict.action not in _TOLD_ONCE:
+        if outcome is Outcome.DONE and verdict.action not in _RECORDED_ONCE:
             return True
         assert verdict.rule is not None
-        told = (subject, verdict.rule, outcome)
-        if told in self._told:
+        recorded = (subject, verdict.rule, outcome)
+        if recorded in self._recorded:
             return False
-        if len(self._told) >= _REMEMBERED:
-            del self._told[next(iter(self._told))]
-        self._told[told] = None
+        if len(self._recorded) >= _REMEMBERED:
+            del self._recorded[next(iter(self._recorded))]
+        self._recorded[recorded] = None
         return True
 
-    def _tell(self, taken: ActionTaken) -> None:
-        ACTIONS.labels(taken.rule, taken.action, taken.outcome).inc()
-        log_at = _log.warning if taken.action == Action.ALARM else _log.info
-        if taken.rule in _SEEN_TO_END:
-            log_at = _log.debug
-        log_at(
-            "recovery.acted",
-            rule=taken.rule,
-            action=taken.action,
-            outcome=taken.outcome,
-            pod=taken.pod_name,
-            job=taken.job and taken.job[1],
-            why=taken.why,
-        )
+
+def _log_action(taken: ActionTaken, verdict: Verdict[AnyAction]) -> None:
+    assert verdict.by is not None
+    ACTIONS.labels(taken.rule, taken.action, taken.outcome).inc()
+    log_at = _log.warning if verdict.action is RunnerAction.ALARM else _log.info
+    if verdict.by.seen_to_end:
+        log_at = _log.debug
+    log_at(
+        "recovery.acted",
+        rule=taken.rule,
+        action=taken.action,
+        outcome=taken.outcome,
+        pod=taken.pod_name,
+        job=taken.job and taken.job[1],
+        why=taken.why,
+    )
 
 
 def _taken(
-    verdict: Verdict,
+    verdict: Verdict[AnyAction],
     evidence: AnyEvidence,
     outcome: Outcome,
     *,

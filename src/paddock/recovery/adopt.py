@@ -1,4 +1,4 @@
-"""Pods that no living row knows: a restored backup, a foreign hand, an end that was recorded already.
+"""Pods that no row knows: after a restored backup, made by another hand, or with a recorded end.
 
 A stamped Pod without a claim is what a sweep once deleted with a live build in it (I34). Here it is
 searched for at GitHub (`recovery.search`). Until every scope has answered, and for as long as anything
@@ -18,11 +18,13 @@ from typing import Final
 
 import structlog
 
-from paddock.domain.evidence import LogWord, PodEvidence, RecordWord, pod_seen, record_word
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
-from paddock.domain.rules import Action, Question, Verdict, diagnose
+from paddock.domain.recovery.actions import NoAction, PodAction
+from paddock.domain.recovery.diagnosis import diagnose
+from paddock.domain.recovery.evidence import LogWord, PodEvidence, RecordWord, pod_seen, record_word
+from paddock.domain.recovery.rule import Question, Verdict
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.forensics.concluding import Conclusion
@@ -147,20 +149,21 @@ class Adoption:
         for _ in range(3):
             evidence = self._evidence(pod, row, known, look.now, single=single)
             verdict = diagnose(evidence, self._terms.thresholds)
-            if verdict.action is not Action.ASK:
+            if verdict.question is None:
                 break
-            if not await self._ask(verdict, pod, known):
+            if not await self._ask(verdict.question, pod, known):
                 return
-        if verdict.rule is None or verdict.action in (Action.ASK, Action.LEAVE):
+        action = verdict.action
+        if isinstance(action, NoAction):
             return
-        if verdict.action is Action.PROTECT:
+        if action is PodAction.PROTECT:
             # For as long as an answer is believed: thousands of Pods cost nothing in between.
             rest = timedelta(seconds=self._terms.thresholds.fresh)
             known.rests_until = look.now + rest
         await self._acting.act(
             verdict,
             evidence,
-            lambda: self._effect(verdict, pod, row, known),
+            lambda: self._effect(action, verdict, pod, row, known),
             pod_name=pod.name,
         )
 
@@ -178,8 +181,8 @@ class Adoption:
             log_age=_age(known.log_at, now),
         )
 
-    async def _ask(self, verdict: Verdict, pod: Pod, known: _Known) -> bool:
-        match verdict.question:
+    async def _ask(self, question: Question, pod: Pod, known: _Known) -> bool:
+        match question:
             case Question.RECORD:
                 found = self._search.registrations(pod, since=known.since)
                 known.record_at = self._clock.now()
@@ -194,20 +197,29 @@ class Adoption:
             case Question.LOG:
                 known.log, known.log_at = await self._words.of(pod), self._clock.now()
                 return True
-            case _:
+            case Question.JOB:  # no row says for which job it was claimed
                 return False
 
-    async def _effect(self, verdict: Verdict, pod: Pod, row: Runner | None, known: _Known) -> bool:
-        match verdict.action:
-            case Action.CONCLUDE:
+    async def _effect(
+        self,
+        action: PodAction,
+        verdict: Verdict[PodAction],
+        pod: Pod,
+        row: Runner | None,
+        known: _Known,
+    ) -> bool:
+        match action:
+            case PodAction.CONCLUDE:
                 await self._conclusion.reap(pod)
                 return True
-            case Action.ADOPT:
+            case PodAction.ADOPT:
                 return await self._adopt(verdict, pod, row, known)
-            case _:
+            case PodAction.PROTECT:
                 return True
 
-    async def _adopt(self, verdict: Verdict, pod: Pod, row: Runner | None, known: _Known) -> bool:
+    async def _adopt(
+        self, verdict: Verdict[PodAction], pod: Pod, row: Runner | None, known: _Known
+    ) -> bool:
         if row is not None and pod.phase.terminal:
             await self._conclusion.reap(pod)
             return True

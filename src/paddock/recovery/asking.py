@@ -17,7 +17,6 @@ from prometheus_client import Counter
 from paddock.dispatch.installations import RegisteredApp
 from paddock.dispatch.pauses import Pauses, Place
 from paddock.domain.backoffs import PausedScope
-from paddock.domain.evidence import RecordWord, record_word
 from paddock.domain.github import (
     Absent,
     InstallationId,
@@ -28,7 +27,8 @@ from paddock.domain.github import (
 )
 from paddock.domain.github_errors import GitHubError, Kind
 from paddock.domain.ids import AppId, GitHubRunnerId, JobId
-from paddock.domain.recovery import KeyPlace, PlacedJob
+from paddock.domain.recovery.evidence import RecordWord, record_word
+from paddock.domain.recovery.records import KeyPlace, PlacedJob
 from paddock.ports import Clock, GitHub
 
 _log = structlog.get_logger()

@@ -8,7 +8,12 @@ from datetime import UTC, datetime, timedelta
 from heapq import nlargest
 from typing import Final
 
-from paddock.domain.evidence import (
+from paddock.domain.github import Absent, JobRecord
+from paddock.domain.ids import AccountId, KeyId, PoolId, RunnerId
+from paddock.domain.names import PodName
+from paddock.domain.pods import Pod
+from paddock.domain.pools import PoolSummary
+from paddock.domain.recovery.evidence import (
     Evidence,
     JobWord,
     LogWord,
@@ -21,13 +26,8 @@ from paddock.domain.evidence import (
     pod_seen,
     polls,
 )
-from paddock.domain.github import Absent, JobRecord
-from paddock.domain.ids import AccountId, KeyId, PoolId, RunnerId
-from paddock.domain.names import PodName
-from paddock.domain.pods import Pod
-from paddock.domain.pools import PoolSummary
-from paddock.domain.recovery import Balance, JobWords, KeyPlace, PlacedJob
-from paddock.domain.rules import Question
+from paddock.domain.recovery.records import Balance, JobWords, KeyPlace, PlacedJob
+from paddock.domain.recovery.rule import Question
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock, Fleet, Store

@@ -1,4 +1,4 @@
-"""Jobs whose state here may not be GitHub's, and runners that ended while nobody named their job."""
+"""Jobs whose state here may not be GitHub's, and runners that ended without a reported job."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from datetime import timedelta
 from typing import Final
 
 import msgspec
-import structlog
 
 from paddock.dispatch.learning import Learner
 from paddock.domain.endings import EndingEvidence, classify, says_it_had_a_job
-from paddock.domain.evidence import (
+from paddock.domain.fingerprints import Answer
+from paddock.domain.github import Absent, JobRecord
+from paddock.domain.ids import HostId, JobId, KeyId, RepositoryId, RunnerId
+from paddock.domain.recovery.actions import EndedAction, JobAction, NoAction
+from paddock.domain.recovery.diagnosis import diagnose
+from paddock.domain.recovery.evidence import (
     EndedEvidence,
     JobEvidence,
     JobWord,
@@ -20,18 +24,13 @@ from paddock.domain.evidence import (
     job_on,
     job_word,
 )
-from paddock.domain.fingerprints import Answer
-from paddock.domain.github import Absent, JobRecord
-from paddock.domain.ids import HostId, JobId, KeyId, RepositoryId, RunnerId
-from paddock.domain.recovery import DoubtTerms, Echo, JobInDoubt, OpenVerdict, PlacedJob
-from paddock.domain.rules import Action, Question, Verdict, diagnose
+from paddock.domain.recovery.records import DoubtTerms, Echo, JobInDoubt, OpenVerdict, PlacedJob
+from paddock.domain.recovery.rule import Question, Verdict
 from paddock.ports import Clock, Store
 from paddock.recovery.act import Acting
 from paddock.recovery.asking import Asker, RepositoryGone, Unreadable
 from paddock.recovery.gather import Gatherer, Look
 from paddock.recovery.terms import RecoveryTerms
-
-_log = structlog.get_logger()
 
 #: Looked at in one round: of every account in turn those least recently asked about (I26).
 MOST: Final = 100
@@ -99,7 +98,7 @@ class JobRecovery:
 
     async def _targets(self, echoes: Sequence[Echo]) -> dict[_Job, list[RunnerId]]:
         """Which job each ended runner is taken for: the one it was claimed for, or the one that has
-        waited longest if that is out of the question. Nobody waits: nobody has to be asked about."""
+        waited longest if that is out of the question. Without a waiting job no question is needed."""
         if not echoes:
             return {}
         per_key: dict[KeyId, list[Echo]] = {}
@@ -151,7 +150,7 @@ class JobRecovery:
         found: JobRecord | None = None
         evidence = self._evidence(job, bool(echoes), idle_beside)
         verdict = diagnose(evidence, self._terms.thresholds)
-        if verdict.action is Action.ASK:
+        if verdict.question is not None:
             place = placed.get((job.host, job.id))
             answer = Unreadable() if place is None else await self._asker.job(place)
             if answer is None:
@@ -163,13 +162,14 @@ class JobRecovery:
             )
             evidence = replace(evidence, word=word, word_age=0.0, times=times)
             verdict = diagnose(evidence, self._terms.thresholds)
-        if verdict.rule is None or verdict.action in (Action.ASK, Action.LEAVE):
+        action = verdict.action
+        if isinstance(action, NoAction):
             return
         place = placed.get((job.host, job.id))
         await self._acting.act(
             verdict,
             evidence,
-            lambda: self._effect(verdict, job, found, place, echoes or ()),
+            lambda: self._effect(action, verdict, job, found, place, echoes or ()),
             job=(job.host, job.id),
         )
 
@@ -193,14 +193,15 @@ class JobRecovery:
 
     async def _effect(
         self,
-        verdict: Verdict,
+        action: JobAction,
+        verdict: Verdict[JobAction],
         job: JobInDoubt,
         found: JobRecord | None,
         place: PlacedJob | None,
         echoes: Sequence[RunnerId],
     ) -> bool:
-        match verdict.action:
-            case Action.APPLY:
+        match action:
+            case JobAction.APPLY | JobAction.INSERT:
                 if found is None or place is None:
                     return False
                 written = await self._learner.learn(
@@ -208,23 +209,20 @@ class JobRecovery:
                 )
                 await self._end(echoes)
                 return bool(written)
-            case Action.SERVE:
+            case JobAction.SERVE:
                 await self._end(echoes)
                 return True
-            case Action.DEMOTE:
+            case JobAction.DEMOTE:
                 return await self._store.demote_job(
                     job.host, job.id, why=f"{verdict.rule}: {verdict.why}"
                 )
-            case Action.STALE:
+            case JobAction.STALE:
                 return await self._store.expire_job(
                     job.host, job.id, state=job.state, why=f"{verdict.rule}: {verdict.why}"
                 )
-            case Action.EXPLAIN:
+            case JobAction.EXPLAIN:
                 await self._store.explain_job(job.host, job.id, waits_because=_UNASSIGNED)
                 return True
-            case _:
-                _log.error("recovery.job_action_unknown", rule=verdict.rule)
-                return False
 
     async def _end(self, echoes: Sequence[RunnerId]) -> None:
         for runner in echoes:
@@ -242,7 +240,7 @@ class JobRecovery:
         told: tuple[PlacedJob, JobRecord] | None = None
         for _ in range(2):
             verdict = diagnose(evidence, self._terms.thresholds)
-            if verdict.action is not Action.ASK:
+            if verdict.question is None:
                 break
             if verdict.question is Question.RECORD:
                 answered = await self._ask_record(ended, evidence)
@@ -253,12 +251,13 @@ class JobRecovery:
             self._asked[ended.runner] = self._clock.monotonic()
             evidence = answered
         verdict = diagnose(evidence, self._terms.thresholds)
-        if verdict.action not in (Action.APPLY, Action.REFINE):
+        action = verdict.action
+        if isinstance(action, NoAction):
             return
         await self._acting.act(
             verdict,
             evidence,
-            lambda: self._effect_ended(verdict, ended, written, told),
+            lambda: self._effect_ended(action, verdict, ended, written, told),
             runner=ended.runner,
         )
 
@@ -290,29 +289,31 @@ class JobRecovery:
 
     async def _effect_ended(
         self,
-        verdict: Verdict,
+        action: EndedAction,
+        verdict: Verdict[EndedAction],
         ended: OpenVerdict,
         written: EndingEvidence,
         told: tuple[PlacedJob, JobRecord] | None,
     ) -> bool:
-        if verdict.action is Action.APPLY:
-            if told is None:
-                return False
-            place, record = told
-            return bool(
-                await self._learner.learn(
+        match action:
+            case EndedAction.APPLY:
+                if told is None:
+                    return False
+                place, record = told
+                learned = await self._learner.learn(
                     place.repository, [record], [place.job], why=f"{verdict.rule}: GitHub was asked"
                 )
-            )
-        known = replace(written, job=Answer.NO)
-        classified = classify(known)
-        await self._store.refine_verdict(
-            ended.runner,
-            ending=classified.ending,
-            why=classified.why,
-            evidence=msgspec.json.encode(known).decode(),
-        )
-        return True
+                return bool(learned)
+            case EndedAction.REFINE:
+                known = replace(written, job=Answer.NO)
+                classified = classify(known)
+                await self._store.refine_verdict(
+                    ended.runner,
+                    ending=classified.ending,
+                    why=classified.why,
+                    evidence=msgspec.json.encode(known).decode(),
+                )
+                return True
 
 
 def _word(answer: JobRecord | Absent | Unreadable) -> JobWord:

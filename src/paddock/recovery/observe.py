@@ -16,9 +16,9 @@ from typing import Final
 import structlog
 from prometheus_client import Counter, Gauge
 
-from paddock.domain.evidence import pod_seen
 from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod, PodList
+from paddock.domain.recovery.evidence import pod_seen
 from paddock.ports import Clock, Fleet, FleetUnavailable, Store
 from paddock.store.errors import StoreError
 

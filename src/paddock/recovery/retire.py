@@ -27,13 +27,14 @@ from typing import Final, assert_never
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.evidence import Container, LogWord, container_seen
+from paddock.domain.claim_timing import MINT_SETTLED
 from paddock.domain.fingerprints import Answer, ever_started
 from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import KeyId
 from paddock.domain.pods import Pod
-from paddock.domain.recovery import FoundRecord, KeyPlace
+from paddock.domain.recovery.evidence import Container, LogWord, container_seen
+from paddock.domain.recovery.records import FoundRecord, KeyPlace
 from paddock.domain.runners import Conflict, Runner
 from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids, Store
 from paddock.recovery.search import RunnerSearch
@@ -45,8 +46,6 @@ _log = structlog.get_logger()
 SECOND_PROOF: Final = timedelta(seconds=90)
 #: A finished runner needs seconds to go; what still lives after this hangs, and its job is over.
 FINISHED: Final = timedelta(minutes=10)
-#: A mint is given up after 30 s. Before this has passed GitHub may still be making the record.
-MINT_SETTLED: Final = timedelta(seconds=60)
 #: A deletion that has no effect may have been lost on the way: it is asked for again.
 ASK_AGAIN: Final = timedelta(seconds=30)
 

@@ -1,25 +1,27 @@
-"""Runners whose rows live: each is looked at, judged, and dealt with as the table says."""
+"""Runners whose rows are not `gone`: each is diagnosed, and the table's action is carried out."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
-import structlog
 
 from paddock.dispatch.learning import Learner
 from paddock.domain.endings import Retired
-from paddock.domain.evidence import Evidence, JobWord, On
 from paddock.domain.ids import RunnerId
 from paddock.domain.pods import Pod
 from paddock.domain.pool_terms import Terms
-from paddock.domain.recovery import ActionTaken, Outcome
-from paddock.domain.rules import Action, Verdict, diagnose
+from paddock.domain.recovery.actions import NoAction, RunnerAction
+from paddock.domain.recovery.diagnosis import diagnose
+from paddock.domain.recovery.evidence import Evidence, JobWord, On
+from paddock.domain.recovery.records import ActionTaken, Outcome
+from paddock.domain.recovery.retiring import RETIRING
+from paddock.domain.recovery.rule import Verdict
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Conflict, Runner
-from paddock.domain.thresholds import Thresholds
 from paddock.forensics.concluding import Concluded, Conclusion
 from paddock.ports import Clock, Store
 from paddock.recovery.act import Acting, Decided
@@ -28,11 +30,10 @@ from paddock.recovery.gather import Gatherer, Look
 from paddock.recovery.retire import Retirement
 from paddock.recovery.terms import RecoveryTerms
 
-_log = structlog.get_logger()
-
 #: GitHub's record, the log, the job; and once more for what an answer may raise.
 _QUESTIONS: Final = 4
-_NEVER_REGISTERED: Final = frozenset({"never-registered"})
+
+_Move = Literal[RunnerAction.FENCE, RunnerAction.FORCE, RunnerAction.OCCUPY, RunnerAction.RELEASE]
 
 
 class RunnerRecovery:
@@ -65,7 +66,7 @@ class RunnerRecovery:
         for runner, pod in ended:
             evidence = self._gatherer.evidence(runner, look)
             verdict = diagnose(evidence, self._thresholds(runner, look))
-            if verdict.action is Action.CONCLUDE:
+            if verdict.action is RunnerAction.CONCLUDE:
                 decided.append(Decided(verdict, evidence, runner, pod))
         concluded: list[Concluded] = []
 
@@ -82,25 +83,25 @@ class RunnerRecovery:
         """Deal with it if that takes no question and no GitHub: whether its end was concluded."""
         evidence = self._gatherer.evidence(runner, look)
         verdict = diagnose(evidence, self._thresholds(runner, look))
-        if verdict.action is not Action.CONCLUDE:
+        if verdict.action is not RunnerAction.CONCLUDE:
             return False
-        await self._do(runner, look, verdict, evidence)
+        await self._do(runner, look, verdict.action, verdict, evidence)
         return True
 
-    async def examine(self, runner: Runner, look: Look) -> Verdict:
+    async def examine(self, runner: Runner, look: Look) -> Verdict[RunnerAction]:
         """Ask what has to be asked, and do what follows."""
         thresholds = self._thresholds(runner, look)
         evidence = self._gatherer.evidence(runner, look)
         verdict = diagnose(evidence, thresholds)
         for _ in range(_QUESTIONS):
-            if verdict.action is not Action.ASK or verdict.question is None:
+            if verdict.question is None:
                 break
             if not await self._gatherer.ask(verdict.question, runner, look):
                 return verdict
             evidence = self._gatherer.evidence(runner, look)
             verdict = diagnose(evidence, thresholds)
-        if verdict.rule is not None and verdict.action not in (Action.ASK, Action.LEAVE):
-            await self._do(runner, look, verdict, evidence)
+        if not isinstance(verdict.action, NoAction):
+            await self._do(runner, look, verdict.action, verdict, evidence)
         return verdict
 
     def _thresholds(self, runner: Runner, look: Look) -> Thresholds:
@@ -109,33 +110,47 @@ class RunnerRecovery:
             return self._terms.thresholds
         return with_pools_own(self._terms.thresholds, pool.spec)
 
-    async def _do(self, runner: Runner, look: Look, verdict: Verdict, evidence: Evidence) -> None:
+    async def _do(
+        self,
+        runner: Runner,
+        look: Look,
+        action: RunnerAction,
+        verdict: Verdict[RunnerAction],
+        evidence: Evidence,
+    ) -> None:
         await self._acting.act(
             verdict,
             evidence,
-            lambda: self._effect(runner, look, verdict, evidence),
+            lambda: self._effect(runner, look, action, verdict, evidence),
             runner=runner.id,
             generation=runner.generation,
             pod_name=runner.pod_name,
         )
 
     async def _effect(
-        self, runner: Runner, look: Look, verdict: Verdict, evidence: Evidence
+        self,
+        runner: Runner,
+        look: Look,
+        action: RunnerAction,
+        verdict: Verdict[RunnerAction],
+        evidence: Evidence,
     ) -> bool:
-        pod = look.pod_of(runner)
-        match verdict.action:
-            case Action.CONCLUDE:
+        """Whether it found what the verdict was about."""
+        match action:
+            case RunnerAction.CONCLUDE:
                 return await self._conclusion.conclude_vanished(runner)
-            case Action.RETIRE:
-                return await self._retire(runner, look, pod, evidence)
-            case Action.APPLY:
+            case RunnerAction.RETIRE:
+                return await self._retire(runner, look, look.pod_of(runner), evidence)
+            case RunnerAction.APPLY:
                 return await self._apply(runner)
-            case Action.PROTECT | Action.ALARM:
+            case RunnerAction.PROTECT | RunnerAction.ALARM:
                 return True
-            case Action.SUSPECT:
+            case RunnerAction.SUSPECT:
                 return await self._suspect(runner, look)
-            case _:
-                return isinstance(await self._move(runner, verdict, evidence), Runner)
+            case (
+                RunnerAction.FENCE | RunnerAction.FORCE | RunnerAction.OCCUPY | RunnerAction.RELEASE
+            ):
+                return isinstance(await self._move(runner, action, verdict, evidence), Runner)
 
     async def _suspect(self, runner: Runner, look: Look) -> bool:
         suspect = await self._store.suspect_runner(runner.id, generation=runner.generation)
@@ -146,11 +161,16 @@ class RunnerRecovery:
         return True
 
     async def _move(
-        self, runner: Runner, verdict: Verdict, evidence: Evidence
-    ) -> Runner | Conflict | None:
+        self,
+        runner: Runner,
+        action: _Move,
+        verdict: Verdict[RunnerAction],
+        evidence: Evidence,
+    ) -> Runner | Conflict:
+        """To another state, by compare-and-set."""
         written = msgspec.json.encode(evidence).decode()
-        match verdict.action:
-            case Action.FENCE:
+        match action:
+            case RunnerAction.FENCE:
                 return await self._store.fence_runner(
                     runner.id,
                     generation=runner.generation,
@@ -158,9 +178,9 @@ class RunnerRecovery:
                     why=f"{verdict.rule}: {verdict.why}",
                     evidence=written,
                     retired=verdict.retired or Retired.GIVEN_UP,
-                    unregistered=verdict.rule in _NEVER_REGISTERED,
+                    unregistered=verdict.by is not None and verdict.by.unregistered,
                 )
-            case Action.FORCE:
+            case RunnerAction.FORCE:
                 return await self._store.force_runner(
                     runner.id,
                     generation=runner.generation,
@@ -168,7 +188,7 @@ class RunnerRecovery:
                     why=f"{verdict.rule}: {verdict.why}",
                     evidence=written,
                 )
-            case Action.OCCUPY:
+            case RunnerAction.OCCUPY:
                 named = evidence.hinted is JobWord.IN_PROGRESS and evidence.hinted_on is On.THIS
                 return await self._store.occupy_runner(
                     runner.id,
@@ -177,17 +197,14 @@ class RunnerRecovery:
                     why=f"{verdict.rule}: {verdict.why}",
                     evidence=written,
                 )
-            case Action.RELEASE:
-                # Whether GitHub made a record nobody knows: the name stays a debt (I41).
+            case RunnerAction.RELEASE:
+                # GitHub may have made a record under the name: it stays a debt (I41).
                 return await self._store.release_runner(
                     runner.id,
                     generation=runner.generation,
                     why=f"{verdict.rule}: {verdict.why}",
                     no_record_because=None,
                 )
-            case _:
-                _log.error("recovery.runner_action_unknown", rule=verdict.rule)
-                return None
 
     async def _retire(
         self, runner: Runner, look: Look, pod: Pod | None, evidence: Evidence
@@ -202,7 +219,7 @@ class RunnerRecovery:
         if step.progress:
             await self._store.record_action(
                 ActionTaken(
-                    rule="retiring",
+                    rule=RETIRING.name,
                     action=step,
                     outcome=Outcome.DONE,
                     why=runner.retire_reason or "",

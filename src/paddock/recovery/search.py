@@ -31,6 +31,7 @@ from prometheus_client import Counter
 
 from paddock.dispatch.installations import RegisteredApp
 from paddock.domain.budgets import TokenBucket
+from paddock.domain.claim_timing import MINT_SETTLED
 from paddock.domain.github import (
     Absent,
     AccountType,
@@ -44,16 +45,16 @@ from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import KeyId
 from paddock.domain.names import PodName, RunnerName, pod_of
 from paddock.domain.pods import Pod
-from paddock.domain.recovery import FoundRecord, RunnerScope
+from paddock.domain.recovery.records import FoundRecord, RunnerScope
 from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
 
 #: So many lists of a scope in a row must not have a Pod before its absence is believed.
 _TIMES: Final = 2
-#: Between two lists of one scope. A mint that was under way when a Pod lost its row is given up within
-#: 45 s: the second list has whatever came of it.
-APART: Final = timedelta(seconds=60)
+#: Between two lists of one scope. A mint that was under way when a Pod lost its row is settled by the
+#: second list.
+APART: Final = MINT_SETTLED
 #: A record that was found is looked at again after this: its runner may have finished its job.
 GOOD_FOR: Final = timedelta(minutes=10)
 #: A Pod is searched for until it was not asked about for this long. It is asked about twice a minute.

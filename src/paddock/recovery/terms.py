@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paddock.domain.thresholds import Thresholds
+from paddock.domain.recovery.thresholds import Thresholds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

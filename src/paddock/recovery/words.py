@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from paddock.domain.evidence import LogWord, log_word
 from paddock.domain.pods import Pod
+from paddock.domain.recovery.evidence import LogWord, log_word
 from paddock.ports import Fleet, FleetUnavailable
 from paddock.ports.fleet import LOG_IS_CUT
 

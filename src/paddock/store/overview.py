@@ -25,11 +25,14 @@ from paddock.domain.overview import (
     WaitingJob,
     depths,
 )
+from paddock.domain.recovery.table import RULES
 from paddock.store.database import Connection
 from paddock.store.looking import Looking, line
 from paddock.store.reading_lists import action_line
 from paddock.store.sql import queries
 
+_EXPECTED = [rule.name for rule in RULES if rule.expected]
+_SEEN_TO_END = [rule.name for rule in RULES if rule.seen_to_end]
 _SQL = queries("overview")
 _LEVELS = queries("levels")
 _FAULTS = queries("host_faults")
@@ -47,7 +50,9 @@ class Overviews(Looking):
             cells = await connection.fetch(_SQL["cells"], MOST_CELLS)
             queues = await connection.fetch(_SQL["queues"])
             oldest = await connection.fetch(_SQL["oldest"], MOST_WAITING)
-            done = await connection.fetch(_SQL["recovered"], now - TREND, MOST_ACTIONS)
+            done = await connection.fetch(
+                _SQL["recovered"], now - TREND, MOST_ACTIONS, _EXPECTED, _SEEN_TO_END
+            )
             pauses = await connection.fetch(_SQL["pauses"])
             backoffs = await connection.fetch(_SQL["backoffs"], now)
             budgets = await connection.fetch(_LEVELS["budgets"], now)

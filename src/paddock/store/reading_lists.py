@@ -13,7 +13,6 @@ import msgspec
 from paddock.domain.fingerprints import describe_exit
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.reading import (
-    ORDINARY,
     AccountLine,
     ActionFilter,
     ActionLine,
@@ -35,7 +34,7 @@ from paddock.domain.reading import (
     VerdictFilter,
     VerdictLine,
 )
-from paddock.domain.rules import RULES
+from paddock.domain.recovery.table import RULES
 from paddock.domain.states import RunnerState
 from paddock.store.database import Connection
 from paddock.store.looking import Looking, line, number, page
@@ -179,7 +178,7 @@ def _rules(wanted: ActionFilter) -> list[str] | None:
     if wanted.rule is not None:
         return [wanted.rule]
     if wanted.noteworthy:
-        return [rule.name for rule in RULES if rule.name not in ORDINARY]
+        return [rule.name for rule in RULES if not rule.expected]
     return None
 
 

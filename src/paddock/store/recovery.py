@@ -12,7 +12,6 @@ import asyncpg
 from paddock.domain.backoffs import BackOffTerms, PausedScope
 from paddock.domain.comparison import ActiveRepository
 from paddock.domain.endings import Ending
-from paddock.domain.evidence import Executor, JobWord
 from paddock.domain.fingerprints import Answer, ever_started
 from paddock.domain.github import (
     GitHubAppId,
@@ -35,7 +34,8 @@ from paddock.domain.ids import (
 )
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
-from paddock.domain.recovery import (
+from paddock.domain.recovery.evidence import Executor, JobWord
+from paddock.domain.recovery.records import (
     ActionTaken,
     Balance,
     DoubtTerms,

@@ -19,7 +19,7 @@ from paddock.domain.ids import (
     PoolId,
     RunnerId,
 )
-from paddock.domain.recovery import RunnerEnd
+from paddock.domain.recovery.records import RunnerEnd
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part

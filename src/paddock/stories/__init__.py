@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import assert_never
 
 from paddock.domain.dossiers import JobDossier, PassedOver, RunnerDossier
-from paddock.domain.thresholds import Thresholds
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.stories.jobs import tell_job
 from paddock.stories.runners import tell_runner
 from paddock.stories.story import Fact, Story

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paddock.domain.dossiers import Action, Event
+from paddock.domain.recovery.table import RULES
 from paddock.stories.story import Fact, clause
 
-#: Their action is the step that stands beside it, with its verdict.
-_TOLD_BY_THE_STEP = frozenset({"pod-ended", "concluded"})
+#: Beside such an action stands the step to `gone`, with its verdict: it says the same.
+_IN_THE_STEP = frozenset(rule.name for rule in RULES if rule.seen_to_end)
 #: How the applier of deliveries signs.
 _BY_WEBHOOK = "a webhook"
 
@@ -34,7 +35,7 @@ def of_steps(events: Iterable[Event]) -> Iterable[Fact]:
 
 def of_actions(actions: Iterable[Action]) -> Iterable[Fact]:
     for action in actions:
-        if action.rule in _TOLD_BY_THE_STEP and action.outcome == "done":
+        if action.rule in _IN_THE_STEP and action.outcome == "done":
             continue
         done = action.action if action.outcome == "done" else f"{action.action}, {action.outcome}"
         about = f"{action.pod}: " if action.pod else ""

@@ -8,8 +8,9 @@ from typing import assert_never
 
 from paddock.domain.dossiers import JobDossier, JobOnFile, RelatedRunner
 from paddock.domain.endings import Ending
+from paddock.domain.recovery.durations import duration
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.thresholds import Thresholds, duration
 from paddock.stories.facts import in_order, of_actions, of_steps
 from paddock.stories.story import Fact, Story, Told, clause, length
 from paddock.stories.waiting import tell_wait

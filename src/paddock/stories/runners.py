@@ -11,9 +11,10 @@ import msgspec
 from paddock.domain.dossiers import JobInBrief, RunnerDossier, VerdictOnFile
 from paddock.domain.endings import Ending, EndingEvidence
 from paddock.domain.fingerprints import describe_exit
+from paddock.domain.recovery.durations import duration
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.thresholds import Thresholds, duration
 from paddock.stories.facts import in_order, of_actions, of_steps
 from paddock.stories.story import Fact, Story, Told, clause, counted, length
 

@@ -10,9 +10,10 @@ from paddock.domain.backoffs import NOT_ASSIGNED
 from paddock.domain.dossiers import JobDossier, JobOnFile, RelatedRunner, Wait
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.pauses import Pause
+from paddock.domain.recovery.durations import duration
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from paddock.domain.thresholds import Thresholds, duration
 from paddock.domain.trust import UNTRUSTED
 from paddock.stories.story import Told, clause, counted, length, sentence
 

@@ -25,8 +25,8 @@ from paddock.dispatch.stamping import STAMPS
 from paddock.domain.endings import Ending
 from paddock.domain.github_errors import Kind
 from paddock.domain.levels import Levels
-from paddock.domain.recovery import Outcome
-from paddock.domain.rules import RULES
+from paddock.domain.recovery.records import Outcome
+from paddock.domain.recovery.table import RULES
 from paddock.forensics.concluding import ENDINGS
 from paddock.listener import HANDSHAKE_FAILURES
 from paddock.ports import Clock, Store

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from paddock.domain.reading import RuleLine
-from paddock.domain.rules import RULES
+from paddock.domain.recovery.table import RULES
 from paddock.ports import Clock
 from paddock.ports.reading import Reading
 from paddock.recovery.terms import RecoveryTerms

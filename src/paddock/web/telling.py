@@ -12,8 +12,8 @@ from paddock.domain.dossiers import JobDossier
 from paddock.domain.ids import JobId, RunnerId
 from paddock.domain.overview import Overview, WaitingJob
 from paddock.domain.reading import JobFilter, JobLine, Page, Paging
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState
-from paddock.domain.thresholds import Thresholds
 from paddock.ports import Clock
 from paddock.ports.dossiers import Dossiers
 from paddock.ports.reading import Reading

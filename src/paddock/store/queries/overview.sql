@@ -58,15 +58,15 @@ SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY s.seconds) AS p50,
          WHERE r.armed_at > $1 AND (r.gone_at IS NULL OR r.gone_at > $1)) s
 
 -- name: recovered[]
--- The last $2 things recovery did since $1, newest first. That a runner ended as it should is no news, nor are
--- the steps of a retirement that was.
+-- The last $2 things recovery did since $1, newest first. Rules that are expected ($3) are left out, except
+-- that a Pod was seen to end ($4) with an abnormal verdict.
 SELECT c.id, c.at, c.actor, c.rule, c.action, c.outcome, c.why, c.runner_id AS runner,
        coalesce(c.pod_name, r.pod_name) AS pod, h.name AS host, c.job_id AS job, c.evidence
   FROM actions c
   LEFT JOIN runners r ON r.id = c.runner_id
   LEFT JOIN hosts h ON h.id = c.host_id
   LEFT JOIN verdicts v ON v.runner_id = c.runner_id
- WHERE c.at > $1 AND (c.rule NOT IN ('pod-ended', 'concluded', 'retiring') OR c.rule = 'pod-ended' AND v.abnormal)
+ WHERE c.at > $1 AND (c.rule <> ALL ($3::text[]) OR c.rule = ANY ($4::text[]) AND v.abnormal)
  ORDER BY c.id DESC
  LIMIT $2
 

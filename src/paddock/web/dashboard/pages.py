@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from paddock.domain.deliveries import DeliveryState
 from paddock.domain.endings import Ending
-from paddock.domain.evidence import Subject
 from paddock.domain.reading import (
     ActionFilter,
     BadCursor,
@@ -25,6 +24,7 @@ from paddock.domain.reading import (
     RunnerFilter,
     VerdictFilter,
 )
+from paddock.domain.recovery.evidence import Subject
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock
 from paddock.ports.reading import Reading

@@ -3,8 +3,8 @@
 Three parties know something: the row, the fleet, GitHub; and a runner speaks for itself in its log.
 Every incident behind paddock is two of them disagreeing while somebody acted on one alone. So a value
 here says not only what each party says but also that it was not asked, or could not be read: that is
-a word of its own and never "absent" or "no" (I29). `paddock.domain.rules` decides on these values
-and on nothing else.
+a word of its own and never "absent" or "no" (I29). `paddock.domain.recovery.table` decides on these values and
+on nothing else.
 
 Ages are seconds before the moment of the look. What has no age did not happen.
 """

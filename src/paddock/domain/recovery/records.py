@@ -10,7 +10,6 @@ from typing import Literal
 
 from paddock.domain.comparison import ActiveRepository
 from paddock.domain.endings import Ending
-from paddock.domain.evidence import Executor, JobWord
 from paddock.domain.fingerprints import Fingerprint
 from paddock.domain.github import InstallationKey, Scope
 from paddock.domain.ids import (
@@ -23,6 +22,7 @@ from paddock.domain.ids import (
     RunnerId,
 )
 from paddock.domain.names import PodName, RunnerName
+from paddock.domain.recovery.evidence import Executor, JobWord
 from paddock.domain.states import JobState, RunnerState
 
 

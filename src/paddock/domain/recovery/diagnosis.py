@@ -1,26 +1,33 @@
-"""What recovery does, as one table.
+"""Which rule of recovery decides about one runner, Pod or job.
 
 Systems of this kind had a sweep for every kind of leak, and each new one knew less than the last: one
-deleted live Pods because they bore a label and had no claim. Here every rule stands in `RULES`, in
-order of the strength of its evidence, and `diagnose` lets the first that holds decide. It is pure, it
-answers for every value there is, and what no rule holds for is left alone.
+deleted live Pods because they had a label and no claim. Here all rules are in one ordered table,
+strongest evidence first, and the first that holds decides. `diagnose` is pure, it has an answer for
+every value of evidence, and what no rule holds for is left alone.
 
-Where what lies at hand raises a suspicion but settles nothing, a rule needs answers: from GitHub on the
-runner or its job, from the runner's own log. While one is missing the verdict is to ask for it. So
-nobody is asked about what nobody suspects; and a question without an answer settles nothing.
+Where rows and Pods raise a suspicion but settle nothing, a rule requires answers: from GitHub about
+the runner or its job, from the runner's own log. While one is missing the verdict is to ask for it.
+So GitHub is asked only about suspects, and a question without an answer settles nothing.
 
-No rule ends a Pod that lives. The most that one does is to fence it; what follows (`recovery.retire`)
-has GitHub remove the runner first and looks twice for a job. And nothing is fenced that may have run
-unless GitHub says that it is not busy and its own log shows no job, or its job has completed: the
-order of the table makes that so, and a test goes through all there is.
+No rule deletes a live Pod. The most that one does is to fence it; what follows
+(`paddock.recovery.retire`) has GitHub remove the runner first and looks twice for a job. And what may
+have run is fenced only if GitHub says that it is not busy and its own log shows no job, or if its job
+has completed: the order of the table makes that so, and a test goes through all combinations.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, overload
 
-from paddock.domain.ended_rules import ENDED_RULES
-from paddock.domain.evidence import (
+from paddock.domain.recovery.actions import (
+    EndedAction,
+    JobAction,
+    NoAction,
+    PodAction,
+    RunnerAction,
+)
+from paddock.domain.recovery.durations import duration
+from paddock.domain.recovery.evidence import (
     AnyEvidence,
     EndedEvidence,
     Evidence,
@@ -32,43 +39,45 @@ from paddock.domain.evidence import (
     Sighting,
     Subject,
 )
-from paddock.domain.job_rules import JOB_RULES
-from paddock.domain.pod_rules import POD_RULES
-from paddock.domain.rule import Action, Question, Rule, Verdict
-from paddock.domain.runner_rules import RUNNER_RULES
-from paddock.domain.thresholds import Thresholds, duration
+from paddock.domain.recovery.rule import Question, Rule, Verdict
+from paddock.domain.recovery.table import RULES
+from paddock.domain.recovery.thresholds import Thresholds
 
-__all__ = ["RULES", "Action", "Question", "Rule", "Verdict", "decide", "diagnose", "facts"]
-
-#: The whole table. The first rule that holds for its subject decides.
-RULES: Final[tuple[Rule[Any], ...]] = (*RUNNER_RULES, *ENDED_RULES, *POD_RULES, *JOB_RULES)
-
-_OF: Final[dict[Subject, tuple[Rule[Any], ...]]] = {
+#: What `decide` reads: the rules for each subject, in order.
+_OF: Final[dict[Subject, tuple[Rule[Any, Any], ...]]] = {
     subject: tuple(rule for rule in RULES if rule.subject is subject) for subject in Subject
 }
 
-_NOTHING: Final = Verdict(action=Action.LEAVE, rule=None, why="Nothing is wrong with it.")
+
+@overload
+def diagnose(evidence: Evidence, thresholds: Thresholds) -> Verdict[RunnerAction]: ...
+@overload
+def diagnose(evidence: EndedEvidence, thresholds: Thresholds) -> Verdict[EndedAction]: ...
+@overload
+def diagnose(evidence: PodEvidence, thresholds: Thresholds) -> Verdict[PodAction]: ...
+@overload
+def diagnose(evidence: JobEvidence, thresholds: Thresholds) -> Verdict[JobAction]: ...
 
 
-def diagnose(evidence: AnyEvidence, thresholds: Thresholds) -> Verdict:
+def diagnose(evidence: AnyEvidence, thresholds: Thresholds) -> Verdict[Any]:
     """The first rule that holds decides. One that lacks an answer asks for it; one whose answer is not
-    what it needs is passed over."""
+    the one required is passed over."""
     rule, question = decide(evidence, thresholds)
     if rule is None:
-        return _NOTHING
-    action = rule.action if question is None else Action.ASK
+        return Verdict(action=NoAction.LEAVE, by=None, why="Nothing is wrong with it.")
+    action = rule.action if question is None else NoAction.ASK
     return Verdict(
         action=action,
-        rule=rule.name,
+        by=rule,
         why=f"{rule.seen_with(thresholds)} ({facts(evidence)}).",
         question=question,
-        retired=rule.retired if action is Action.FENCE else None,
+        retired=rule.retired if action is RunnerAction.FENCE else None,
     )
 
 
 def decide(
     evidence: AnyEvidence, thresholds: Thresholds
-) -> tuple[Rule[Any] | None, Question | None]:
+) -> tuple[Rule[Any, Any] | None, Question | None]:
     """The rule that decides, and what it has to ask first; without words."""
     for rule in _OF[evidence.subject]:
         if rule.holds(evidence, thresholds):

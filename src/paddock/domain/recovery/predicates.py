@@ -1,14 +1,15 @@
-"""What evidence says, read with care: the few questions that every rule asks of it.
+"""What evidence says: the questions that many rules ask of it.
 
-An answer that has grown old counts as not given; a claim to work does not. A runner in whose log a
-job stood has had a job, however long ago that log was read.
+An old answer counts as not given, with one exception: a runner whose log showed a job has had a job,
+however long ago that log was read.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from paddock.domain.evidence import (
+from paddock.domain.recovery.durations import seconds
+from paddock.domain.recovery.evidence import (
     Container,
     EndedEvidence,
     Evidence,
@@ -22,7 +23,20 @@ from paddock.domain.evidence import (
     Sighting,
 )
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from paddock.domain.recovery.thresholds import Thresholds
+
+FRESH_DEFAULT: Final = seconds(
+    30.0,
+    "for how long an answer is believed: a runner can get a job at any moment, and asking "
+    "each suspect twice a minute stays far below GitHub's quota",
+)
+RECHECK_DEFAULT: Final = seconds(
+    60.0,
+    "how often a job that looks stuck is asked for: a job's owner feels minutes, and a hundred "
+    "stuck jobs cost 6,000 requests an hour",
+)
 
 #: GitHub has not given these a job, as far as it knows. That it knows is not certain (I65).
 NOT_BUSY: Final = frozenset({RecordWord.ABSENT, RecordWord.OFFLINE, RecordWord.IDLE})
@@ -35,19 +49,19 @@ def _believed(e: Evidence | EndedEvidence | PodEvidence, t: Thresholds) -> float
     return max(t.fresh, e.since / 2) if isinstance(e, EndedEvidence) else t.fresh
 
 
-def record(e: Evidence | EndedEvidence | PodEvidence, t: Thresholds) -> RecordWord:
+def record_answer(e: Evidence | EndedEvidence | PodEvidence, t: Thresholds) -> RecordWord:
     if e.record is not RecordWord.NOT_ASKED and e.record_age > _believed(e, t):
         return RecordWord.NOT_ASKED
     return e.record
 
 
-def log(e: Evidence | PodEvidence, t: Thresholds) -> LogWord:
+def log_reading(e: Evidence | PodEvidence, t: Thresholds) -> LogWord:
     if e.log in (LogWord.NOT_READ, LogWord.JOB):
         return e.log
     return LogWord.NOT_READ if e.log_age > t.fresh else e.log
 
 
-def hinted(e: Evidence | EndedEvidence, t: Thresholds) -> JobWord:
+def hinted_job_answer(e: Evidence | EndedEvidence, t: Thresholds) -> JobWord:
     """Without a hint there is no job to speak of."""
     if e.hint is None:
         return JobWord.NOT_ASKED
@@ -56,14 +70,14 @@ def hinted(e: Evidence | EndedEvidence, t: Thresholds) -> JobWord:
     return e.hinted
 
 
-def word(e: JobEvidence, t: Thresholds) -> JobWord:
+def job_answer(e: JobEvidence, t: Thresholds) -> JobWord:
     if e.word is not JobWord.NOT_ASKED and e.word_age > t.recheck:
         return JobWord.NOT_ASKED
     return e.word
 
 
-def further(there: JobWord, here: JobState | None) -> bool:
-    """Whether GitHub is ahead of us."""
+def github_is_ahead(there: JobWord, here: JobState | None) -> bool:
+    """Whether the job has gone further at GitHub than in the database."""
     return here is not None and there.state is not None and there.state.rank > here.rank
 
 
@@ -84,7 +98,8 @@ def ended(pod: PodSeen) -> bool:
 
 
 def executes(e: Evidence, t: Thresholds) -> bool:
-    """Whether anybody says that it executes a job. One voice is enough (I22, I65)."""
+    """Whether GitHub, its log, its sidecar, an event or its row says that it executes a job. One of
+    them is enough (I22, I65)."""
     return (not _over(e) and _begun(e, t)) or _at_github(e, t)
 
 
@@ -98,19 +113,19 @@ def _begun(e: Evidence, t: Thresholds) -> bool:
         e.state is RunnerState.BUSY
         or e.job is JobState.IN_PROGRESS
         or e.job_marked
-        or log(e, t) is LogWord.JOB
+        or log_reading(e, t) is LogWord.JOB
     )
 
 
 def _at_github(e: Evidence, t: Thresholds) -> bool:
-    if record(e, t) is RecordWord.BUSY:
+    if record_answer(e, t) is RecordWord.BUSY:
         return True
-    return hinted(e, t) is JobWord.IN_PROGRESS and e.hinted_on is On.THIS
+    return hinted_job_answer(e, t) is JobWord.IN_PROGRESS and e.hinted_on is On.THIS
 
 
 def silence(e: Evidence) -> float:
-    """For how long its poller has not asked while others were answered. When nobody is answered it is
-    we who are not heard (I29)."""
+    """For how long its poller has not asked while other Pods were answered. While no Pod is answered
+    the fault may be this server's (I29)."""
     if not e.others_answered:
         return 0.0
     return e.since if e.heard is None else e.heard
