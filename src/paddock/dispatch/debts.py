@@ -14,6 +14,7 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.dispatch.pauses import Pauses, Place
+from paddock.domain.claim_timing import MINT_SETTLED
 from paddock.domain.debts import Debt
 from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
@@ -21,8 +22,6 @@ from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
 
-#: A mint is given up after 30 s; before this has passed GitHub may still be making the record.
-_SETTLING: Final = timedelta(seconds=60)
 _BATCH: Final = 50
 _EVERY: Final = 15.0
 #: A busy runner, or one GitHub would not tell of: it is asked about again after this.
@@ -50,7 +49,7 @@ class DebtCollector:
 
     async def round(self) -> int:
         """Look at what is owed; how many debts were looked at."""
-        debts = await self._store.debts(before=self._clock.now() - _SETTLING, limit=_BATCH)
+        debts = await self._store.debts(before=self._clock.now() - MINT_SETTLED, limit=_BATCH)
         for debt in debts:
             place = _place(debt)
             if self._pauses.active(place):

@@ -23,6 +23,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from paddock.dispatch.minting import Minter
 from paddock.dispatch.sealing import CannotUnseal, Sealer
 from paddock.domain.allocation import Withheld
+from paddock.domain.claim_timing import MINT_DEADLINE
 from paddock.domain.handover import (
     Answer,
     Handover,
@@ -34,7 +35,7 @@ from paddock.domain.handover import (
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import runner_name
 from paddock.domain.pods import PodIdentity
-from paddock.domain.runners import MINT_DEADLINE, Claim, Conflict, Runner, WaitingPod, WaitingPods
+from paddock.domain.runners import Claim, Conflict, Runner, WaitingPod, WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock, Store, Topic, Wakeups
 from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown, StoreError

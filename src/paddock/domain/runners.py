@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
-from typing import Final, Literal
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -25,10 +25,6 @@ from paddock.domain.ids import (
 from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import PodName, RunnerName
 from paddock.domain.states import RunnerState
-
-#: How long a claim may stay without a JIT before another replica may take it over. A mint answers in
-#: well under a second and is given up after 30; what comes later would only be a ghost to remove.
-MINT_DEADLINE: Final = timedelta(seconds=45)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import httpx2
 
 import paddock
+from paddock.domain.claim_timing import MINT_GIVEN_UP
 
 #: TCP and TLS to a service that answers in milliseconds: longer means that it is not there.
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -23,8 +24,9 @@ READ_TIMEOUT_S: Final = 15.0
 WRITE_TIMEOUT_S: Final = 5.0
 #: Waiting for one of our own connections. They are all busy only if GitHub is slow as a whole.
 POOL_TIMEOUT_S: Final = 5.0
-#: The other limits are per read. This one ends an answer that trickles.
-TOTAL_TIMEOUT_S: Final = 30.0
+#: The other limits are per read. This one ends an answer that arrives byte by byte. A claim's timing
+#: follows from it, so it stands there.
+TOTAL_TIMEOUT_S: Final = MINT_GIVEN_UP.total_seconds()
 #: GitHub allows 100 requests at a time; two replicas share that.
 MAX_CONNECTIONS: Final = 50
 KEEPALIVE_S: Final = 20.0
