@@ -1,10 +1,10 @@
 """What is known of a runner, a Pod or a job when recovery looks at it.
 
 Three parties know something: the row, the fleet, GitHub; and a runner speaks for itself in its log.
-Every incident behind paddock is two of them disagreeing while somebody acted on one alone. So a value
-here says not only what each party says but also that it was not asked, or could not be read: that is
-a word of its own and never "absent" or "no" (I29). `paddock.domain.recovery.table` decides on these values and
-on nothing else.
+In every incident behind paddock two of them disagreed while a third party acted on one alone. So a
+value here says not only what each party says but also that it was not asked, or could not be read:
+that is a value of its own and never "absent" or "no" (I29). `paddock.domain.recovery.table` decides
+on these values and on nothing else.
 
 Ages are seconds before the moment of the look. What has no age did not happen.
 """
