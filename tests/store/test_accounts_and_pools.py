@@ -9,7 +9,7 @@ import pytest
 
 from paddock.domain.accounts import InstallationFacts
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import BackOffScope, BackOffTerms, Subject
+from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffTerms, Subject
 from paddock.domain.ids import AccountId, PoolId
 from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.domain.pools import PoolFacts
@@ -163,7 +163,9 @@ async def test_what_failed_because_of_a_suspension_is_forgiven_with_its_end(worl
     here = replace(INSTALLATION, host=world.host, app=world.app)
     account = await world.store.record_installation(here)
     subject = Subject(BackOffScope.ACCOUNT, account)
-    terms = BackOffTerms(reason="not found", seconds=60, ceiling=900)
+    terms = BackOffTerms(
+        cause=BackOffCause.MINT_FAILED, reason="not found", seconds=60, ceiling=900
+    )
     query = "SELECT count(*) AS n FROM backoffs"
 
     await world.store.back_off(subject, terms)

@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from paddock.domain.accounts import InstallationFacts, MintBudget
-from paddock.domain.backoffs import BackOffScope, BackOffTerms, Subject
+from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffTerms, Subject
 from paddock.domain.deliveries import DeliveryState, NewDelivery, Settlement
 from paddock.domain.endings import EndingEvidence, Retired, classify
 from paddock.domain.fingerprints import Answer, Fingerprint
@@ -629,6 +629,7 @@ class Scene:
         await self.store.back_off(
             Subject(BackOffScope.ACCOUNT, int(self.accounts["globex"])),
             BackOffTerms(
+                cause=BackOffCause.MINT_FAILED,
                 reason="GitHub refused the App: 403, resource not accessible by integration",
                 seconds=240,
                 ceiling=1800,

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import BackOffScope
+from paddock.domain.backoffs import BackOffCause, BackOffScope
 from paddock.domain.dossiers import (
     BackedOff,
     Check,
@@ -177,11 +177,26 @@ def test_whose_pause_it_is_is_told(pauses: dict[str, Any], words: str) -> None:
     assert told(dossier(job(), wait=wait)).why.startswith(words)
 
 
+BACKED_OFF = BackedOff(
+    scope=BackOffScope.KEY,
+    until=NOW + timedelta(seconds=30),
+    failures=2,
+    cause=BackOffCause.MINT_FAILED,
+    reason="It says no.",
+)
+
+
+def test_the_cause_of_a_back_off_decides_and_not_the_words_of_its_reason() -> None:
+    ended = replace(BACKED_OFF, cause=BackOffCause.ENDED_WITHOUT_A_JOB)
+    failed = replace(BACKED_OFF, reason="GitHub speaks of ending without a job.")
+    for off, begins in ((ended, "No more runners are given"), (failed, "Minting failed")):
+        wait = replace(WAIT, withheld=Withheld.BACK_OFF, back_off=off)
+        assert told(dossier(job(), wait=wait)).why.startswith(begins)
+
+
 @pytest.mark.parametrize("scope", BackOffScope)
 def test_who_backs_off_is_told(scope: BackOffScope) -> None:
-    off = BackedOff(
-        scope=scope, until=NOW + timedelta(seconds=30), failures=2, reason="It says no."
-    )
+    off = replace(BACKED_OFF, scope=scope)
     story = told(dossier(job(), wait=replace(WAIT, withheld=Withheld.BACK_OFF, back_off=off)))
     assert "2 times in a row" in story.why
     assert story.why.endswith("it says no.")

@@ -1,6 +1,6 @@
-"""Who is left alone for a while, and for how long.
+"""Which scope backs off, and for how long.
 
-The narrowest scope that a failure is about backs off; everyone else goes on (I17).
+The narrowest scope that a failure is about backs off; all others go on (I17).
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ class BackOffScope(StrEnum):
     APP = "app"
 
 
+class BackOffCause(StrEnum):
+    """What a back-off follows from. Its `reason` says the same in a sentence, with details."""
+
+    MINT_FAILED = "mint failed"
+    ENDED_WITHOUT_A_JOB = "ended without a job"
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     scope: BackOffScope
@@ -32,10 +39,20 @@ class BackOffTerms:
     """The first failure waits `seconds`, each further one twice as long, up to `ceiling`. So many
     in a row are `forgiven` first."""
 
+    cause: BackOffCause
     reason: str
     seconds: float
     ceiling: float
     forgiven: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnassignedTerms:
+    """A job that GitHub does not assign waits `seconds`, each further time twice as long, up to
+    `ceiling`."""
+
+    seconds: float
+    ceiling: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +68,22 @@ class PausedScope:
 #: Two runners of a key may end without a job by bad luck (a cancelled run, a drained node); with the
 #: third in a row something is wrong, and every further one would cost a mint (I69).
 ENDED_WITHOUT_A_JOB: Final = BackOffTerms(
-    reason="its runners keep ending without a job", seconds=30, ceiling=900, forgiven=2
+    cause=BackOffCause.ENDED_WITHOUT_A_JOB,
+    reason="its runners keep ending without a job",
+    seconds=30,
+    ceiling=900,
+    forgiven=2,
 )
 
 
 #: A job that GitHub does not assign although a runner for it was online: the job waits, and not the
 #: others of its key. It is tried again with another runner, which costs a mint and a Pod for minutes.
-NOT_ASSIGNED: Final = BackOffTerms(reason="not assigned", seconds=900, ceiling=4 * 3600)
+NOT_ASSIGNED: Final = UnassignedTerms(seconds=900, ceiling=4 * 3600)
 
 
 def subject_of(failure: Failure, claim: Claim) -> Subject | None:
-    """Whom a failed mint is about; `None` if nobody has to wait. A repository that registers at its
-    organisation shares its key with others: then it is the key that waits."""
+    """The scope that a failed mint is about; `None` if none has to wait. A repository that registers at
+    its organisation shares its key with others: then it is the key that waits."""
     match failure.backs_off:
         case BackOff.NONE:
             return None
@@ -82,5 +103,8 @@ def subjects_of(claim: Claim) -> tuple[Subject, ...]:
 
 def terms_of(failure: Failure) -> BackOffTerms:
     return BackOffTerms(
-        reason=failure.sentence, seconds=failure.backoff_s, ceiling=failure.ceiling_s
+        cause=BackOffCause.MINT_FAILED,
+        reason=failure.sentence,
+        seconds=failure.backoff_s,
+        ceiling=failure.ceiling_s,
     )

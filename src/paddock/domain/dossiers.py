@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Literal
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import BackOffScope
+from paddock.domain.backoffs import BackOffCause, BackOffScope
 from paddock.domain.endings import Ending
 from paddock.domain.ids import HostId, JobId
 from paddock.domain.limits import Limits, Resources
@@ -117,6 +117,7 @@ class BackedOff:
     scope: BackOffScope
     until: datetime
     failures: int
+    cause: BackOffCause
     reason: str
 
 

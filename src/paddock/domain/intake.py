@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from paddock.domain.ids import AccountId, HostId, PoolId
-from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
+from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts, UnservedCause
 from paddock.domain.labels import LabelSet, Resolved, resolve
 from paddock.domain.names import PoolName
-from paddock.domain.trust import UNTRUSTED, Forks
+from paddock.domain.trust import Forks
 
 
 class Passed(StrEnum):
@@ -90,7 +90,7 @@ def judge(
 def _untrusted(name: PoolName) -> Refusal:
     """Until its run has been looked up, and for good if that says so (I62)."""
     return Refusal(
-        reason=UNTRUSTED,
+        reason=UnservedCause.UNTRUSTED,
         detail=f"pool {name} takes no jobs of strangers, and whose code it runs is not known yet",
     )
 

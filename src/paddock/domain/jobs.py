@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 from paddock.domain.ids import (
@@ -24,6 +25,20 @@ from paddock.domain.states import JobState, RunnerState
 
 #: GitHub cancels a job that has been queued for this long.
 LONGEST_QUEUED: Final = timedelta(hours=24)
+
+
+class UnservedCause(StrEnum):
+    """Why a job whose labels a pool takes gets no runner. `jobs.refusal` has one of these, or one of
+    `labels.Refusal`."""
+
+    UNTRUSTED = "untrusted"
+    NOT_ASSIGNED = "not assigned"
+
+
+class EventCause(StrEnum):
+    """The `why` of events that need no sentence: it has exactly this value."""
+
+    WEBHOOK = "a webhook"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,6 @@ class Forks(StrEnum):
     REFUSE = "refuse"
 
 
-#: The reason in a job's row.
-UNTRUSTED: Final = "untrusted"
-
 #: Only accounts that may write to the repository set these off. A pull request counts by where it comes
 #: from. A review does not: every reader of the repository can submit one.
 _BY_MEMBERS: Final = frozenset(

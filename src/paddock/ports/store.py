@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from uuid import UUID
 
 from paddock.domain.accounts import AccountSummary, InstallationFacts, MintBudget, ServedAccount
-from paddock.domain.backoffs import BackOffTerms, PausedScope, Subject
+from paddock.domain.backoffs import BackOffTerms, PausedScope, Subject, UnassignedTerms
 from paddock.domain.comparison import ActiveRepository, OpenJob
 from paddock.domain.debts import Debt
 from paddock.domain.deliveries import (
@@ -578,7 +578,7 @@ class Store(Protocol):
 
     async def explain_job(self, host: HostId, job: JobId, *, waits_because: str) -> None: ...
 
-    async def withhold_unassigned(self, key: KeyId, terms: BackOffTerms) -> int:
+    async def withhold_unassigned(self, key: KeyId, terms: UnassignedTerms) -> int:
         """Jobs of the key that GitHub was found not to assign are no demand for a while; how many."""
         ...
 

@@ -17,7 +17,7 @@ from paddock.domain.deliveries import (
     Settlement,
 )
 from paddock.domain.ids import AppId, HostId
-from paddock.domain.jobs import JobReport, Unplaced
+from paddock.domain.jobs import EventCause, JobReport, Unplaced
 from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.jobs import Jobs, merge_reports
 from paddock.store.sql import queries
@@ -64,7 +64,7 @@ class Deliveries(Jobs):
         merged = merge_reports(reports)
         # Forgotten in a crash, deliveries are pending again together with all they had changed.
         async with self._database.transaction(begin=UNFLUSHED) as connection:
-            unplaced = await self._apply(connection, merged, "a webhook") if merged else []
+            unplaced = await self._apply(connection, merged, EventCause.WEBHOOK) if merged else []
             await self._settle(connection, settled)
             if postponed:
                 await connection.execute(

@@ -79,6 +79,7 @@ class Dispatch(Part):
                 terms.seconds,
                 terms.ceiling,
                 terms.forgiven,
+                terms.cause,
             )
         until: datetime = row["until"]
         return until

@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import BackOffScope
+from paddock.domain.backoffs import BackOffCause, BackOffScope
 from paddock.domain.dossiers import (
     Action,
     BackedOff,
@@ -366,6 +366,7 @@ def _wait_of(row: asyncpg.Record, withheld: Withheld | None) -> Wait:
             scope=BackOffScope(row["scope"]),
             until=row["until"],
             failures=row["failures"],
+            cause=BackOffCause(row["cause"]),
             reason=row["reason"],
         )
     return Wait(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
-from paddock.domain.backoffs import BackOffTerms, PausedScope
+from paddock.domain.backoffs import PausedScope, UnassignedTerms
 from paddock.domain.comparison import ActiveRepository
 from paddock.domain.endings import Ending
 from paddock.domain.fingerprints import Answer, ever_started
@@ -32,6 +32,7 @@ from paddock.domain.ids import (
     RepositoryId,
     RunnerId,
 )
+from paddock.domain.jobs import UnservedCause
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
 from paddock.domain.recovery.evidence import Executor, JobWord
@@ -355,7 +356,7 @@ class Recovering(Runners):
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["explain"], host, job, waits_because)
 
-    async def withhold_unassigned(self, key: KeyId, terms: BackOffTerms) -> int:
+    async def withhold_unassigned(self, key: KeyId, terms: UnassignedTerms) -> int:
         async with self._database.transaction() as connection:
             rows = await connection.fetch(
                 _SQL["withhold"],
@@ -363,7 +364,7 @@ class Recovering(Runners):
                 self._clock.now(),
                 terms.seconds,
                 terms.ceiling,
-                terms.reason,
+                UnservedCause.NOT_ASSIGNED,
             )
         return len(rows)
 

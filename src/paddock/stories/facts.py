@@ -1,17 +1,16 @@
-"""Who knew what when: steps, actions and GitHub's own times, as one row of facts."""
+"""What was known when, and by which component: steps, actions and GitHub's times in one row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from paddock.domain.dossiers import Action, Event
+from paddock.domain.jobs import EventCause
 from paddock.domain.recovery.table import RULES
 from paddock.stories.story import Fact, clause
 
 #: Beside such an action stands the step to `gone`, with its verdict: it says the same.
 _IN_THE_STEP = frozenset(rule.name for rule in RULES if rule.seen_to_end)
-#: How the applier of deliveries signs.
-_BY_WEBHOOK = "a webhook"
 
 
 def in_order(facts: Iterable[Fact]) -> tuple[Fact, ...]:
@@ -21,8 +20,8 @@ def in_order(facts: Iterable[Fact]) -> tuple[Fact, ...]:
 def of_steps(events: Iterable[Event]) -> Iterable[Fact]:
     for event in events:
         became = event.after.replace("_", " ")
-        if event.why == _BY_WEBHOOK:
-            yield Fact(at=event.at, who="a webhook", what=f"the job is {became}")
+        if event.why == EventCause.WEBHOOK:
+            yield Fact(at=event.at, who=EventCause.WEBHOOK, what=f"the job is {became}")
             continue
         if event.pod is None:
             what = f"the job is {became}: {clause(event.why)}"

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import NOT_ASSIGNED
+from paddock.domain.backoffs import BackOffCause
 from paddock.domain.dossiers import JobDossier, JobOnFile, RelatedRunner, Wait
+from paddock.domain.jobs import UnservedCause
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.pauses import Pause
 from paddock.domain.recovery.durations import duration
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from paddock.domain.trust import UNTRUSTED
 from paddock.stories.story import Told, clause, counted, length, sentence
 
 
@@ -74,12 +74,12 @@ def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds)
 
 
 def _refused(job: JobOnFile) -> Told:
-    if job.refusal == UNTRUSTED:
+    if job.refusal == UnservedCause.UNTRUSTED:
         return Told(
             f"Its pool takes no jobs of strangers: {clause(job.refusal_detail or '')}.",
             "Nothing here, if it is a stranger's; a run whose code cannot be told is asked for again.",
         )
-    if job.refusal == NOT_ASSIGNED.reason:
+    if job.refusal == UnservedCause.NOT_ASSIGNED:
         return Told(
             f"GitHub does not assign it: {clause(job.refusal_detail or '')}.",
             "Look at the runner group's access to the repository, at its labels and at GitHub's own "
@@ -197,10 +197,13 @@ def _backing_off(job: JobOnFile, wait: Wait, now: datetime) -> Told:
         "app": "the whole GitHub App",
     }[off.scope]
     times = "once" if off.failures == 1 else f"{off.failures} times in a row"
+    match off.cause:
+        case BackOffCause.MINT_FAILED:
+            why = f"Minting failed for {whom} {times}, and it is left alone for now"
+        case BackOffCause.ENDED_WITHOUT_A_JOB:
+            why = f"No more runners are given to {whom} for now"
     return Told(
-        f"Minting failed for {whom} {times}, and it is left alone for now: {clause(off.reason)}."
-        if "ending without a job" not in off.reason
-        else f"No more runners are given to {whom} for now: {clause(off.reason)}.",
+        f"{why}: {clause(off.reason)}.",
         f"The cause is removed at GitHub; it is tried again in {length(off.until - now)} in any case.",
     )
 

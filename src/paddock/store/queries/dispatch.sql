@@ -46,16 +46,16 @@ RETURNING *
 SELECT state FROM runners WHERE pod_name = $1 AND pod_uid = $2 AND delivery_id = $3
 
 -- name: back_off
--- Scope $1, subject $2: nothing is claimed for it for a while. The n-th failure in a row waits $5 seconds
+-- Scope $1, subject $2: nothing is claimed for it for a while, because of $8, in words $4. The n-th failure in a row waits $5 seconds
 -- times 2^(n-1), $6 at most, from $3 on; $7 failures in a row are forgiven. What fails during a back-off
 -- was begun before it: it is no further failure in the row, or a burst would wait for the longest at once.
 -- Nor is it longer than twice the time that the row has lasted: the failures before may have been of
 -- another kind, whose first waits are seconds where this one's are minutes.
-INSERT INTO backoffs AS b (scope, subject, until, failures, reason, since)
+INSERT INTO backoffs AS b (scope, subject, until, failures, cause, reason, since)
 VALUES ($1, $2, CASE WHEN $7::int > 0 THEN $3::timestamptz ELSE $3 + least($5::float8, $6::float8) * interval '1 second' END,
-        1, $4, $3)
+        1, $8, $4, $3)
 ON CONFLICT (scope, subject) DO UPDATE
-   SET failures = b.failures + (b.until <= $3)::int, reason = excluded.reason,
+   SET failures = b.failures + (b.until <= $3)::int, cause = excluded.cause, reason = excluded.reason,
        until = CASE WHEN b.failures + (b.until <= $3)::int <= $7::int THEN greatest(b.until, $3)
                     ELSE greatest(b.until, $3 + least($5::float8 * 2.0 ^ least(b.failures + (b.until <= $3)::int - 1 - $7::int, 16), $6::float8,
                                                       greatest($5::float8, 2 * extract(epoch FROM $3 - b.since)::float8))

@@ -155,7 +155,7 @@ SELECT k.id, coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS echoes,
        p.paused_at AS pool_paused_at, p.paused_by AS pool_paused_by, p.paused_why AS pool_paused_why,
        p.state AS pool_state,
        (SELECT i.state FROM installations i WHERE i.account_id = a.id ORDER BY i.state, i.app_id LIMIT 1) AS installation,
-       b.scope, b.until, b.failures, b.reason,
+       b.scope, b.until, b.failures, b.cause, b.reason,
        a.max_runners, a.max_vcpu_milli, a.max_memory_mib,
        u.runners, u.vcpu_milli, u.memory_mib,
        rep.max_runners AS repository_max_runners, rep.max_vcpu_milli AS repository_max_vcpu_milli,
@@ -175,7 +175,7 @@ SELECT k.id, coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS echoes,
   LEFT JOIN dispatch_pauses d ON true
   LEFT JOIN repositories rep ON rep.id = k.repository_id
   LEFT JOIN wider_use w ON w.repository_id = rep.id
-  LEFT JOIN LATERAL (SELECT f.scope, f.until, f.failures, f.reason FROM backoffs f
+  LEFT JOIN LATERAL (SELECT f.scope, f.until, f.failures, f.cause, f.reason FROM backoffs f
                       WHERE f.until > $2
                         AND (f.scope, f.subject) IN (('key', k.id), ('repository', k.repository_id), ('account', a.id),
                                                      ('app', (SELECT i.app_id FROM installations i
