@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,11 @@ QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 QUICK |= {"max_connections": "200"}
 
 _numbers = itertools.count()
+
+# A shell starts what runs in its background with SIGINT ignored, and processes inherit that. The programs
+# under test are stopped by SIGINT.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
