@@ -822,6 +822,8 @@ CREATE TABLE backoffs (
     subject   integer NOT NULL,
     until     timestamptz NOT NULL,
     failures  integer NOT NULL CHECK (failures > 0),
+    -- `reason` is a sentence for people: no decision is taken by its words.
+    cause     text NOT NULL CHECK (cause IN ('mint failed', 'ended without a job')),
     reason    text NOT NULL,
     since     timestamptz NOT NULL,
     PRIMARY KEY (scope, subject)
