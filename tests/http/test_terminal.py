@@ -98,13 +98,13 @@ class Hostile:
         assert len(out) == len(err) == len(commands), done.stderr.decode()
         return list(zip(out, err, strict=True))
 
-    def on_a_terminal(self, words: list[str]) -> str:
+    def on_a_terminal(self, words: list[str], **more: str) -> str:
         """What it sends to a terminal until it ends. `top` never does: it is interrupted when it draws
         for the second time. An interrupt during the first would leave half a screen."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-m", "paddock", *words],
-            env=self.environment(),
+            env=self.environment(**more),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from paddock.cli.layout import prose
 from paddock.cli.listing import Listing
 from paddock.cli.operating import NotFound, Why, paused, tell_dispatch_pause, with_store
 from paddock.cli.options import Config, DataDir, Json
@@ -51,7 +52,7 @@ def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None
             "MEMORY",
             "QUEUED",
             "WEIGHT",
-            "PAUSED",
+            prose("PAUSED"),
         ],
         (
             (

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from paddock.cli.layout import prose
 from paddock.cli.listing import (
     DEFAULT_LIMIT,
     Cursor,
@@ -58,7 +59,7 @@ def list_(
         show_json(page.items)
         return
     table(
-        ["NUMBER", "RECEIVED", "EVENT", "STATE", "TRIES", "GUID", "NOTE"],
+        ["NUMBER", "RECEIVED", "EVENT", "STATE", "TRIES", "GUID", prose("NOTE")],
         (
             (
                 each.number,

@@ -12,8 +12,9 @@ import typer
 from paddock.agent.client import Url
 from paddock.checkup.database import examine_clock, examine_database, examine_schema
 from paddock.checkup.finding import Finding, Health, absent, ill, poor, well
+from paddock.cli.layout import Line
 from paddock.cli.options import Config, DataDir, Json
-from paddock.cli.output import show, show_json
+from paddock.cli.output import room, show, show_json
 from paddock.cli.running import run
 from paddock.cli.store import existing_database
 from paddock.domain.levels import HostFault, LimitBypass
@@ -240,6 +241,11 @@ def _this_machine(settings: Settings) -> Finding:
 
 def _show(finding: Finding) -> None:
     mark, style = _MARKS[finding.health]
-    show((mark, style), (f"{finding.about}: ", "bold"), finding.what)
-    if finding.remedy:
-        show(f"          → {finding.remedy}")
+    said: Line = ((mark, style), (f"{finding.about}: ", "bold"), finding.what)
+    remedy = f"→ {finding.remedy}" if finding.remedy else ""
+    if room() is None:
+        show(*said, *([f"  {remedy}"] if remedy else []))  # a line each, for grep
+        return
+    show(*said, hanging=len(mark))
+    if remedy:
+        show(f"{'':{len(mark) + 2}}{remedy}", hanging=len(mark) + 4)

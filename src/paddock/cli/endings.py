@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from paddock.cli.layout import prose
 from paddock.cli.listing import (
     DEFAULT_LIMIT,
     Cursor,
@@ -74,7 +75,7 @@ def list_(
         show_json(page.items)
         return
     table(
-        ["POD", "POOL", "ENDED", "CLASS", "EXIT", "NODE", "JOB", "WHY"],
+        ["POD", "POOL", "ENDED", "CLASS", "EXIT", "NODE", "JOB", prose("WHY")],
         (
             (
                 each.pod,
@@ -122,7 +123,7 @@ def counts(
         show_json(dict(totals.most_common()))
         return
     table(
-        ["CLASS", "RUNNERS", "MEANS"],
+        ["CLASS", "RUNNERS", prose("MEANS", whole=True)],
         ((ending, count, ending.meaning) for ending, count in totals.most_common()),
         empty="No runner ended in that time.",
     )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from paddock.cli.layout import prose
 from paddock.cli.listing import (
     DEFAULT_LIMIT,
     Cursor,
@@ -73,7 +74,7 @@ def list_(
         show_json(page.items)
         return
     table(
-        ["JOB", "NAME", "REPOSITORY", "STATUS", "QUEUED", "POOL", "RUNNER", "WHY"],
+        ["JOB", "NAME", "REPOSITORY", "STATUS", "QUEUED", "POOL", "RUNNER", prose("WHY")],
         (
             (
                 job.id,

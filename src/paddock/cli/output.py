@@ -11,17 +11,20 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, Final, TextIO, cast
 
 import msgspec
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.cells import chop_cells
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
+from paddock.cli.layout import Column, Line, Part, lay_out, wrap
 from paddock.domain.plain_text import escaped, escaped_lines
 
 _ERROR: Final = "error:"
+_HANGING: Final = 2
 
 
 class _Terminal(Console):
@@ -72,7 +75,14 @@ def guard_streams() -> None:
     sys.stderr = cast("TextIO", _Guarded(sys.stderr))
 
 
-Part = str | tuple[str, str]
+def room() -> int | None:
+    """How many columns a line may have; `None` if standard output is no terminal. FORCE_COLOR asks for
+    colours in a pipe, not for lines that are shortened to a width which no terminal has."""
+    return _room(console)
+
+
+def _room(terminal: Console) -> int | None:
+    return terminal.width if terminal.file.isatty() else None
 
 
 def text(*parts: Part, style: str = "") -> Text:
@@ -84,25 +94,55 @@ def text(*parts: Part, style: str = "") -> Text:
     return drawn
 
 
-def show(*parts: Part, style: str = "") -> None:
-    console.print(text(*parts, style=style))
+def _write(terminal: Console, line: Line, *, style: str = "", hanging: int = _HANGING) -> None:
+    """A sentence: a terminal would break it, and the names in it, anywhere. Further lines are always
+    indented, so that none of them looks like a line of paddock's own."""
+    width = _room(terminal)
+    if width is None:
+        terminal.print(text(*line, style=style))
+        return
+    for each in wrap(_escaped(line), width, hanging=hanging):
+        terminal.print(text(*each, style=style))
+
+
+def _escaped(line: Line) -> Line:
+    return tuple(
+        escaped(part) if isinstance(part, str) else (escaped(part[0]), part[1]) for part in line
+    )
+
+
+def show(*parts: Part, style: str = "", hanging: int = _HANGING) -> None:
+    """`hanging`: where its further lines begin, if a terminal is too narrow for one."""
+    _write(console, parts, style=style, hanging=hanging)
 
 
 def show_lines(lines: Iterable[str]) -> None:
+    """Indented lines stay indented."""
     for line in lines:
-        show(line)
+        show(line, hanging=len(line) - len(line.lstrip()) + _HANGING)
 
 
 def say(line: str) -> None:
-    errors.print(text(line, style="dim"))
+    _write(errors, (line,), style="dim")
 
 
 def complain(sentence: str) -> None:
     """Further lines are indented: none looks like a second error."""
     first, *rest = escaped_lines(sentence)
-    errors.print(text((_ERROR, "bold red"), " ", first))
+    indent = len(_ERROR) + 1
+    _write(errors, ((_ERROR, "bold red"), " ", first), hanging=indent)
     for line in rest:
-        errors.print(text(" " * len(_ERROR), " ", line))
+        _write(errors, (" " * indent, line), hanging=indent)
+
+
+def screen(lines: Iterable[Line]) -> Group:
+    """For a live screen, which cuts off what is too wide: a terminal would go on in the next line."""
+    drawn: list[Text] = []
+    for line in lines:
+        whole = text(*line)
+        ends = accumulate(map(len, chop_cells(whole.plain, console.width)))
+        drawn += whole.divide([end for end in ends if end < len(whole)])
+    return Group(*drawn)
 
 
 def show_trace(error: BaseException) -> None:
@@ -110,19 +150,18 @@ def show_trace(error: BaseException) -> None:
         errors.print(text(line))
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+def table(
+    headings: Sequence[str | Column], rows: Iterable[Sequence[object]], *, empty: str
+) -> None:
     """Columns for people; where there are no rows, the sentence that says what to do about it."""
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        drawn.add_column(heading, overflow="fold")
-    for row in rows:
-        drawn.add_row(*("–" if cell is None else str(cell) for cell in row))
-    if drawn.row_count:
-        console.print(drawn)
-    else:
+    found = list(rows)
+    if not found:
         show(empty)
+        return
+    for line in lay_out(headings, found, width=room()):
+        console.print(text(*line))
 
 
 def show_json(value: object) -> None:
     """What is escaped in it is escaped as JSON wants it, so nothing is lost."""
-    show(msgspec.json.encode(value).decode())
+    console.print(text(msgspec.json.encode(value).decode()))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from paddock.cli import pool_explanations
+from paddock.cli.layout import prose
 from paddock.cli.listing import Listing
 from paddock.cli.operating import NotFound, Why, paused, tell_dispatch_pause, with_store
 from paddock.cli.options import Config, DataDir, Json
@@ -72,7 +73,7 @@ def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None
         show_json(pools)
         return
     table(
-        ["POOL", "STATE", "LABELS", "GROUP", "RUNNERS", "IDLE", "QUEUED", "PAUSED"],
+        ["POOL", "STATE", "LABELS", "GROUP", "RUNNERS", "IDLE", "QUEUED", prose("PAUSED")],
         (
             (
                 pool.name,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
+from paddock.cli.layout import prose
 from paddock.cli.options import Config, Json
-from paddock.cli.output import console, show, show_json
+from paddock.cli.output import show, show_json, table
 from paddock.domain.recovery.evidence import Subject
 from paddock.domain.recovery.table import RULES
 from paddock.settings import RecoverySettings, load
@@ -33,24 +32,24 @@ def rules(as_json: Json = False, config: Config = None) -> None:
         if subject is not Subject.RUNNER:
             show("")
         show(heading, style="bold")
-        console.print(_table(subject, recovery))
+        _show_table(subject, recovery)
 
 
-def _table(subject: Subject, recovery: RecoverySettings) -> Table:
-    drawn = Table(box=None, pad_edge=False, header_style="dim")
-    drawn.add_column("RULE", no_wrap=True)
-    for heading in ("SEEN", "DONE"):
-        drawn.add_column(heading, overflow="fold", ratio=1)
-    drawn.add_column("ASKS", overflow="fold", min_width=6)
-    for rule in RULES:
-        if rule.subject is subject:
-            drawn.add_row(
+def _show_table(subject: Subject, recovery: RecoverySettings) -> None:
+    table(
+        ["RULE", prose("SEEN", whole=True), prose("DONE", whole=True), "ASKS"],
+        (
+            (
                 rule.name,
                 rule.seen_with(recovery.thresholds),
                 rule.done + (" (dry run)" if recovery.dry(rule.name) else ""),
-                ", ".join(question.name.lower() for question in rule.questions) or "–",
+                ", ".join(question.name.lower() for question in rule.questions) or None,
             )
-    return drawn
+            for rule in RULES
+            if rule.subject is subject
+        ),
+        empty="There are no rules.",
+    )
 
 
 def _for_programs(recovery: RecoverySettings) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from paddock.cli.layout import prose
 from paddock.cli.listing import (
     DEFAULT_LIMIT,
     Cursor,
@@ -64,7 +65,7 @@ def list_(
         show_json(page.items)
         return
     table(
-        ["POD", "POOL", "STATE", "SINCE", "ACCOUNT", "JOB", "NODE", "WHY"],
+        ["POD", "POOL", "STATE", "SINCE", "ACCOUNT", "JOB", "NODE", prose("WHY")],
         (
             (
                 runner.pod,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Annotated, Final
 
 import typer
-from rich.columns import Columns
-from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 
+from paddock.cli.layout import Line, Part, beside, lay_out, prose, wrap
 from paddock.cli.listing import with_teller
 from paddock.cli.options import Config, DataDir, Json
-from paddock.cli.output import Part, console, show_json, text
+from paddock.cli.output import console, room, screen, show, show_json
 from paddock.domain.overview import Overview
 from paddock.domain.pauses import describe_pause
+from paddock.domain.plain_text import escaped
 from paddock.domain.states import RunnerState
 from paddock.store.errors import StoreError
 from paddock.stories.story import length
@@ -35,8 +34,6 @@ _STYLES: Final = {
 }
 _SUSPECT: Final = "bright_red"
 _CELL: Final = "■ "
-#: Of an owner and a repository that are longer than most; a longer one leaves room for its neighbours.
-_LONGEST_NAME: Final = 64
 
 Every = Annotated[
     float, typer.Option("--every", min=0.2, max=60, metavar="SECONDS", help="How often to look.")
@@ -77,33 +74,43 @@ def top(
 
 
 async def _watch(look: Callable[[], Awaitable[Overview]], every: float) -> None:
-    if not console.is_terminal:
-        console.print(drawn(await look()))
+    if room() is None:
+        for line in drawn(await look(), None):
+            show(*line)
         return
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             try:
-                seen = drawn(await look())
+                seen = screen(drawn(await look(), room()))
             except StoreError as error:
-                seen = text(error.message, style="red")
+                seen = screen([((error.message, "red"),)])
             live.update(seen, refresh=True)
             await asyncio.sleep(every)
 
 
-def drawn(overview: Overview) -> RenderableType:
-    return Group(
-        _head(overview),
-        text(),
-        *_cells(overview),
-        text(),
-        *_troubles(overview),
-        Columns([_waiting(overview), _queues(overview)], padding=(0, 6)),
-        text(),
-        _actions(overview),
-    )
+def drawn(overview: Overview, width: int | None) -> list[Line]:
+    """`width` as in `lay_out`."""
+    return [
+        *_sentences([_head(overview)], width),
+        (),
+        *_runners(overview, width),
+        (),
+        *_sentences([*_troubles(overview)], width),
+        *beside(_waiting(overview, width), _queues(overview, width), width=width),
+        (),
+        *_actions(overview, width),
+    ]
 
 
-def _head(overview: Overview) -> RenderableType:
+def _sentences(lines: Iterable[Line], width: int | None) -> Iterator[Line]:
+    for line in lines:
+        if width is None:
+            yield line
+        else:
+            yield from wrap(line, width, hanging=2)
+
+
+def _head(overview: Overview) -> Line:
     jobs = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in overview.jobs.items())
     done = sum(overview.completed.values())
     parts = [f"jobs: {jobs or 'none open'}, {done} completed in the last hour"]
@@ -114,72 +121,75 @@ def _head(overview: Overview) -> RenderableType:
         parts.append(
             f"queued to JIT {overview.to_jit.p50 * 1000:.0f} ms, 99th {overview.to_jit.p99 * 1000:.0f}"
         )
-    return text(("paddock ", "bold"), f"{overview.at:%H:%M:%S}  ", "  |  ".join(parts))
+    return (("paddock ", "bold"), f"{overview.at:%H:%M:%S}  ", "  |  ".join(parts))
 
 
-def _cells(overview: Overview) -> Iterable[RenderableType]:
-    yield (
-        text(
-            *((_CELL, _SUSPECT if each.suspect else _STYLES[each.state]) for each in overview.cells)
+def _runners(overview: Overview, width: int | None) -> Iterator[Line]:
+    """A cell for each, and how many are in each state. In a pipe cells have no colour."""
+    if not overview.runners:
+        yield ("no runners",)
+    elif width is None:
+        yield (", ".join(f"{count} {state}" for state, count in overview.runners.items()),)
+    else:
+        cells = (
+            (_CELL, _SUSPECT if each.suspect else _STYLES[each.state]) for each in overview.cells
         )
-        if overview.cells
-        else "no runners"
-    )
-    counts: list[Part] = []
-    for state, count in overview.runners.items():
-        counts += ((_CELL, _STYLES[state]), f"{count} {state}   ")
-    yield text(*counts)
+        yield from wrap(tuple(cells), width, hanging=0)
+        counts: list[Part] = []
+        for state, count in overview.runners.items():
+            counts += (
+                ("■\N{NO-BREAK SPACE}", _STYLES[state]),
+                f"{count}\N{NO-BREAK SPACE}{state}   ",
+            )
+        yield from wrap(tuple(counts), width, hanging=0)
 
 
-def _troubles(overview: Overview) -> Iterable[RenderableType]:
+def _troubles(overview: Overview) -> Iterable[Line]:
     for pause in overview.pauses:
         what = f"{pause.what} {pause.name}" if pause.name else f"all {pause.what}"
         who = describe_pause(pause.at, pause.by, pause.why)
-        yield text(f"paused: {what}, {who}", style="yellow")
+        yield ((escaped(f"paused: {what}, {who}"), "yellow"),)
     for off in overview.backoffs:
         left = length(off.until - overview.at)
-        yield text(f"backs off: {off.scope} {off.name}, for {left}: {off.reason}", style="yellow")
+        said = f"backs off: {off.scope} {off.name}, for {left}: {off.reason}"
+        yield ((escaped(said), "yellow"),)
     if overview.refused:
-        yield text(
-            f"no pool takes {overview.refused} queued jobs: paddock jobs --refused", style="yellow"
-        )
+        said = f"no pool takes {overview.refused} queued jobs: paddock jobs --refused"
+        yield ((said, "yellow"),)
     if overview.dead_deliveries:
-        yield text(f"dead deliveries: {overview.dead_deliveries}", style="yellow")
+        yield ((f"dead deliveries: {overview.dead_deliveries}", "yellow"),)
     if overview.pauses or overview.backoffs or overview.refused or overview.dead_deliveries:
-        yield text()
+        yield ()
 
 
-def _waiting(overview: Overview) -> Table:
-    table = _table("WAITING LONGEST", "REPOSITORY", "FOR", "POOL")
-    for job in overview.oldest:
-        waited = length(overview.at - job.queued_at)
-        table.add_row(str(job.id), job.repository, waited, job.pool or job.refusal or "–")
-    return table
+def _waiting(overview: Overview, width: int | None) -> list[Line]:
+    return lay_out(
+        ["WAITING LONGEST", "REPOSITORY", "FOR", "POOL"],
+        (
+            (job.id, job.repository, length(overview.at - job.queued_at), job.pool or job.refusal)
+            for job in overview.oldest
+        ),
+        width=width,
+    )
 
 
-def _queues(overview: Overview) -> Table:
-    table = _table("POOL", "ACCOUNT", "QUEUED", "OLDEST")
-    for queue in overview.queues:
-        waited = length(overview.at - queue.oldest_at)
-        table.add_row(queue.pool, queue.account, str(queue.jobs), waited)
-    return table
+def _queues(overview: Overview, width: int | None) -> list[Line]:
+    return lay_out(
+        ["POOL", "ACCOUNT", "QUEUED", "OLDEST"],
+        (
+            (queue.pool, queue.account, queue.jobs, length(overview.at - queue.oldest_at))
+            for queue in overview.queues
+        ),
+        width=width,
+    )
 
 
-def _actions(overview: Overview) -> Table:
-    table = _table("RECOVERY", "RULE", "ABOUT", "WHY")
-    table.expand = True
-    for action in overview.actions:
-        about = action.pod or f"job {action.job}"
-        table.add_row(f"{action.at:%H:%M:%S}", action.rule, about, action.why)
-    return table
-
-
-def _table(*headings: str) -> Table:
-    """Names are shown whole, if they are not longer than GitHub lets them be; what does not fit is cut
-    from the last column."""
-    table = Table(box=None, pad_edge=False, header_style="bold dim")
-    *names, last = headings
-    for heading in names:
-        table.add_column(heading, no_wrap=True, min_width=len(heading), max_width=_LONGEST_NAME)
-    table.add_column(last, overflow="ellipsis", no_wrap=True, ratio=1)
-    return table
+def _actions(overview: Overview, width: int | None) -> list[Line]:
+    return lay_out(
+        ["RECOVERY", "RULE", "ABOUT", prose("WHY")],
+        (
+            (f"{each.at:%H:%M:%S}", each.rule, each.pod or f"job {each.job}", each.why)
+            for each in overview.actions
+        ),
+        width=width,
+    )

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.cells import cell_len
 
 from paddock.cli.operating import NotFound, with_store
 from paddock.cli.options import Config, DataDir, Json
-from paddock.cli.output import console, show, show_json
+from paddock.cli.output import show, show_json
 from paddock.domain.ids import JobId
-from paddock.domain.plain_text import escaped_lines
+from paddock.domain.plain_text import escaped, escaped_lines
 from paddock.settings import load
 from paddock.store.store import PgStore
 from paddock.stories import Story, tell
@@ -25,6 +25,8 @@ from paddock.system import SystemClock
 _JOB_URL = re.compile(r"https?://\S+/actions/runs/\d+/(?:attempts/\d+/)?jobs?/(\d+)\S*")
 #: Lines of a log tail that fit a screen; `--json` has all of it.
 _LAST_WORDS = 15
+#: Of a fact's further lines: more would leave a narrow terminal too little.
+_WIDEST_HANGING = 40
 
 
 def why(
@@ -84,10 +86,10 @@ def _show(story: Story, now: datetime) -> None:
     show(f"{kind}{story.title}", style="bold")
     show(f"{story.state} for {length(now - story.since)}", style="dim")
     show("")
-    show(f"  {story.why}")
-    show(("  Next: ", "bold"), story.next)
+    show(f"  {story.why}", hanging=2)
+    show(("  Next: ", "bold"), story.next, hanging=2)
     for remark in story.remarks:
-        show(f"  {remark}")
+        show(f"  {remark}", hanging=2)
     show("")
     _show_facts(story)
     if story.log_tail:
@@ -99,10 +101,8 @@ def _show(story: Story, now: datetime) -> None:
 
 
 def _show_facts(story: Story) -> None:
-    drawn = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    drawn.add_column(style="dim", no_wrap=True)
-    drawn.add_column(style="dim", no_wrap=True)
-    drawn.add_column(overflow="fold")
+    names = max((cell_len(escaped(fact.who)) for fact in story.facts), default=0)
     for fact in story.facts:
-        drawn.add_row(f"{fact.at:%H:%M:%S.%f}"[:-3], fact.who, fact.what)
-    console.print(drawn)
+        who = escaped(fact.who)
+        known = f"{fact.at:%H:%M:%S.%f}"[:-3] + f"  {who}{' ' * (names - cell_len(who))}  "
+        show((known, "dim"), fact.what, hanging=min(cell_len(known), _WIDEST_HANGING))
