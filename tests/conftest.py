@@ -29,8 +29,8 @@ QUICK |= {"max_connections": "200"}
 
 _numbers = itertools.count()
 
-# A shell starts its background jobs with SIGINT ignored, and processes inherit that. The programs that are
-# tested are stopped by SIGINT.
+# A shell starts its background jobs with SIGINT ignored, and processes inherit that. The programs under
+# test are stopped by SIGINT.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
