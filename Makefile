@@ -15,7 +15,7 @@ QUICK  := tests/http tests/store/test_database.py tests/store/test_matching.py t
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test test-slow test-all test-chaos test-lowest test-pythons sim mutants fuzz lint hooks commits audit fmt screenshots docs site contract cluster test-cluster cluster-down chart-test image release-plan release-notes release bench lock clean
+.PHONY: help setup up test test-slow test-all test-chaos test-lowest test-pythons sim mutants fuzz lint hooks commits audit fmt screenshots docs site contract cluster test-cluster cluster-down chart-test runner image release-plan release-notes release bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ chart-test: export PADDOCK_REQUIRE_PROMTOOL = 1
 chart-test: setup ## Check the chart, its policies and alerts; on the cluster too, where one runs
 	@$(BIN)/python -m tools.cluster build helm
 	@$(BIN)/python -m pytest tests/deploy tests/cluster/test_chart_objects.py $(ARGS)
+
+runner: setup ## Build github-act-runner, a runner program that is not ours, for tests (once, a minute or two)
+	@$(BIN)/python -m tools.cluster build github-act-runner
 
 image: setup ## Make the image from Debian's packages, without a registry: dist/paddock.tar
 	@mkdir -p dist && $(BIN)/python -m tools.image build dist/paddock.tar $(ARGS)

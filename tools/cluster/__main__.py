@@ -40,7 +40,7 @@ async def _run(options: argparse.Namespace) -> int:
         case "build":
             binaries.build(*options.programs)
         case "lock":
-            lock()
+            lock(*options.modules)
         case "images":
             images.import_all(_running().layout)
         case "kubectl":
@@ -75,7 +75,10 @@ def _options() -> argparse.ArgumentParser:
     commands.add_parser("ready", help="the same, and whether it could have a node")
     building = commands.add_parser("build", help="build what is missing")
     building.add_argument("programs", nargs="*", metavar="PROGRAM")
-    commands.add_parser("lock", help="write the lock files for the versions in binaries.py")
+    locking = commands.add_parser(
+        "lock", help="write the lock files for the versions in binaries.py"
+    )
+    locking.add_argument("modules", nargs="*", metavar="MODULE")
     commands.add_parser("images", help="make and import the images anew")
     kubectl = commands.add_parser("kubectl", help="kubectl, as administrator")
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)

@@ -82,13 +82,25 @@ MODULES: Final = (
         unlisted=True,
     ),
     Module("helm", "helm.sh/helm/v3", "v3.19.5", {"helm": "helm.sh/helm/v3/cmd/helm"}),
+    Module(
+        "github-act-runner",
+        "github.com/ChristopherHX/github-act-runner",
+        "v0.13.0",
+        {"github-act-runner": "github.com/ChristopherHX/github-act-runner"},
+        ("-X main.version=0.13.0",),
+        unlisted=True,
+    ),
 )
 
 #: Without these there is no cluster; without the others there are parts it does not have.
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kubectl")
 CONTROLLERS: Final = ("kube-controller-manager", "kube-scheduler")
 NEEDED: Final = (*CONTROL_PLANE, *CONTROLLERS, "kubelet", "kwok")
-ALL: Final = tuple(command for module in MODULES for command in module.commands)
+#: A runner program that is not ours: tests of the runner's protocol use it (`make runner`).
+RUNNER: Final = "github-act-runner"
+ALL: Final = tuple(
+    command for module in MODULES for command in module.commands if command != RUNNER
+)
 
 
 def module_of(command: str) -> Module:
@@ -118,11 +130,17 @@ def require(command: str) -> Path:
 
 
 def _how_to_get(command: str) -> str:
+    if command == RUNNER:
+        return f"There is no {command} yet: make runner builds it, once."
     if os.environ.get("KUBEBUILDER_ASSETS") and module_of(command).name != "kwok":
         return (
             f"KUBEBUILDER_ASSETS has no {command}: put one there, or unset it and run make cluster."
         )
     return f"There is no {command} yet: make cluster builds it, once."
+
+
+#: Of the cluster's programs, and of the runner.
+_EFFORT: Final = ("all together take 10 to 20 minutes", "it takes a minute or two")
 
 
 def build(*commands: str) -> None:
@@ -134,7 +152,7 @@ def build(*commands: str) -> None:
         module = module_of(command)
         say(
             f"building {command} {module.version}, {number} of {len(missing)}"
-            " (once; all together take 10 to 20 minutes of two cores)"
+            f" (once; {_EFFORT[command == RUNNER]} of two cores)"
         )
         _build(module, command)
 
@@ -165,8 +183,9 @@ def go_program() -> str:
     go = shutil.which("go")
     if go is None:
         raise Missing(
-            "There is no go to build the test cluster with: install Go 1.24 or newer, or set"
-            " KUBEBUILDER_ASSETS to a directory that has etcd, kube-apiserver and kubectl."
+            "There is no go to build test programs with: install Go 1.24 or newer. For the cluster,"
+            " KUBEBUILDER_ASSETS can instead name a directory that has etcd, kube-apiserver and"
+            " kubectl."
         )
     return go
 

@@ -22,8 +22,11 @@ from tools.cluster.errors import ClusterError
 from tools.cluster.say import say
 
 
-def lock() -> None:
+def lock(*names: str) -> None:
+    """Of the modules of these names, or of all."""
     for module in MODULES:
+        if names and module.name not in names:
+            continue
         say(f"resolving {module.name} {module.version}")
         with tempfile.TemporaryDirectory() as directory:
             _resolve(module, Path(directory))
