@@ -81,7 +81,7 @@ class _Process:
 class Settings(msgspec.Struct):
     """What of a JIT says whose runner it is."""
 
-    AgentId: int
+    AgentId: str
     GitHubUrl: str
 
 
@@ -176,7 +176,7 @@ class Site:
         job, sent = self.queued[login, pool].popleft()
         self.waits.append((sent, handed.at - sent))
         return job, Runner(
-            id=settings.AgentId,
+            id=int(settings.AgentId),
             name=handed.runner_name,
             owner=job.repository.owner,
             repository=None,

@@ -64,7 +64,7 @@ class Jit:
         )
         return cls(
             text=text,
-            runner_id=settings["AgentId"],
+            runner_id=int(settings["AgentId"]),
             runner_name=settings["AgentName"],
             client_id=credentials["Data"]["ClientId"],
             secret=key["d"],

@@ -360,6 +360,12 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self in state.incomplete:
             state.hold(self, 0)
 
+    def expect(self, *, more: bool) -> None:
+        """For a protocol that has taken the connection over: whether it lacks the rest of what it
+        receives, which then has the deadline of a body."""
+        self._part = _Part.BODY if more else _Part.NONE
+        self._settle()
+
     def time_out(self, what: _WaitsFor) -> None:
         if self.transport.is_closing() or self._is_answering:
             self.server_state.close(self, what)
@@ -489,6 +495,7 @@ class Listener(uvicorn.Server):
         limits: ListenerLimits,
         *,
         tls: ssl.SSLContext | None = None,
+        protocol: type[LimitedProtocol] = LimitedProtocol,
         **options: Any,
     ) -> None:
         # What uvicorn logs of a bad request is not worth a line each; errors of the application are
@@ -497,7 +504,7 @@ class Listener(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=cast("Any", partial(SecuredConnection, tls)) if tls else LimitedProtocol,
+                http=cast("Any", partial(SecuredConnection, tls)) if tls else protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

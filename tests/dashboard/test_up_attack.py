@@ -90,7 +90,7 @@ def test_no_page_of_another_site_gets_anything_done(browser: Browser) -> None:
 
         # With a name of the attacker's that leads here, both are of the same origin.
         for port, path in (
-            *((github, each) for each in ("/_fake/runs", "/_runner/sessions", "/rate_limit")),
+            *((github, each) for each in ("/_fake/runs", "/_runner/broker/session", "/rate_limit")),
             *((server, each) for each in ("/", "/metrics", "/openapi.json", "/api/v1/jobs")),
         ):
             rebound = f"http://{EVIL}:{port}{path}"

@@ -141,7 +141,7 @@ class TestMinting:
         }
         assert set(files) == {".runner", ".credentials", ".credentials_rsaparams"}
         assert files[".runner"]["AgentName"] == "r1"
-        assert files[".runner"]["Ephemeral"] is True
+        assert files[".runner"]["Ephemeral"] == "True"
         assert files[".runner"]["GitHubUrl"].endswith("/octo-org")
         assert files[".credentials"]["Scheme"] == "OAuth"
         assert len(base64.b64decode(files[".credentials_rsaparams"]["modulus"])) == 256

@@ -235,7 +235,7 @@ async def test_nothing_at_all_is_answered_to_a_page(
     for method, path in (
         ("GET", "/rate_limit"),
         ("GET", "/orgs/octo-org/actions/runners"),
-        ("POST", "/_runner/sessions"),
+        ("POST", "/_runner/broker/session"),
         ("GET", "/_fake/truth"),
         ("OPTIONS", "/_fake/runs"),
     ):

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from paddock.fakes.github.jobs import LOST_COMMUNICATION
-from paddock.fakes.runner import Death, Service
+from paddock.fakes.runner import Death
+from paddock.fakes.runner_service import call
 from tests.fakes.conftest import World
 
 
@@ -119,7 +120,7 @@ async def test_a_runner_that_kills_itself_is_lost_after_the_lease(world: World, 
     _short_lease(world)
     job = world.queue("true", die="sigkill" if way == "job" else None)
     arguments = ("--die", "sigkill") if way == "flag" else ()
-    env = {"PADDOCK_FAKE_RUNNER_DIE": "sigkill"} if way == "environment" else {}
+    env = {"PADDOCK_SIM_DIE": "sigkill"} if way == "environment" else {}
     runner = await world.start(*arguments, env=env)
     assert (await runner.ends())[0] == -signal.SIGKILL
     assert job.status == "in_progress"
@@ -333,7 +334,7 @@ def test_a_death_that_does_not_exist_is_refused(spec: str) -> None:
 
 def test_only_plain_http_is_spoken() -> None:
     with pytest.raises(ValueError, match="http://HOST:PORT"):
-        Service("https://example.com/")
+        call("GET", "https://example.com/")
 
 
 def test_nothing_but_the_standard_library_is_loaded() -> None:

@@ -91,7 +91,7 @@ async def attacked(client: httpx2.AsyncClient, url: str, run: str) -> None:
         ("POST", "/v1/dispatch"),
         ("GET", "/rate_limit"),
         ("POST", "/app/installations/1/access_tokens"),
-        ("POST", "/_runner/sessions"),
+        ("POST", "/_runner/broker/session"),
     ):
         rebound = {"host": "attacker.example"}
         answer = await client.request(method, url + path, headers=rebound)

@@ -3,8 +3,7 @@
 It is started like `bin/Runner.Listener run`, takes its JIT configuration the same way, prints the
 same landmarks, treats signals alike and ends with the same exit codes, so that whatever starts,
 watches and judges real runners can be tried with hundreds of these on one machine. It also dies in
-each of the ways real ones do, on demand: `--die SPEC`, `PADDOCK_FAKE_RUNNER_DIE=SPEC`, or as the job
-says.
+each of the ways real ones do, on demand: `--die SPEC`, `PADDOCK_SIM_DIE=SPEC`, or as the job says.
 
     SPEC = MODE[=CODE][@MOMENT]      moments: start, listening, job (after the job's steps)
 
@@ -30,8 +29,6 @@ import json
 import os
 import queue
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -39,6 +36,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, NoReturn
+
+from paddock.fakes.runner_service import JobService, RefusedError, Service
+from paddock.fakes.runner_steps import Steps
 
 VERSION: Final = "2.330.0"
 
@@ -52,7 +52,6 @@ _POLL = 50.0
 _RECONNECT = 30.0
 _CONFLICT_LIMIT = 240.0  # a session conflict is retried for four minutes
 _UNLOAD_LIMIT = 30.0  # after SIGTERM
-_INTERRUPT_GRACE, _TERMINATE_GRACE = 7.5, 2.5  # a step: SIGINT, then SIGTERM, then SIGKILL
 
 #: `oom` really runs out of memory where the limit is a Pod's. Where there is none, or one so large
 #: that it must be the machine's, it takes a little and then kills itself, which looks the same.
@@ -70,13 +69,16 @@ class Exit(IntEnum):
     SIGTERM = 143
 
 
-#: Conclusion: what the listener prints, and its exit code when asked to return the result.
+#: Conclusion: what the listener reports and prints, and its exit code when asked to return the result.
 _RESULTS: Final = {
     "success": ("Succeeded", 100),
     "failure": ("Failed", 102),
     "cancelled": ("Canceled", 103),
     "skipped": ("Skipped", 104),
 }
+
+#: A variable of the job by which the fake GitHub tells how to die.
+_DIE_VARIABLE: Final = "paddock.sim.die"
 
 _MOMENTS: Final = ("start", "listening", "job")
 _DEFAULT_MOMENT: Final = {
@@ -123,14 +125,6 @@ class Options:
     hurry: float
 
 
-class RefusedError(Exception):
-    """The service says no, with a code the runner acts on."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class Ended(Exception):
     """The listener is done."""
 
@@ -145,137 +139,10 @@ def say(text: str, *, stamped: bool = False) -> None:
     sys.stdout.flush()
 
 
-class Service:
-    """The fake GitHub's runner protocol (`paddock.fakes.github.runner_api`).
-
-    One request per connection, by hand: `http.client` brings `email` and `ssl` along, which would be
-    a third of the whole program's memory.
-    """
-
-    def __init__(self, url: str) -> None:
-        scheme, _, rest = url.partition("://")
-        authority, _, path = rest.partition("/")
-        host, _, port = authority.rpartition(":")
-        if scheme != "http" or not port.isdigit():
-            raise ValueError(f"The fake GitHub is at http://HOST:PORT/, which {url!r} is not.")
-        self._address = (host.strip("[]"), int(port))
-        self._authority = authority
-        self._base = "/" + path.strip("/")
-
-    def call(
-        self, method: str, path: str, body: object = None, *, timeout: float = 30.0
-    ) -> dict[str, Any] | None:
-        """None: there is nothing. Raises RefusedError, or OSError when out of reach."""
-        content = b"" if body is None else json.dumps(body).encode()
-        head = (
-            f"{method} {self._base}{path} HTTP/1.1\r\n"
-            f"Host: {self._authority}\r\n"
-            "Connection: close\r\n"
-            "Content-Type: application/json\r\n"
-            f"Content-Length: {len(content)}\r\n\r\n"
-        )
-        with socket.create_connection(self._address, timeout=timeout) as connection:
-            connection.sendall(head.encode() + content)
-            received = bytearray()
-            while chunk := connection.recv(65536):
-                received += chunk
-        return _answer(bytes(received))
-
-
-def _answer(received: bytes) -> dict[str, Any] | None:
-    head, _, content = received.partition(b"\r\n\r\n")
-    status_line, *headers = head.decode("latin-1").split("\r\n")
-    length = next((int(h[15:]) for h in headers if h.lower().startswith("content-length:")), 0)
-    if not status_line.startswith("HTTP/1.1 ") or len(content) < length:
-        raise ConnectionResetError("the connection was closed in the middle of the answer")
-    status = int(status_line.split()[1])
-    if status >= 500:
-        raise ConnectionAbortedError(f"the service answered {status}")
-    decoded: dict[str, Any] | None = json.loads(content) if content else None
-    if status >= 400:
-        reason = decoded or {}
-        raise RefusedError(reason.get("code", "refused"), reason.get("message", "refused"))
-    return decoded
-
-
 def decode_jit(encoded: str) -> dict[str, dict[str, Any]]:
     """base64(JSON {file name: base64(content)}), as GitHub encodes it."""
     files = json.loads(base64.b64decode(encoded, validate=True))
     return {name: json.loads(base64.b64decode(content)) for name, content in files.items()}
-
-
-class Steps(threading.Thread):
-    """The worker: runs the job's shell steps one after the other and puts the result on `events`."""
-
-    def __init__(self, job: dict[str, Any], events: queue.SimpleQueue[Any], hurry: float) -> None:
-        super().__init__(daemon=True)
-        self._job = job
-        self._events = events
-        self._hurry = hurry
-        self._cancelled = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
-        self.ends: list[dict[str, str]] = []
-
-    def cancel(self) -> None:
-        self._cancelled.set()
-
-    def run(self) -> None:
-        conclusion = "success"
-        hook = os.environ.get("ACTIONS_RUNNER_HOOK_JOB_STARTED")
-        before = [{"name": "Set up runner", "run": f". {hook}"}] if hook else []
-        for step in before + self._job["steps"]:
-            if conclusion != "success":
-                self.ends.append({"name": step["name"], "conclusion": "skipped"})
-                continue
-            conclusion = self._run_step(step["run"])
-            self.ends.append({"name": step["name"], "conclusion": conclusion})
-        self._events.put(("finished", conclusion))
-
-    def _run_step(self, script: str) -> str:
-        if self._cancelled.is_set():
-            return "cancelled"
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-e", "-c", script],
-            stdin=subprocess.DEVNULL,
-            stdout=_step_output(),
-            stderr=subprocess.STDOUT,
-            env=self._environment(),
-        )
-        while self._process.poll() is None:
-            if self._cancelled.wait(0.02):
-                self._stop(self._process)
-                return "cancelled"
-        return "success" if self._process.returncode == 0 else "failure"
-
-    def _stop(self, process: subprocess.Popen[bytes]) -> None:
-        tree = _tree(process.pid)
-        for number, grace in (
-            (signal.SIGINT, _INTERRUPT_GRACE),
-            (signal.SIGTERM, _TERMINATE_GRACE),
-        ):
-            _signal_all(tree, number)
-            try:
-                process.wait(timeout=grace / self._hurry)
-                break
-            except subprocess.TimeoutExpired:
-                continue
-        # Also what the step left behind: the real one cleans up orphans when a job ends.
-        _signal_all(tree, signal.SIGKILL)
-        process.wait()
-
-    def _environment(self) -> dict[str, str]:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("ACTIONS_RUNNER_", "PADDOCK_"))
-        }
-        return kept | {
-            "CI": "true",
-            "GITHUB_ACTIONS": "true",
-            "GITHUB_JOB": str(self._job["name"]),
-            "GITHUB_REPOSITORY": str(self._job["repository"]),
-            "GITHUB_RUN_ID": str(self._job["run_id"]),
-        }
 
 
 def _open_worker_log() -> None:
@@ -288,44 +155,19 @@ def _open_worker_log() -> None:
         (directory / name).touch()
 
 
-def _step_output() -> int | None:
-    """A step's output goes to GitHub, not to the listener's; unless diagnostics are asked for."""
-    return None if os.environ.get("ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT") else subprocess.DEVNULL
-
-
-def _signal_all(pids: list[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def _tree(root: int) -> list[int]:
-    """The process and its descendants. A process group would be easier to signal, but would escape
-    whoever kills the runner's own group."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError, ValueError):
-            continue  # it ended while we looked
-        children.setdefault(parent, []).append(int(entry.name))
-    found, todo = [], [root]
-    while todo:
-        pid = todo.pop()
-        found.append(pid)
-        todo.extend(children.get(pid, ()))
-    return found
-
-
 class Listener:
     def __init__(self, options: Options) -> None:
         self._death = options.death
         self._hurry = options.hurry
         self._jit = options.jit
-        #: ("job"|"cancel", id), ("finished", conclusion), ("signal", number), ("refused", error)
+        #: ("job", message), ("cancel", id), ("finished", conclusion), ("signal", number),
+        #: ("refused", error)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._signal: int | None = None
         self._quiet = threading.Event()  # set: neither poll nor renew any more
+        self._busy = False
+        #: Set: the poll may go on, after it brought a job.
+        self._decided = threading.Event()
 
     def run(self) -> int:
         try:
@@ -341,20 +183,17 @@ class Listener:
         try:
             files = decode_jit(self._jit)
             self._settings = files[".runner"]
-            self._client = files[".credentials"]["Data"]["ClientId"]
-            self._secret = files[".credentials_rsaparams"]["d"]
-            self._service = Service(self._settings["ServerUrl"])
+            self._service = Service(files)
         except (ValueError, KeyError, TypeError) as error:
             say(f"The JIT configuration cannot be read: {error}")
             raise Ended(Exit.TERMINATED) from None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._maybe_die("start")
-        self._session = self._connect()
+        self._connect()
         say(f"Current runner version: '{VERSION}'")
         say("Listening for Jobs", stamped=True)
         self._maybe_die("listening")
-        threading.Thread(target=self._poll, daemon=True).start()
         self._listen()
 
     def _on_signal(self, number: int, _frame: object) -> None:
@@ -372,7 +211,7 @@ class Listener:
     def _exit_after_signal(self) -> int:
         return Exit.SIGTERM if self._signal == signal.SIGTERM else Exit.SUCCESS
 
-    def _connect(self) -> str:
+    def _connect(self) -> None:
         conflict_since: float | None = None
         said_error = False
         while True:
@@ -380,18 +219,15 @@ class Listener:
                 say("")
                 say("√ Connected to GitHub")
                 say("")
-                answer = self._service.call(
-                    "POST",
-                    "/sessions",
-                    {"client_id": self._client, "secret": self._secret, "version": VERSION},
-                )
-                assert answer is not None
-                return str(answer["session_id"])
+                self._service.connect(self._settings["AgentName"], VERSION)
             except OSError as error:
                 if not said_error:
                     said_error = True
                     say(f"Runner connect error: {error}. Retrying until reconnected.", stamped=True)
             except RefusedError as refused:
+                if refused.code == "refused" and refused.status == 404:
+                    self._wait(_RECONNECT)
+                    continue
                 if refused.code != "session-conflict":
                     self._refused(refused.code, str(refused))
                 now = time.monotonic()
@@ -400,6 +236,8 @@ class Listener:
                     say("A session for this runner already exists.")
                 if now - conflict_since >= _CONFLICT_LIMIT / self._hurry:
                     raise Ended(Exit.SESSION_CONFLICT) from None
+            else:
+                return
             self._wait(_RECONNECT)
 
     def _refused(self, code: str, message: str) -> NoReturn:
@@ -423,22 +261,27 @@ class Listener:
 
     def _poll(self) -> None:
         """The long poll, in a thread of its own, so that signals and steps need not wait for it."""
-        path = f"/sessions/{self._session}/poll?wait={_POLL:g}"
         while not self._quiet.is_set():
             try:
-                message = self._service.call("POST", path, timeout=_POLL + 10)
+                message = self._service.message(VERSION, busy=self._busy, timeout=_POLL + 10)
             except OSError:
                 time.sleep(1.0 / self._hurry)
                 continue
             except RefusedError as refused:
                 self._events.put(("refused", refused))
                 return
-            if message is not None:
-                self._events.put((message["type"], message["job_id"]))
-                # The same message comes again until the main thread has fetched the job.
-                time.sleep(0.2)
+            match message:
+                case {"type": "RunnerJobRequest"}:
+                    self._decided.clear()
+                    self._events.put(("job", message))
+                    self._decided.wait()
+                case {"type": "JobCancellation", "jobId": job_id}:
+                    self._events.put(("cancel", job_id))
+                case _:
+                    pass
 
     def _listen(self) -> None:
+        threading.Thread(target=self._poll, daemon=True).start()
         while True:
             kind, value = self._events.get()
             match kind:
@@ -448,37 +291,46 @@ class Listener:
                 case "refused":
                     if self._death is not None and self._death.mode == "zombie":
                         continue
+                    if value.code == "session-lost":
+                        self._connect()
+                        threading.Thread(target=self._poll, daemon=True).start()
+                        continue
                     self._refused(value.code, str(value))
                 case "job":
-                    try:
-                        job = self._service.call("POST", self._path(value, "acquire"))
-                    except (OSError, RefusedError):
-                        continue
-                    assert job is not None
-                    self._execute(job)
+                    self._acquire(value)
                 case _:
                     pass
 
-    def _path(self, job_id: int, action: str) -> str:
-        return f"/sessions/{self._session}/jobs/{job_id}/{action}"
+    def _acquire(self, message: dict[str, Any]) -> None:
+        try:
+            service = self._service.acquire(message)
+        except (OSError, RefusedError):
+            time.sleep(1.0 / self._hurry)
+            self._decided.set()
+            return
+        self._busy = True
+        self._decided.set()
+        self._execute(service)
 
-    def _execute(self, job: dict[str, Any]) -> NoReturn:
-        say(f"Running job: {job['name']}", stamped=True)
+    def _execute(self, service: JobService) -> NoReturn:
+        job = service.job
+        name = job["jobDisplayName"]
+        say(f"Running job: {name}", stamped=True)
         _open_worker_log()
-        threading.Thread(target=self._renew, args=(job,), daemon=True).start()
+        threading.Thread(target=self._renew, args=(service,), daemon=True).start()
         steps = Steps(job, self._events, self._hurry)
         steps.start()
         conclusion = self._watch(steps)
-        if job.get("die"):
-            self._death = Death.parse(job["die"], "job")
+        if die := (job.get("variables") or {}).get(_DIE_VARIABLE):
+            self._death = Death.parse(die["value"], "job")
         self._maybe_die("job")
         if self._death is not None and self._death.mode == "worker-killed":
             conclusion = "failure"
-        if self._death is None or self._death.mode != "no-completion":
-            self._report(job, conclusion, steps.ends)
-        self._quiet.set()
         printed, hosted = _RESULTS[conclusion]
-        say(f"Job {job['name']} completed with result: {printed}", stamped=True)
+        if self._death is None or self._death.mode != "no-completion":
+            self._report(service, printed.lower(), steps)
+        self._quiet.set()
+        say(f"Job {name} completed with result: {printed}", stamped=True)
         if self._signal is not None:
             raise Ended(self._exit_after_signal())
         asked = os.environ.get(HOSTED_VARIABLE, "").lower() in ("1", "true")
@@ -508,20 +360,23 @@ class Listener:
                 case _:
                     pass  # deleted by somebody while it runs a job: the job goes on
 
-    def _renew(self, job: dict[str, Any]) -> None:
-        while not self._quiet.wait(float(job["renew_seconds"])):
+    def _renew(self, service: JobService) -> None:
+        wait = 0.0
+        while not self._quiet.wait(wait):
             try:
-                self._service.call("POST", self._path(job["job_id"], "renew"))
+                wait = service.renew()
             except OSError:
-                continue
+                wait = 1.0 / self._hurry
             except RefusedError:
                 return
 
-    def _report(self, job: dict[str, Any], conclusion: str, steps: list[dict[str, str]]) -> None:
-        body = {"conclusion": conclusion, "steps": steps}
+    def _report(self, service: JobService, conclusion: str, steps: Steps) -> None:
+        if steps.log:
+            with contextlib.suppress(OSError, RefusedError):
+                service.upload_log(steps.log)
         for _ in range(5):
             try:
-                self._service.call("POST", self._path(job["job_id"], "complete"), body)
+                service.complete(conclusion, steps.ends)
             except OSError:
                 time.sleep(1.0 / self._hurry)
             except RefusedError:
@@ -532,7 +387,7 @@ class Listener:
     def _disconnect(self) -> None:
         self._quiet.set()
         with contextlib.suppress(OSError, RefusedError):
-            self._service.call("DELETE", f"/sessions/{self._session}", timeout=5)
+            self._service.disconnect()
 
     def _maybe_die(self, moment: str) -> None:
         death = self._death
@@ -598,8 +453,8 @@ def _exhaust_memory() -> None:
 def options(arguments: list[str]) -> Options:
     """`run` and `--jitconfig` as the real one takes them. argparse would cost a megabyte."""
     jit = os.environ.pop(JIT_VARIABLE, None)
-    die = os.environ.get("PADDOCK_FAKE_RUNNER_DIE")
-    hurry = os.environ.get("PADDOCK_FAKE_RUNNER_HURRY", "1")
+    die = os.environ.get("PADDOCK_SIM_DIE")
+    hurry = os.environ.get("PADDOCK_SIM_HURRY", "1")
     left = list(arguments)
     while left:
         argument = left.pop(0)

@@ -34,6 +34,7 @@ ERRORS = frozenset(FaultKind) - {
     FaultKind.REPLY_LOST,
     FaultKind.BUSY_UNSEEN,
     FaultKind.BUSY_DELETED,
+    FaultKind.CONFLICT,
 }
 #: GitHub counts the requests of an installation's token for that installation, and those of an App's
 #: own key for the App.

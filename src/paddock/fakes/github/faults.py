@@ -65,6 +65,7 @@ class FaultKind(StrEnum):
     UNAVAILABLE = "unavailable"
     REQUEST_LOST = "request-lost"
     REPLY_LOST = "reply-lost"
+    CONFLICT = "conflict"  # for the calls of runners
     BUSY_UNSEEN = "busy-unseen"  # this answer says "not busy"
     BUSY_DELETED = "busy-deleted"  # this DELETE is granted, busy or not
 
@@ -73,6 +74,7 @@ class FaultKind(StrEnum):
 class Injected:
     kind: FaultKind
     #: Names of routes (`paddock.fakes.github.api`), an account's login, a part of the path; None: any.
+    #: Calls of runners are hit only by their names (`runner.acquire`), or all by `runner`.
     route: str | None = None
     owner: str | None = None
     path: str | None = None

@@ -24,6 +24,7 @@ from paddock.fakes.github.limits import Limits
 from paddock.fakes.github.records import Installation, Runner
 from paddock.fakes.github.runners import Runners
 from paddock.fakes.github.truth import Truth
+from paddock.fakes.github.uploads import Uploads
 from paddock.fakes.github.world import World
 
 
@@ -50,6 +51,8 @@ class FakeGitHub:
             quotas=quotas or Quotas(),
             epoch=epoch,
         )
+        #: What runners uploaded of their jobs.
+        self.uploads = Uploads()
         hooks = Hooks(self._world)
         jobs = Jobs(self._world, hooks)
         self._parts = Parts(

@@ -178,8 +178,16 @@ class Runner:
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A step that runs a script. Texts may contain `${{ expressions }}`, which the runner evaluates."""
+
     name: str
     run: str
+    shell: str | None = None
+    working_directory: str | None = None
+    env: dict[str, str] = {}
+    condition: str = "success()"
+    continue_on_error: bool = False
+    timeout_minutes: int | None = None
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -188,6 +196,13 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = "build"
     labels: tuple[str, ...] = ("self-hosted",)
     steps: tuple[Step, ...] = ()
+    env: dict[str, str] = {}
+    #: This job's values of the matrix.
+    matrix: dict[str, str | int | bool] = {}
+    #: The runner masks them in its logs.
+    secrets: dict[str, str] = {}
+    #: Name to expression.
+    outputs: dict[str, str] = {}
     #: How long a runner that does not really run the steps takes over them (foreign runners, and
     #: the simulator's).
     seconds: float = 60.0

@@ -1,8 +1,8 @@
 """Runner records: minted, deleted, tidied up; and the two sides of each.
 
-The API side (mint, delete) is GitHub's. The runner's side (`connect`, `poll`, `acquire`, `renew`,
-`complete`, `disconnect`) is this fake's own small protocol: real runners speak to a service of
-GitHub's that is not documented, and paddock never does.
+The API side (mint, delete) is GitHub's REST API. The runner's side (`connect`, `poll`, `acquire`,
+`renew`, `complete`, `disconnect`) is what the services for runners do; `runner_routes` serves them to
+real runners, and the simulator's call them here.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from paddock.fakes.github.records import (
     Session,
     Step,
 )
+from paddock.fakes.github.runner_keys import runner_key
 from paddock.fakes.github.truth import Deletion, Ending, Mint
 from paddock.fakes.github.world import World
 
@@ -100,14 +101,13 @@ class Runners:
         app_id: int = 0,
     ) -> Minted:
         world = self._world
-        key = jit.make_key(world.ids.octets(jit.KEY_OCTETS))
-        runner = self._record(scope, name=name, group=group, labels=labels, secret=key.secret)
+        runner = self._record(scope, name=name, group=group, labels=labels)
         world.truth.mints.append(Mint(world.time, app_id, runner.scope, name, runner.id))
         world.schedule.at(
             world.later(world.timing.unused_for), lambda: self._expire_if_unused(runner)
         )
         encoded = jit.encode(
-            runner, key, api_url=world.api_url, html_url=world.html_url, work_folder=work_folder
+            runner, api_url=world.api_url, html_url=world.html_url, work_folder=work_folder
         )
         return Minted(runner, encoded)
 
@@ -118,13 +118,13 @@ class Runners:
         name: str,
         group: RunnerGroup,
         labels: Iterable[str],
-        secret: str,
     ) -> Runner:
         world = self._world
         repository = scope if isinstance(scope, Repository) else None
         owner = scope.owner if isinstance(scope, Repository) else scope
+        number = world.ids.runner()
         runner = Runner(
-            id=world.ids.runner(),
+            id=number,
             name=name,
             owner=owner,
             repository=repository,
@@ -132,7 +132,7 @@ class Runners:
             labels=tuple(labels),
             created_at=world.time,
             client_id=world.ids.guid(),
-            secret=secret,
+            secret=runner_key(number).secret,
         )
         world.runners[runner.id] = runner
         world.by_client_id[runner.client_id] = runner
@@ -161,7 +161,7 @@ class Runners:
     ) -> Runner:
         """Somebody else's runner. It is online from now on and the model plays it: each job takes
         the `seconds` that its spec says."""
-        runner = self._record(scope, name=name, group=group, labels=labels, secret="")
+        runner = self._record(scope, name=name, group=group, labels=labels)
         runner.foreign, runner.ephemeral, runner.os = True, ephemeral, "Linux"
         self._jobs.runner_idle(runner)
         return runner

@@ -1,9 +1,9 @@
 """The fake GitHub over HTTP: GitHub's REST API, the runner's protocol, webhooks, and the passing of
 real time.
 
-Two address spaces here are not GitHub's: `/_runner/`, which the fake runner speaks, and `/_fake/`,
-with which another process sets the scene and reads the truth (`control`); the second is there only
-for those who give it a secret.
+Runners speak to services of GitHub's that have hosts of their own; here they are below `/_runner/`
+(`runner_routes`). Below `/_fake/` another process sets the scene and reads the truth (`control`), if
+it gives the secret.
 
 It is for programs. A browser on the same machine also runs pages of other sites, which may send
 requests anywhere, and may point a name of their own at this address: requests that a page made, or
@@ -31,10 +31,13 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paddock.fakes.github import control, runner_api
+from paddock.fakes.github import control, runner_routes
 from paddock.fakes.github.answers import Refusal, Request
+from paddock.fakes.github.feed import FeedProtocol
 from paddock.fakes.github.hooks import Outgoing
 from paddock.fakes.github.model import FakeGitHub
+from paddock.fakes.github.runner_ids import PREFIX
+from paddock.fakes.github.runner_protocol import Broken
 from paddock.listener import Listener, ListenerLimits, hostname, is_loopback
 
 #: GitHub waits this long for a webhook's answer.
@@ -58,14 +61,6 @@ def plain_http() -> ssl.SSLContext:
 
 def wall_clock() -> datetime:
     return datetime.now(UTC)
-
-
-class _Broken(Response):
-    """A reply that gets lost: the connection closes before the message is complete."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200}
-        await send({**start, "headers": [(b"content-length", b"1")]})
 
 
 def _for_programs(app: ASGIApp, host: str) -> ASGIApp:
@@ -105,7 +100,7 @@ def _application(github: FakeGitHub, control_secret: str | None) -> Starlette:
         if reply.latency:
             await asyncio.sleep(reply.latency)
         if reply.lost:
-            return _Broken()
+            return Broken()
         if reply.body is None:
             return Response(status_code=reply.status, headers=reply.headers)
         if isinstance(reply.body, str):
@@ -115,7 +110,7 @@ def _application(github: FakeGitHub, control_secret: str | None) -> Starlette:
     controls = [] if control_secret is None else control.routes(github, control_secret)
     return Starlette(
         routes=[
-            Mount("/_runner", routes=runner_api.routes(github)),
+            Mount(PREFIX, routes=runner_routes.routes(github)),
             Mount("/_fake", routes=controls),
             Route("/{path:path}", rest, methods=_METHODS),
         ]
@@ -186,10 +181,10 @@ class Ticker:
             self._github.advance()
             due = self._github.next_due
             nap = _LONGEST_NAP if due is None else (due - wall_clock()).total_seconds()
+            # `wait_for` of Python 3.11 ignores a cancellation that comes together with its event.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._sooner.wait(), timeout=min(max(nap, 0.0), _LONGEST_NAP)
-                )
+                async with asyncio.timeout(min(max(nap, 0.0), _LONGEST_NAP)):
+                    await self._sooner.wait()
 
 
 @asynccontextmanager
@@ -210,6 +205,7 @@ async def serving(
         server = Listener(
             _for_programs(_application(github, control_secret), host),
             _LIMITS,
+            protocol=FeedProtocol,
             timeout_graceful_shutdown=1,
             date_header=False,
         )

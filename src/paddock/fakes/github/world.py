@@ -135,6 +135,21 @@ class World:
         low, high = span
         return low if low == high else self.dice.uniform(low, high)
 
+    def take_runner_fault(self, route: str) -> FaultKind | None:
+        """A call of a runner's is hit only by faults that name it: the others are for the REST API."""
+        for fault in self.injected:
+            if fault.route in (route, "runner") and fault.hits(
+                route=fault.route, owner=None, path="", now=self.time
+            ):
+                return self._spend(fault)
+        return None
+
+    def _spend(self, fault: Injected) -> FaultKind:
+        if fault.times is not None:
+            fault.times -= 1
+        self.injected = [left for left in self.injected if not left.spent(self.time)]
+        return fault.kind
+
     def take_injected(
         self, kinds: frozenset[FaultKind], *, route: str, owner: str | None, path: str
     ) -> FaultKind | None:
@@ -142,10 +157,7 @@ class World:
             if fault.kind in kinds and fault.hits(
                 route=route, owner=owner, path=path, now=self.time
             ):
-                if fault.times is not None:
-                    fault.times -= 1
-                self.injected = [left for left in self.injected if not left.spent(self.time)]
-                return fault.kind
+                return self._spend(fault)
         return None
 
     def account(self, login: str) -> Account | None:
