@@ -159,6 +159,10 @@ async def test_another_process_sets_the_scene_and_reads_the_truth(
     assert (await client.post(f"/_fake/jobs/{second}/approve")).status_code == 204
     assert (await client.post(f"/_fake/jobs/{second}/cancel")).status_code == 204
     await (await world.start()).ends()
+    seen = (await client.get(f"/_fake/jobs/{first}")).json()
+    assert [each["conclusion"] for each in seen["reported"]] == ["succeeded"] * len(
+        seen["reported"]
+    )
     truth = (await client.get("/_fake/truth")).json()
     assert [(one["job_id"], one["how"]) for one in truth["executions"]] == [(first, "completed")]
     assert {one["id"]: one["conclusion"] for one in truth["jobs"]} == {

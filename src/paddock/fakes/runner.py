@@ -52,6 +52,8 @@ _POLL = 50.0
 _RECONNECT = 30.0
 _CONFLICT_LIMIT = 240.0  # a session conflict is retried for four minutes
 _UNLOAD_LIMIT = 30.0  # after SIGTERM
+_REPORT_AGAIN = 10.0  # when a job's result could not be reported
+_REPORTS, _REPORTS_WHEN_TOLD_TO_GO = 10, 2
 
 #: `oom` really runs out of memory where the limit is a Pod's. Where there is none, or one so large
 #: that it must be the machine's, it takes a little and then kills itself, which looks the same.
@@ -228,8 +230,8 @@ class Listener:
                 if refused.code == "refused" and refused.status == 404:
                     self._wait(_RECONNECT)
                     continue
-                if refused.code != "session-conflict":
-                    self._refused(refused.code, str(refused))
+                if refused.status != 409:
+                    self._refused(refused.code, str(refused), session=True)
                 now = time.monotonic()
                 if conflict_since is None:
                     conflict_since = now
@@ -240,7 +242,7 @@ class Listener:
                 return
             self._wait(_RECONNECT)
 
-    def _refused(self, code: str, message: str) -> NoReturn:
+    def _refused(self, code: str, message: str, *, session: bool = False) -> NoReturn:
         match code:
             case "session-conflict":
                 say("A session for this runner already exists.")
@@ -257,7 +259,7 @@ class Listener:
                 raise Ended(Exit.TERMINATED)
             case _:
                 say(f"An error occurred: {message}")
-                raise Ended(Exit.RETRYABLE)
+                raise Ended(Exit.TERMINATED if session else Exit.RETRYABLE)
 
     def _poll(self) -> None:
         """The long poll, in a thread of its own, so that signals and steps need not wait for it."""
@@ -374,11 +376,13 @@ class Listener:
         if steps.log:
             with contextlib.suppress(OSError, RefusedError):
                 service.upload_log(steps.log)
-        for _ in range(5):
+        for attempt in range(_REPORTS):
             try:
                 service.complete(conclusion, steps.ends)
             except OSError:
-                time.sleep(1.0 / self._hurry)
+                if self._signal is not None and attempt >= _REPORTS_WHEN_TOLD_TO_GO:
+                    return
+                time.sleep(_REPORT_AGAIN / self._hurry)
             except RefusedError:
                 return  # given up meanwhile; a real runner does not notice either
             else:

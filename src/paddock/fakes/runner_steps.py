@@ -248,7 +248,7 @@ class Steps(threading.Thread):
             reader = threading.Thread(target=self._read, args=(process,), daemon=True)
             reader.start()
         conclusion = self._watch(process, until)
-        if output is not None:
+        if output is not None and conclusion != "cancelled":
             reader.join(timeout=0.2)
         return conclusion
 

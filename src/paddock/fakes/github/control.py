@@ -4,6 +4,7 @@ POST /_fake/runs               {repository, jobs: [{name, labels, steps, …}]} 
 POST /_fake/runs/R/cancel      POST /_fake/jobs/J/cancel      POST /_fake/jobs/J/approve
 PUT  /_fake/faults             the fields of `Faults`; what is not named is off
 POST /_fake/inject             {kind, route, owner, path, times, seconds}
+GET  /_fake/jobs/J             its steps, the runner's report, and the log that was uploaded
 GET  /_fake/truth              executions, mints, deletions, runner records, jobs
 
 A run's steps are commands that a runner executes. So this is served only where `serving` is given a
@@ -94,12 +95,6 @@ def _guarded(handler: Handler, secret: str) -> Handler:
 
 
 def routes(github: FakeGitHub, secret: str) -> list[Route]:
-    def job_of(request: Request) -> Job:
-        number = request.path_params["number"]
-        if number not in github.world.jobs:
-            raise _UnknownError(f"There is no job {number}.")
-        return github.world.jobs[number]
-
     async def queue(request: Request) -> Response:
         wanted = await _body(request, _NewRun)
         repository = github.world.repository(wanted.repository)
@@ -116,11 +111,11 @@ def routes(github: FakeGitHub, secret: str) -> list[Route]:
         return Response(status_code=204)
 
     async def cancel_job(request: Request) -> Response:
-        github.jobs.cancel(job_of(request))
+        github.jobs.cancel(_job_of(github, request))
         return Response(status_code=204)
 
     async def approve_job(request: Request) -> Response:
-        github.jobs.approve(job_of(request))
+        github.jobs.approve(_job_of(github, request))
         return Response(status_code=204)
 
     async def faults(request: Request) -> Response:
@@ -139,9 +134,6 @@ def routes(github: FakeGitHub, secret: str) -> list[Route]:
         )
         return Response(status_code=204)
 
-    async def truth(_request: Request) -> Response:
-        return _json(_truth(github))
-
     table: list[tuple[str, str, Handler]] = [
         ("POST", "/runs", queue),
         ("POST", "/runs/{number:int}/cancel", cancel_run),
@@ -149,11 +141,42 @@ def routes(github: FakeGitHub, secret: str) -> list[Route]:
         ("POST", "/jobs/{number:int}/approve", approve_job),
         ("PUT", "/faults", faults),
         ("POST", "/inject", inject),
-        ("GET", "/truth", truth),
+        *_reading(github),
     ]
     return [
         Route(path, _guarded(handler, secret), methods=[method]) for method, path, handler in table
     ]
+
+
+def _job_of(github: FakeGitHub, request: Request) -> Job:
+    number = request.path_params["number"]
+    if number not in github.world.jobs:
+        raise _UnknownError(f"There is no job {number}.")
+    return github.world.jobs[number]
+
+
+def _reading(github: FakeGitHub) -> list[tuple[str, str, Handler]]:
+    async def job(request: Request) -> Response:
+        return _json(_seen(github, _job_of(github, request)))
+
+    async def truth(_request: Request) -> Response:
+        return _json(_truth(github))
+
+    return [("GET", "/jobs/{number:int}", job), ("GET", "/truth", truth)]
+
+
+def _seen(github: FakeGitHub, job: Job) -> dict[str, Any]:
+    uploads = github.uploads.of(job.id)
+    return {
+        "id": job.id,
+        "status": job.status,
+        "conclusion": job.conclusion,
+        "steps": job.steps,
+        "reported": uploads.results,
+        "outputs": uploads.outputs,
+        "log": uploads.text(),
+        "live": uploads.feed,
+    }
 
 
 def _truth(github: FakeGitHub) -> dict[str, Any]:
