@@ -20,11 +20,7 @@ SOURCE: Final = "/opt/paddock"
 
 _PACKAGE: Final = Path(paddock.__file__).parent
 #: All that runs inside a Pod, and stands on the standard library alone.
-<<<<<<< ours
-_PARTS: Final = ("__init__.py", "agent/*", "fakes/__init__.py", "fakes/runner.py")
-=======
-_PARTS: Final = ("__init__.py", "agent/*", "sim/__init__.py", "sim/runner*.py")
->>>>>>> theirs
+_PARTS: Final = ("__init__.py", "agent/*", "fakes/__init__.py", "fakes/runner*.py")
 
 _LEFT_OUT: Final = re.compile(
     r"/(site-packages|dist-packages|tests?|idlelib|tkinter|turtledemo|lib2to3|ensurepip|pydoc_data"

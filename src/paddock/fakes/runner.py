@@ -80,7 +80,7 @@ _RESULTS: Final = {
 }
 
 #: A variable of the job by which the fake GitHub tells how to die.
-_DIE_VARIABLE: Final = "paddock.sim.die"
+_DIE_VARIABLE: Final = "paddock.fakes.die"
 
 _MOMENTS: Final = ("start", "listening", "job")
 _DEFAULT_MOMENT: Final = {

@@ -22,7 +22,7 @@ from paddock.fakes.github.runner_ids import (
 )
 
 #: How the fake runner is told to die. Other runners do not know the variable.
-DIE_VARIABLE: Final = "paddock.sim.die"
+DIE_VARIABLE: Final = "paddock.fakes.die"
 
 _EXPRESSION: Final = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _LITERAL, _MAP, _EXPRESSION_TOKEN = 0, 2, 3
