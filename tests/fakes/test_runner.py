@@ -120,7 +120,7 @@ async def test_a_runner_that_kills_itself_is_lost_after_the_lease(world: World, 
     _short_lease(world)
     job = world.queue("true", die="sigkill" if way == "job" else None)
     arguments = ("--die", "sigkill") if way == "flag" else ()
-    env = {"PADDOCK_SIM_DIE": "sigkill"} if way == "environment" else {}
+    env = {"PADDOCK_FAKE_RUNNER_DIE": "sigkill"} if way == "environment" else {}
     runner = await world.start(*arguments, env=env)
     assert (await runner.ends())[0] == -signal.SIGKILL
     assert job.status == "in_progress"

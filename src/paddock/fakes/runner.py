@@ -3,8 +3,8 @@
 It is started like `bin/Runner.Listener run`, takes its JIT configuration the same way, prints the
 same landmarks, treats signals alike and ends with the same exit codes, so that whatever starts,
 watches and judges real runners can be tried with hundreds of these on one machine. It also dies in
-each of the ways real ones do, on demand: `--die SPEC`, `PADDOCK_SIM_DIE=SPEC`, or as the job says.
-
+each of the ways real ones do, on demand: `--die SPEC`, `PADDOCK_FAKE_RUNNER_DIE=SPEC`, or as the job
+says.
     SPEC = MODE[=CODE][@MOMENT]      moments: start, listening, job (after the job's steps)
 
     exit=CODE             ends with CODE
@@ -457,8 +457,8 @@ def _exhaust_memory() -> None:
 def options(arguments: list[str]) -> Options:
     """`run` and `--jitconfig` as the real one takes them. argparse would cost a megabyte."""
     jit = os.environ.pop(JIT_VARIABLE, None)
-    die = os.environ.get("PADDOCK_SIM_DIE")
-    hurry = os.environ.get("PADDOCK_SIM_HURRY", "1")
+    die = os.environ.get("PADDOCK_FAKE_RUNNER_DIE")
+    hurry = os.environ.get("PADDOCK_FAKE_RUNNER_HURRY", "1")
     left = list(arguments)
     while left:
         argument = left.pop(0)
