@@ -47,7 +47,7 @@ from paddock.fleet.kube.pod_rules import Privileged
 from paddock.fleet.kube.pod_rules import Rule as PodRule
 from paddock.github.settings import GitHubAppSettings
 from paddock.host.special_ranges import GLOBAL_UNICAST, SPECIAL_RANGES
-from paddock.log_events import EVENTS
+from paddock.log_events import EVENTS, RunnerFields
 from paddock.settings import Settings
 from paddock.store.data_directory import default_data_dir
 from paddock.web.api_description import described
@@ -572,11 +572,21 @@ def logged() -> dict[str, LoggedEvent]:
     for file in sorted((ROOT / "src/paddock").rglob("*.py")):
         for call in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(call, ast.Call) and (level := _logs_at(call)) is not None:
-                fields = frozenset(each.arg for each in call.keywords if each.arg)
+                fields = frozenset(_fields_of(call))
                 for event in _events_of(call.args[0], file):
                     before = found.get(event, LoggedEvent(frozenset(), frozenset()))
                     found[event] = LoggedEvent(before.levels | {level}, before.fields | fields)
     return found
+
+
+def _fields_of(call: ast.Call) -> Iterable[str]:
+    """Those that the call names. What it spreads are the names of a runner; a mapping of anything else
+    has no fields that are known here."""
+    for each in call.keywords:
+        if each.arg:
+            yield each.arg
+        elif "fields(" in ast.unparse(each.value):
+            yield from RunnerFields.__annotations__
 
 
 def _logs_at(call: ast.Call) -> str | None:

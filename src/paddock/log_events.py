@@ -2,12 +2,18 @@
 
 An event is an identifier that alerts and queries may rely on. Its sentence stands here and not in the
 log, so that the sentence can be improved. A test compares this table with what the code logs.
+
+A job's life is followed by one field, so an event about a runner has all its names that are known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypedDict
+
+from paddock.domain.ids import JobId
+from paddock.domain.names import PodName, RunnerName, pod_of
+from paddock.domain.runners import Claim, Runner
 
 EVENTS: Final[Mapping[str, str]] = {
     "adoption.store_failed": (
@@ -215,3 +221,42 @@ EVENTS: Final[Mapping[str, str]] = {
     "webhook.refused": "A request to the webhook address was refused.",
     "webhook.refused_more": "More requests were refused for the same reason since the last line.",
 }
+
+
+class RunnerFields(TypedDict):
+    """All names of a runner: GitHub's number of its job, GitHub's name of the runner, its Pod, and
+    whose it is. `None` where there is none, or where it is not known here."""
+
+    job: JobId | None
+    runner: RunnerName | None
+    pod: PodName | None
+    account: str | None
+    pool: str | None
+
+
+def owner_of(repository: str) -> str:
+    """The account of a repository, which is the first part of its full name."""
+    return repository.partition("/")[0]
+
+
+def claim_fields(claim: Claim) -> RunnerFields:
+    """The job is the one that it was claimed for."""
+    named = pod_of(claim.name)
+    return RunnerFields(
+        job=claim.hint,
+        runner=claim.name,
+        pod=named and named[0],
+        account=claim.login,
+        pool=claim.pool,
+    )
+
+
+def runner_fields(runner: Runner) -> RunnerFields:
+    """The job is the one that it executes, or else the one that it was claimed for."""
+    return RunnerFields(
+        job=runner.job or runner.hint,
+        runner=runner.name,
+        pod=runner.pod_name,
+        account=runner.login,
+        pool=runner.pool_name,
+    )

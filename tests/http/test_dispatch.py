@@ -21,13 +21,15 @@ from paddock.domain.handover import Handover, Leave, NothingYet, reason_to_leave
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName, PoolName, pod_name
-from paddock.domain.pods import PodIdentity
+from paddock.domain.pods import PodIdentity, PodOrder
 from paddock.domain.runners import WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FaultKind, JobSpec
+from paddock.forensics.concluding import Conclusion
 from paddock.store.database import Database
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds
+from tests.support.fleet import MemoryFleet
 from tests.support.github import LINUX, GitHubScene, github_scene
 
 KEYS = (b"1" * 32, b"2" * 32)
@@ -139,22 +141,59 @@ async def test_a_pod_that_waits_gets_the_jit_of_a_job_that_is_queued_later(yard:
     assert answer.jit not in repr(answer)
 
 
-async def test_the_way_of_a_job_to_its_runner_can_be_followed_by_its_number(yard: Yard) -> None:
+async def test_a_jobs_life_can_be_followed_by_its_number_and_by_its_runner(yard: Yard) -> None:
+    """S3: at level info, from the webhook that queued it to the verdict on its runner."""
+    fake, store = yard.scene.fake, yard.scene.store
+    fleet = MemoryFleet(yard.clock)
     [pod] = await yard.pods(1)
     with capture_logs() as lines:
         await yard.queue()
+        [job] = fake.world.jobs.values()
         answer = await yard.dispatcher.poll(pod, wait=30)
         assert isinstance(answer, Handover)
         assert await yard.dispatcher.acknowledge(pod, answer.delivery)
-    [job] = yard.scene.fake.world.jobs
-    life = [line for line in lines if line.get("job") == job and line["log_level"] == "info"]
-    assert [line["event"] for line in life] == [
+
+        [record] = fake.world.runners.values()
+        session = fake.runners.connect(
+            client_id=record.client_id, secret=record.secret, version="2.330.0"
+        )
+        fake.runners.acquire(session.id, job.id)
+        fake.runners.complete(session.id, job.id, "success")
+        await yard.scene.deliver()
+        await yard.scene.apply()
+
+        [runner] = await store.live_runners()
+        await fleet.create(PodOrder(runner=runner.id, name=pod.pod_name, pool="linux", spec="{}"))
+        fleet.end_poller(pod.pod_name)
+        ended = replace(fleet.end_runner(pod.pod_name, exit_code=100), uid=pod.pod_uid)
+        await Conclusion(store=store, fleet=fleet, clock=yard.clock).conclude([(runner, ended)])
+
+    told = [line for line in lines if line["log_level"] == "info"]
+    of_the_job = [line for line in told if line.get("job") == job.id]
+    assert [line["event"] for line in of_the_job] == [
         "job.queued",
         "claim.made",
         "mint.done",
         "runner.acknowledged",
+        "job.started",
+        "job.completed",
+        "runner.ended",
     ]
-    assert {line["runner"] for line in life[1:]} == {answer.runner_name}
+    assert {line["account"] for line in of_the_job} == {"acme"}
+    # A job has no runner before its claim; all that comes then names it.
+    of_the_runner = [line for line in told if line.get("runner") == answer.runner_name]
+    assert of_the_runner == of_the_job[1:]
+    of_the_pod = [line for line in told if line.get("pod") == pod.pod_name]
+    assert [line["event"] for line in of_the_pod] == [
+        "claim.made",
+        "mint.done",
+        "runner.acknowledged",
+        "runner.ended",
+    ]
+    assert {line["pool"] for line in of_the_pod} == {"linux"}
+    end = of_the_job[-1]
+    assert (end["ending"], end["exit_code"], end["signal"]) == ("completed", 100, None)
+    assert "reason" in end
 
 
 async def test_without_work_it_is_told_to_ask_again(yard: Yard) -> None:

@@ -53,7 +53,7 @@ async def test_an_end_is_one_line_in_the_log(scene: Yard) -> None:
         await scene.rounds(recovery)
 
     [line] = [each for each in lines if each["event"] == "runner.ended"]
-    assert (line["pod"], line["pool"], line["exit_code"], line["class"]) == (
+    assert (line["pod"], line["pool"], line["exit_code"], line["ending"]) == (
         runner.pod_name,
         "linux",
         139,

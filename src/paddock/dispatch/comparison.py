@@ -44,6 +44,7 @@ from paddock.domain.recovery.records import ActionTaken, Outcome
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState
 from paddock.github.budget import Budget
+from paddock.log_events import owner_of
 from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
@@ -127,7 +128,7 @@ class Comparison:
         try:
             scope = repository_scope(self._who(repository).host, repository.full_name)
         except ValueError as error:
-            _log.warning("comparison.unreadable", error=str(error))
+            _log.warning("comparison.unreadable", repository=repository.full_name, error=str(error))
             await self._store.note_comparison(repository.id)
             return
         try:
@@ -137,6 +138,7 @@ class Comparison:
             if self._pauses.begin(self._place(repository), error.failure, at_least=EVERY):
                 _log.warning(
                     "comparison.failed",
+                    account=owner_of(repository.full_name),
                     repository=repository.full_name,
                     error=error.failure.sentence,
                 )
@@ -207,7 +209,12 @@ class Comparison:
             if report.facts.id not in known:
                 await self._record(report)
         if reports:
-            _log.info("comparison.jobs_found", repository=repository.full_name, jobs=len(reports))
+            _log.info(
+                "comparison.jobs_found",
+                account=owner_of(repository.full_name),
+                repository=repository.full_name,
+                jobs=len(reports),
+            )
 
     async def _record(self, report: JobReport) -> None:
         """One of recovery's rules, although it is here that GitHub's list is read."""

@@ -58,7 +58,12 @@ class DebtCollector:
             try:
                 await self._pay(debt)
             except GitHubError as error:
-                _log.info("debt.postponed", runner=debt.name, error=error.failure.sentence)
+                _log.info(
+                    "debt.postponed",
+                    runner=debt.name,
+                    account=debt.scope.owner,
+                    error=error.failure.sentence,
+                )
                 self._pauses.begin(
                     place,
                     error.failure,

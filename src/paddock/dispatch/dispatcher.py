@@ -37,6 +37,7 @@ from paddock.domain.names import runner_name
 from paddock.domain.pods import PodIdentity
 from paddock.domain.runners import Claim, Conflict, Runner, WaitingPod, WaitingPods
 from paddock.domain.states import RunnerState
+from paddock.log_events import claim_fields, runner_fields
 from paddock.ports import Clock, Store, Topic, Wakeups
 from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
 
@@ -242,7 +243,7 @@ class Dispatcher:
         if found in (RunnerState.RETIRING, RunnerState.GONE):
             return Leave("it is being retired")
         if isinstance(found, Runner):
-            _log.info("runner.acknowledged", job=found.hint, runner=found.name, pod=found.pod_name)
+            _log.info("runner.acknowledged", **runner_fields(found))
         return found is not None
 
     async def _answer(self, heard: Heard, left: float, *, hurried: bool) -> Answer | None:
@@ -312,7 +313,7 @@ class Dispatcher:
         )
         if isinstance(claim, Conflict):
             return
-        _log.info("claim.taken_over", runner=claim.name)
+        _log.info("claim.taken_over", **claim_fields(claim))
         self._mint(claim)
 
     async def _wait(
@@ -432,7 +433,7 @@ class Dispatcher:
         # No later match may count on it. Its request stays open for the answer.
         if (waiter := self._waiting.take(claim.runner)) is not None:
             self._claimed[claim.runner] = waiter
-        _log.info("claim.made", job=claim.hint, runner=claim.name, account=claim.login)
+        _log.info("claim.made", **claim_fields(claim))
         task = asyncio.create_task(self._minter.mint(claim), name=f"mint {claim.name}")
         self._minting[claim.runner] = task
         task.add_done_callback(lambda done: self._minted(claim, done))
@@ -445,9 +446,9 @@ class Dispatcher:
             error = task.exception()
             if isinstance(error, StoreError):
                 # Its row stays claimed until the mint's deadline, and is then taken over.
-                _log.warning("mint.unwritten", runner=claim.name, error=error.message)
+                _log.warning("mint.unwritten", **claim_fields(claim), error=error.message)
             elif error is not None:
-                _log.error("mint.broken", runner=claim.name, error=repr(error))
+                _log.error("mint.broken", **claim_fields(claim), error=repr(error))
             else:
                 handover = task.result()
         if (waiter := self._claimed.pop(claim.runner, None)) is not None:

@@ -12,6 +12,7 @@ from paddock.domain.github import JobRecord
 from paddock.domain.intake import judge
 from paddock.domain.jobs import JobReport, RepositoryFacts
 from paddock.github.facts import Incomprehensible, facts_of_record
+from paddock.log_events import owner_of
 from paddock.ports import Clock, Store
 from paddock.store.errors import StoreError
 
@@ -57,7 +58,12 @@ class Learner:
             try:
                 facts = facts_of_record(repository.host, job, read_at=self._clock.now())
             except Incomprehensible as error:
-                _log.warning("job.unreadable", error=str(error))
+                _log.warning(
+                    "job.unreadable",
+                    account=owner_of(repository.full_name),
+                    repository=repository.full_name,
+                    error=str(error),
+                )
                 continue
             report, could_be_ours = judge(facts, told, repository.account, around)
             (ours if could_be_ours or facts.id in known else foreign).append(report)
@@ -79,9 +85,10 @@ class Learner:
         for each in unplaced:
             _log.warning(
                 "job.runner_conflict",
-                runner=str(each.runner),
-                state=each.state,
                 job=each.job,
+                runner=each.name,
+                pod=each.pod_name,
+                state=each.state,
                 job_state=each.job_state,
             )
 
@@ -92,4 +99,10 @@ class Learner:
         except StoreError:
             raise
         except Exception as error:
-            _log.warning("job.unwritable", job=report.facts.id, error=str(error))
+            _log.warning(
+                "job.unwritable",
+                job=report.facts.id,
+                account=owner_of(report.repository.full_name),
+                repository=report.repository.full_name,
+                error=str(error),
+            )

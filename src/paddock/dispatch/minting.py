@@ -30,6 +30,7 @@ from paddock.domain.github import (
 from paddock.domain.github_errors import Failure, GitHubError, Kind
 from paddock.domain.handover import Handover
 from paddock.domain.runners import Claim, Conflict
+from paddock.log_events import claim_fields
 from paddock.ports import Clock, GitHub, Ids, Store
 from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown
 
@@ -103,10 +104,10 @@ class Minter:
             # Taken over, or fenced: this JIT is unused, and its record stays a debt. Or the first of
             # two attempts wrote it: then its Pod finds it in its row.
             MINTS.labels(TOO_LATE).inc()
-            _log.info("mint.too_late", runner=claim.name, found=str(armed))
+            _log.info("mint.too_late", **claim_fields(claim), found=str(armed))
             return None
         MINTS.labels(MINTED).inc()
-        _log.info("mint.done", job=claim.hint, runner=claim.name, account=claim.login)
+        _log.info("mint.done", **claim_fields(claim))
         await self._forgive(claim)
         return Handover(delivery=delivery, runner_name=claim.name, jit=minted.encoded_jit_config)
 
@@ -114,9 +115,7 @@ class Minter:
         MINTS.labels(failure.kind).inc()
         _log.warning(
             "mint.failed",
-            job=claim.hint,
-            runner=claim.name,
-            account=claim.login,
+            **claim_fields(claim),
             kind=failure.kind,
             error=failure.sentence,
         )

@@ -13,6 +13,7 @@ from paddock.domain.deliveries import Delivery, DeliveryState, Postponement, Set
 from paddock.domain.intake import Passed
 from paddock.domain.jobs import JobReport
 from paddock.domain.states import JobState
+from paddock.log_events import owner_of
 from paddock.ports import Store
 
 _log = structlog.get_logger()
@@ -60,6 +61,7 @@ def log_job(report: JobReport) -> None:
     _log.info(
         _JOB_EVENTS[facts.state],
         job=facts.id,
+        account=owner_of(report.repository.full_name),
         repository=report.repository.full_name,
         runner=facts.executor and facts.executor.name,
         conclusion=facts.conclusion,
@@ -91,8 +93,9 @@ class Settler:
         for each in unplaced:
             _log.warning(
                 "delivery.runner_conflict",
-                runner=str(each.runner),
-                state=each.state,
                 job=each.job,
+                runner=each.name,
+                pod=each.pod_name,
+                state=each.state,
                 job_state=each.job_state,
             )

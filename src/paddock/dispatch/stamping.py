@@ -38,7 +38,7 @@ class Stamper:
             except FleetUnavailable as error:
                 if attempt == ATTEMPTS:
                     STAMPS.labels("failed").inc()
-                    _log.warning("stamp.failed", pod=pod.name, error=str(error))
+                    _log.warning("stamp.failed", pod=pod.name, pool=pod.pool, error=str(error))
                     return False
                 await self._clock.sleep(PAUSE)
             else:

@@ -18,6 +18,7 @@ from paddock.dispatch.pauses import Pauses, Place
 from paddock.domain.github import InstallationId, InstallationKey, repository_scope
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.trust import Trust, TrustQuestion, judge_run
+from paddock.log_events import owner_of
 from paddock.ports import Clock, GitHub, Store, Topic, Wakeups
 
 _log = structlog.get_logger()
@@ -88,6 +89,7 @@ class TrustReview:
             if self._pauses.begin(place, error.failure, at_least=_AT_LEAST):
                 _log.warning(
                     "trust.unknown",
+                    account=owner_of(one.full_name),
                     repository=one.full_name,
                     run=one.run,
                     error=error.failure.sentence,

@@ -21,6 +21,7 @@ from paddock.domain.ids import (
     PoolId,
     RunnerId,
 )
+from paddock.domain.names import PodName, RunnerName
 from paddock.domain.states import JobState, RunnerState
 
 #: GitHub cancels a job that has been queued for this long.
@@ -162,6 +163,8 @@ class Unplaced:
     the caller, left to recovery, never swallowed."""
 
     runner: RunnerId
+    name: RunnerName
+    pod_name: PodName
     state: RunnerState
     job: JobId
     job_state: JobState

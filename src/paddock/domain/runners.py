@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Literal
@@ -75,6 +75,9 @@ class Runner:
     started: bool | None = None
     #: What it takes, by the description of its pool that it was made from.
     cost: Resources = NOTHING
+    #: The names of its account and its pool, for logs. `None`: the row was read without them.
+    login: str | None = field(default=None, compare=False)
+    pool_name: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +168,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     repository: str | None
     runner_group: int
     labels: tuple[str, ...]
+    pool: str
     hint: JobId | None
 
 

@@ -36,6 +36,7 @@ from paddock.domain.recovery.records import LateNews, RunnerEnd
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
+from paddock.log_events import runner_fields
 from paddock.ports import Clock, Fleet, FleetUnavailable, Store
 
 _log = structlog.get_logger()
@@ -153,10 +154,13 @@ class Conclusion:
         REFINED.labels(classified.ending).inc()
         _log.info(
             "verdict.refined",
-            runner=str(news.runner),
             job=news.job,
-            was=str(news.ending),
-            **{"class": str(classified.ending)},
+            runner=news.name,
+            pod=news.pod_name,
+            account=news.account,
+            pool=news.pool,
+            before=news.ending,
+            ending=classified.ending,
         )
         return True
 
@@ -237,14 +241,11 @@ def _tell(ended: _Ended) -> None:
     ENDINGS.labels(ending).inc()
     _log.info(
         "runner.ended",
-        job=ended.runner.job or ended.runner.hint,
-        runner=ended.runner.name,
-        pod=ended.runner.pod_name,
-        pool=ended.pool,
+        **{**runner_fields(ended.runner), "pool": ended.pool},
+        ending=ending,
         exit_code=mark and mark.exit_code,
         signal=mark and mark.signal,
         reason=(mark and mark.reason) or evidence.pod_reason or None,
-        **{"class": str(ending)},
     )
 
 

@@ -29,6 +29,7 @@ from paddock.domain.plain_text import without_sequences
 from paddock.domain.recovery.records import WantedLog
 from paddock.forensics.concluding import reap
 from paddock.forensics.masking import mask
+from paddock.log_events import RunnerFields
 from paddock.ports import Circumstances, Clock, Fleet, FleetUnavailable, Store, Witness
 from paddock.side_by_side import SideBySide
 from paddock.store.outages import tolerating_outages
@@ -184,9 +185,7 @@ class PostMortem:
                     wanted.pod_name, uid=wanted.pod_uid, lines=TAIL_LINES, most_bytes=TAIL_BYTES
                 )
         except (TimeoutError, FleetUnavailable) as error:
-            _log.info(
-                "log.unreadable", pod=wanted.pod_name, error=str(error) or "no answer in time"
-            )
+            _log.info("log.unreadable", **_fields(wanted), error=str(error) or "no answer in time")
             return _Tail(known=False)
         if text:
             await self._keep(wanted, text)
@@ -216,7 +215,7 @@ class PostMortem:
         if ended:
             LOGS.labels(outcome).inc()
             if outcome == "given-up":
-                _log.warning("log.given_up", pod=wanted.pod_name, node=wanted.node)
+                _log.warning("log.given_up", **_fields(wanted), node=wanted.node)
         if not wanted.vanished:
             await reap(self._fleet, wanted.pod_name, uid=wanted.pod_uid)
 
@@ -235,11 +234,20 @@ class PostMortem:
         if await self._store.keep_log(wanted.runner, words):
             _log.warning(
                 LOG_CAPTURED,
-                pod=wanted.pod_name,
-                pool=wanted.pool,
+                **_fields(wanted),
                 ended_at=wanted.ended_at.isoformat(),
                 log=words,
             )
+
+
+def _fields(wanted: WantedLog) -> RunnerFields:
+    return RunnerFields(
+        job=wanted.job,
+        runner=wanted.name,
+        pod=wanted.pod_name,
+        account=wanted.account,
+        pool=wanted.pool,
+    )
 
 
 _tolerating = partial(tolerating_outages, loop="post-mortem")

@@ -30,6 +30,7 @@ from paddock.domain.runners import Runner
 from paddock.domain.sizing import Decision, SizedPool, as_found, change, decide
 from paddock.domain.states import RunnerState
 from paddock.domain.surveys import Survey, SurveyedPool
+from paddock.log_events import runner_fields
 from paddock.pools.hosts import Hosts, rooms
 from paddock.pools.orders import Orders
 from paddock.pools.past import Past
@@ -257,7 +258,7 @@ class Reconciler:
                 retired=Retired.UNWANTED,
             )
         except StoreError as error:
-            _log.warning("runner.fence_failed", pod=runner.pod_name, error=error.message)
+            _log.warning("runner.fence_failed", **runner_fields(runner), error=error.message)
             return
         if isinstance(fenced, Runner):
             FENCES.labels(fence.cause).inc()

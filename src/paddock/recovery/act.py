@@ -22,6 +22,7 @@ from paddock.domain.recovery.evidence import AnyEvidence, Evidence
 from paddock.domain.recovery.records import ActionTaken, Outcome
 from paddock.domain.recovery.rule import Verdict
 from paddock.domain.runners import Runner
+from paddock.log_events import RunnerFields, runner_fields
 from paddock.ports import Clock, Store
 from paddock.recovery.terms import RecoveryTerms
 
@@ -85,15 +86,16 @@ class Acting:
         generation: int = 0,
         job: tuple[HostId, JobId] | None = None,
         pod_name: PodName | None = None,
+        row: Runner | None = None,
     ) -> Outcome:
-        """`do` says whether it found what the verdict was about."""
+        """`do` says whether it found what the verdict was about. `row`: for the log."""
         outcome = self._withheld(verdict)
         if outcome is None:
             outcome = Outcome.DONE if await do() else Outcome.LOST_THE_RACE
         subject = (runner, generation, job, pod_name)
         if self._worth_recording(verdict, outcome, subject):
             taken = _taken(verdict, evidence, outcome, runner=runner, job=job, pod_name=pod_name)
-            _log_action(taken, verdict)
+            _log_action(taken, verdict, row)
             await self._store.record_action(taken)
         return outcome
 
@@ -123,7 +125,7 @@ class Acting:
                         pod_name=runner.pod_name,
                     )
                 )
-                _log_action(taken[-1], each.verdict)
+                _log_action(taken[-1], each.verdict, runner)
         if taken:
             await self._store.record_actions(taken)
 
@@ -169,19 +171,25 @@ class Acting:
         return True
 
 
-def _log_action(taken: ActionTaken, verdict: Verdict[AnyAction]) -> None:
+def _log_action(taken: ActionTaken, verdict: Verdict[AnyAction], row: Runner | None) -> None:
     assert verdict.by is not None
     ACTIONS.labels(taken.rule, taken.action, taken.outcome).inc()
     log_at = _log.warning if verdict.action is RunnerAction.ALARM else _log.info
     if verdict.by.seen_to_end:
         log_at = _log.debug
+    fields = RunnerFields(
+        job=taken.job and taken.job[1],
+        runner=None,
+        pod=taken.pod_name,
+        account=None,
+        pool=None,
+    )
     log_at(
         "recovery.acted",
+        **(fields if row is None else runner_fields(row)),
         rule=taken.rule,
         action=taken.action,
         outcome=taken.outcome,
-        pod=taken.pod_name,
-        job=taken.job and taken.job[1],
         why=taken.why,
     )
 

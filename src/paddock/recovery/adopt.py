@@ -113,7 +113,9 @@ class Adoption:
                     await self._examine(pod, row, look, shapes)
                 except StoreError as error:
                     # It is examined again; one that fails holds up no other (I57).
-                    _log.warning("adoption.store_failed", pod=pod.name, error=error.message)
+                    _log.warning(
+                        "adoption.store_failed", pod=pod.name, pool=pod.pool, error=error.message
+                    )
 
         async with asyncio.TaskGroup() as group:
             for pod in strangers:

@@ -90,7 +90,13 @@ class Asker:
         self._pauses.begin(
             _place(who, scope, job), error.failure, at_least=_LEAST_PAUSE, at_most=_LONGEST_PAUSE
         )
-        _log.info("recovery.github_failed", who=str(who), error=error.failure.sentence)
+        _log.info(
+            "recovery.github_failed",
+            job=job,
+            account=scope.owner,
+            repository=scope.repository,
+            error=error.failure.sentence,
+        )
 
     async def record(
         self, place: KeyPlace, github_id: GitHubRunnerId | None, name: str

@@ -6,6 +6,7 @@ By force its Pod is deleted in any case: the operator answers for the job, and n
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -13,6 +14,7 @@ import structlog
 from paddock.domain.endings import Retired
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
+from paddock.log_events import runner_fields
 from paddock.ports import Store
 
 _log = structlog.get_logger()
@@ -40,7 +42,7 @@ async def retire_by_hand(
             return None
         moved = await (_force if force else _fence)(store, runner, why)
         if not isinstance(moved, Conflict):
-            return moved
+            return replace(moved, login=runner.login, pool_name=runner.pool_name)
     raise CannotRetire(
         f"{name} changed {_ATTEMPTS} times while it was looked at: try it once more."
     )
@@ -62,6 +64,10 @@ async def _force(store: Store, runner: Runner, why: str) -> Runner | Conflict:
     )
     if isinstance(forced, Runner):
         _log.warning(
-            "runner.forced", pod=forced.pod_name, was=runner.state, by=forced.forced_by, why=why
+            "runner.forced",
+            **runner_fields(runner),
+            state=runner.state,
+            actor=forced.forced_by,
+            why=why,
         )
     return forced

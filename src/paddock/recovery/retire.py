@@ -36,6 +36,7 @@ from paddock.domain.pods import Pod
 from paddock.domain.recovery.evidence import Container, LogWord, container_seen
 from paddock.domain.recovery.records import FoundRecord, KeyPlace
 from paddock.domain.runners import Conflict, Runner
+from paddock.log_events import runner_fields
 from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids, Store
 from paddock.recovery.search import RunnerSearch
 from paddock.recovery.words import OwnWords
@@ -126,7 +127,7 @@ class Retirement:
             return Step.PROVED
         if now - known.proved_at < SECOND_PROOF:
             return Step.WAITS
-        _log.warning("retire.pod_outlived_row", pod=pod.name)
+        _log.warning("retire.pod_outlived_row", pod=pod.name, pool=pod.pool)
         return await self._ask_fleet(pod)
 
     async def _strike_off(self, known: Outlived, record: FoundRecord) -> Step:
@@ -202,12 +203,14 @@ class Retirement:
         place = None if runner.key is None else places.get(runner.key)
         if place is None or runner.name is None:
             # Nobody can be asked: its installation is gone or suspended.
-            _log.info("retire.waits_for_installation", pod=runner.pod_name)
+            _log.info("retire.waits_for_installation", **runner_fields(runner))
             return Step.STOPPED
         try:
             removal = await self._remove(runner, runner.name, place)
         except GitHubError as error:
-            _log.info("retire.waits_for_github", pod=runner.pod_name, error=error.failure.sentence)
+            _log.info(
+                "retire.waits_for_github", **runner_fields(runner), error=error.failure.sentence
+            )
             return Step.STOPPED
         match removal:
             case Removal.BUSY:
@@ -255,7 +258,7 @@ class Retirement:
             case LogWord.NO_JOB:
                 pass
             case _:
-                _log.info("retire.waits_for_log", pod=runner.pod_name)
+                _log.info("retire.waits_for_log", **runner_fields(runner))
                 return Step.STOPPED
         if runner.proved_at is not None:
             return await self._delete(runner, pod)
@@ -281,7 +284,7 @@ class Retirement:
         )
         if isinstance(moved, Conflict):
             return Step.OVERTAKEN
-        _log.info("retire.busy", pod=runner.pod_name, why=why)
+        _log.info("retire.busy", **runner_fields(runner), why=why)
         return Step.BUSY
 
     async def _delete(self, runner: Runner, pod: Pod) -> Step:
@@ -301,7 +304,7 @@ class Retirement:
         try:
             await self._fleet.ask_to_go(pod.name, uid=pod.uid)
         except FleetUnavailable as error:
-            _log.warning("pod.stop_failed", pod=pod.name, error=str(error))
+            _log.warning("pod.stop_failed", pod=pod.name, pool=pod.pool, error=str(error))
             return Step.STOPPED
         return Step.DELETED
 

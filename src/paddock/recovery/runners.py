@@ -125,6 +125,7 @@ class RunnerRecovery:
             runner=runner.id,
             generation=runner.generation,
             pod_name=runner.pod_name,
+            row=runner,
         )
 
     async def _effect(

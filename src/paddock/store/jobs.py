@@ -99,6 +99,8 @@ class Jobs(Part):
                 unplaced.append(
                     Unplaced(
                         runner=RunnerId(row["id"]),
+                        name=row["name"],
+                        pod_name=row["pod_name"],
                         state=RunnerState(row["state"]),
                         job=report.facts.id,
                         job_state=report.facts.state,

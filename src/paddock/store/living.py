@@ -107,4 +107,6 @@ def runner_of(row: asyncpg.Record) -> Runner:
         deletion_asked_at=row["deletion_asked_at"],
         started=row["started"],
         cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
+        login=row.get("login"),
+        pool_name=row.get("pool_name"),
     )

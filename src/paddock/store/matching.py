@@ -399,6 +399,7 @@ class _Chosen(msgspec.Struct, frozen=True, gc=False):
             repository=terms.repository,
             runner_group=terms.runner_group,
             labels=terms.labels,
+            pool=terms.pool_name,
             hint=self.hint,
         )
 
@@ -419,5 +420,6 @@ def _claim_of(row: asyncpg.Record) -> Claim:
         repository=row["repository"],
         runner_group=row["runner_group_id"],
         labels=tuple(row["labels"]),
+        pool=row["pool"],
         hint=None if row["hint_job_id"] is None else JobId(row["hint_job_id"]),
     )

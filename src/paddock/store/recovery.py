@@ -403,6 +403,9 @@ class Recovering(Runners):
                 pod_name=PodName(row["pod_name"]),
                 pod_uid=row["pod_uid"],
                 node=row["node"],
+                name=row["name"],
+                job=None if row["job_id"] is None else JobId(row["job_id"]),
+                account=row["login"],
                 pool=row["pool"],
                 ended_at=row["ended_at"],
                 until=row["log_wanted_until"],
@@ -427,6 +430,10 @@ class Recovering(Runners):
         return [
             LateNews(
                 runner=RunnerId(row["runner_id"]),
+                name=row["name"],
+                pod_name=PodName(row["pod_name"]),
+                account=row["login"],
+                pool=row["pool"],
                 ending=Ending(row["ending"]),
                 ended_at=row["ended_at"],
                 evidence=row["evidence"],

@@ -37,6 +37,7 @@ class KeyTerms(msgspec.Struct, frozen=True, kw_only=True):
     repository_limits: Limits
     runner_group: int
     pool: PoolId
+    pool_name: str
     cost: Resources
     pool_maximum: int | None
     labels: tuple[str, ...]
@@ -75,6 +76,7 @@ def _terms_of(row: asyncpg.Record) -> KeyTerms:
         limits=_limits_of(row, ""),
         host=row["host"],
         login=row["login"],
+        pool_name=row["pool"],
         app=row["app_id"],
         github_app=row["github_app"],
         installation=row["installation_id"],

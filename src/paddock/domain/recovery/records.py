@@ -205,6 +205,11 @@ class WantedLog:
     pod_name: PodName
     pod_uid: str
     node: str | None
+    #: GitHub's name of the runner.
+    name: RunnerName | None
+    #: The job that it executed or was meant for.
+    job: JobId | None
+    account: str | None
     pool: str
     ended_at: datetime
     until: datetime
@@ -218,6 +223,10 @@ class LateNews:
     verdict's own, JSON."""
 
     runner: RunnerId
+    name: RunnerName | None
+    pod_name: PodName
+    account: str | None
+    pool: str
     ending: Ending
     ended_at: datetime
     evidence: str

@@ -39,7 +39,8 @@ UPDATE runners
    SET state = 'running', version = version + 1, since = $3, actor = $4, why = 'the JIT was acknowledged',
        evidence = NULL, acknowledged_at = $3, jit = NULL, jit_key = NULL
  WHERE pod_name = $1 AND pod_uid = $2 AND state = 'armed' AND delivery_id = $5
-RETURNING *
+RETURNING *, (SELECT login FROM accounts a WHERE a.id = account_id) AS login,
+          (SELECT name FROM pools p WHERE p.id = pool_id) AS pool_name
 
 -- name: delivered
 -- Whether delivery $3 was this Pod's ($1, $2), whatever became of it since.

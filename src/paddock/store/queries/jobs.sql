@@ -80,7 +80,7 @@ ON CONFLICT (host_id, id) DO UPDATE
 -- name: executors[]
 -- Our runners that events name as executors: by GitHub's id within the tenant, by name only while the id
 -- is unknown (I5). $1 accounts, $2 GitHub ids, $3 names.
-SELECT e.position, r.id, r.state, r.generation, r.forced_by IS NOT NULL AS forced
+SELECT e.position, r.id, r.name, r.pod_name, r.state, r.generation, r.forced_by IS NOT NULL AS forced
   FROM unnest($1::int[], $2::bigint[], $3::text[]) WITH ORDINALITY AS e (account_id, github_id, name, position)
   JOIN mints m ON m.name = e.name
   JOIN runners r ON r.id = m.runner_id AND r.account_id = e.account_id AND r.name = e.name

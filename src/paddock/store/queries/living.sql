@@ -5,5 +5,10 @@
 SELECT id, xmin, version FROM runners WHERE gone_at IS NULL ORDER BY created_at, id
 
 -- name: these[]
--- Those of $1 that are still there, with their marks.
-SELECT xmin, * FROM runners WHERE id = ANY ($1) AND gone_at IS NULL ORDER BY id
+-- Those of $1 that are still there, with their marks and the names that logs need.
+SELECT r.xmin, r.*, a.login, p.name AS pool_name
+  FROM runners r
+  JOIN pools p ON p.id = r.pool_id
+  LEFT JOIN accounts a ON a.id = r.account_id
+ WHERE r.id = ANY ($1) AND r.gone_at IS NULL
+ ORDER BY r.id

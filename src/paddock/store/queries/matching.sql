@@ -13,6 +13,7 @@ SELECT k.id, k.account_id, k.pool_id, k.repository_id, k.runner_group_id,
        r.max_runners AS repository_max_runners, r.max_vcpu_milli AS repository_max_vcpu_milli,
        r.max_memory_mib AS repository_max_memory_mib, r.full_name AS repository,
        p.vcpu_milli, p.memory_mib, p.max_runners AS pool_max_runners, p.labels,
+       p.name AS pool,
        s.app_id, s.installation_id, ap.github_id AS github_app,
        a.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.state <> 'active'
        OR EXISTS (SELECT FROM dispatch_pauses) AS paused,
@@ -51,7 +52,7 @@ CALL claim($1::text::uuid[], $2::text::int[], $3::text::int[], $4::text::int[], 
 -- The claim of runner $1, as its mint needs it.
 SELECT r.id, r.generation, r.name, r.key_id, r.account_id, r.hint_job_id, r.mint_deadline, k.runner_group_id,
        m.app_id, ap.github_id AS github_app, i.github_id AS installation_id, h.name AS host, a.login,
-       rep.full_name AS repository, p.labels
+       rep.full_name AS repository, p.labels, p.name AS pool
   FROM runners r
   JOIN mints m ON m.name = r.name
   JOIN demand_keys k ON k.id = r.key_id

@@ -354,9 +354,13 @@ SELECT * FROM actions ORDER BY id DESC LIMIT $1
 -- Verdicts of runners ended since $1 that a job speaks to by now: GitHub named the runner as its executor, and
 -- the verdict does not know, or it does not know that the job has completed. $2 at most.
 SELECT v.runner_id, v.ending, v.exit_code, v.signal, v.reason, v.ended_at, v.evidence, v.written_at, v.refined_at,
-       j.host_id, j.id AS job_id, j.state AS job_state, j.conclusion, j.completed_at, j.since AS job_since
+       j.host_id, j.id AS job_id, j.state AS job_state, j.conclusion, j.completed_at, j.since AS job_since,
+       r.name, r.pod_name, p.name AS pool, a.login
   FROM verdicts v
   JOIN jobs j ON j.runner_id = v.runner_id
+  JOIN runners r ON r.id = v.runner_id
+  JOIN pools p ON p.id = r.pool_id
+  LEFT JOIN accounts a ON a.id = r.account_id
  WHERE v.ended_at > $1 AND v.evidence ? 'job'
    AND (v.evidence ->> 'job' <> 'yes' OR (j.state = 'completed' AND v.evidence ->> 'lost_communication' = 'unknown'))
  ORDER BY v.ended_at, v.runner_id, j.id
@@ -372,11 +376,13 @@ UPDATE verdicts
 
 -- name: logs_wanted[]
 -- Ended runners whose log or circumstances are still asked for (I79), the most urgent first.
-SELECT v.runner_id, r.pod_name, r.pod_uid, v.node, p.name AS pool, v.ended_at, v.log_wanted_until,
+SELECT v.runner_id, r.name, r.pod_name, r.pod_uid, v.node, p.name AS pool, v.ended_at, v.log_wanted_until,
+       coalesce(r.job_id, r.hint_job_id) AS job_id, a.login,
        v.log_tail IS NOT NULL AS has_log, coalesce((v.evidence ->> 'vanished')::boolean, false) AS vanished
   FROM verdicts v
   JOIN runners r ON r.id = v.runner_id
   JOIN pools p ON p.id = r.pool_id
+  LEFT JOIN accounts a ON a.id = r.account_id
  WHERE v.log_wanted_until IS NOT NULL
  ORDER BY v.log_wanted_until, v.runner_id
 
@@ -404,5 +410,8 @@ SELECT r.pod_name, p.name AS pool, r.state, r.since, r.why, a.login, r.name, r.j
 
 -- name: named
 -- The runner whose Pod is named $1, or that was ever registered under that name.
-SELECT r.* FROM runners r
+SELECT r.*, a.login, p.name AS pool_name
+  FROM runners r
+  JOIN pools p ON p.id = r.pool_id
+  LEFT JOIN accounts a ON a.id = r.account_id
  WHERE r.pod_name = $1 OR r.id = (SELECT m.runner_id FROM mints m WHERE m.name = $1)
