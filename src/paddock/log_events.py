@@ -141,7 +141,10 @@ EVENTS: Final[Mapping[str, str]] = {
         "A JIT was minted and the database could not be told. Its registration at GitHub is "
         "removed later."
     ),
-    "operator.acted": "An operator did something on the dashboard.",
+    "operator.acted": (
+        "An operator did something by the command line or the dashboard: `actor` did `action` to "
+        "`subject`. `done` is false if it was so already."
+    ),
     "pod.create_failed": "The fleet did not create a Pod. It is asked for again.",
     "pod.delete_failed": "An ended Pod could not be deleted. Recovery deletes it later.",
     "pod.ended_without_pool": "A Pod whose pool has no row has ended.",

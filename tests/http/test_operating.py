@@ -73,7 +73,9 @@ async def test_pools_are_applied_listed_paused_and_resumed(
     file = tmp_path / "pools.yaml"
     file.write_text(POOL)
     assert paddock("pools", "apply", str(file)).returncode == 0
-    assert paddock("pools", "pause", "linux", "--why", "incident 7").stdout == "linux is paused\n"
+    done = paddock("pools", "pause", "linux", "--why", "incident 7")
+    assert done.stdout == "linux is paused\n"
+    assert re.search("operator.acted .*action=pause-pool .*why=.incident 7.", done.stderr)
     [pool] = paddock.json("pools", "list")
     assert pool["labels"] == ["linux", "self-hosted"]
     assert pool["paused_by"].startswith("operator:")

@@ -9,13 +9,21 @@ import typer
 
 from paddock.cli.layout import prose
 from paddock.cli.listing import Listing
-from paddock.cli.operating import NotFound, Why, paused, tell_dispatch_pause, with_store
+from paddock.cli.operating import (
+    Why,
+    as_operator,
+    paused,
+    tell_dispatch_pause,
+    user,
+    with_store,
+)
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.accounts import AccountSummary
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pauses import Pause
 from paddock.domain.quantities import mebibytes, milli
+from paddock.operators import Operator
 from paddock.store.store import PgStore
 
 app = typer.Typer(
@@ -121,19 +129,9 @@ def limits(
             raise typer.BadParameter(str(error)) from None
 
     async def work(store: PgStore) -> tuple[Limits, list[str]]:
-        account = await _find(store, login)
+        account, after = await Operator(store, actor=user()).set_limits(login, repository, changed)
         if repository is None:
-            after = changed(account.limits)
-            await store.set_account_limits(account.id, after)
             return after, []
-        found = await store.find_repository(account.id, repository)
-        if found is None:
-            raise NotFound(
-                f"{login} has no repository {repository} that paddock has seen: check the name; a "
-                "repository is known from its first job on."
-            )
-        after = changed(found[1])
-        await store.set_repository_limits(found[0], after)
         return after, [pool for _, pool in await store.pools_beside_limits(account.id)]
 
     after, inexact = with_store(work, config=config, data_dir=data_dir)
@@ -153,11 +151,9 @@ def weight(
     data_dir: DataDir = None,
 ) -> None:
     """Change an account's share of scarce runners beside the others (1 is usual)."""
-
-    async def work(store: PgStore) -> None:
-        await store.set_weight((await _find(store, login)).id, value)
-
-    with_store(work, config=config, data_dir=data_dir)
+    as_operator(
+        lambda operator: operator.set_weight(login, value), config=config, data_dir=data_dir
+    )
     show(f"{login} has weight {value}")
 
 
@@ -166,11 +162,9 @@ def pause(
     login: Login, why: Why = "paused by hand", config: Config = None, data_dir: DataDir = None
 ) -> None:
     """Give an account no new runners. Those it has go on."""
-
-    async def work(store: PgStore) -> bool:
-        return await store.pause_account((await _find(store, login)).id, why=why)
-
-    done = with_store(work, config=config, data_dir=data_dir)
+    done = as_operator(
+        lambda operator: operator.pause_account(login, why=why), config=config, data_dir=data_dir
+    )
     show(f"{login} is paused" if done else f"{login} was paused already")
 
 
@@ -179,28 +173,10 @@ def resume(
     login: Login, why: Why = "resumed by hand", config: Config = None, data_dir: DataDir = None
 ) -> None:
     """Give a paused account runners again."""
-
-    async def work(store: PgStore) -> bool:
-        return await store.resume_account((await _find(store, login)).id, why=why)
-
-    done = with_store(work, config=config, data_dir=data_dir)
+    done = as_operator(
+        lambda operator: operator.resume_account(login, why=why), config=config, data_dir=data_dir
+    )
     show(f"{login} gets runners again" if done else f"{login} was not paused")
-
-
-async def _find(store: PgStore, login: str) -> AccountSummary:
-    """The account; a login that two hosts have must say which (I71)."""
-    host, _, name = login.rpartition("/")
-    found = [
-        account
-        for account in await store.list_accounts()
-        if account.login.lower() == name.lower() and host in ("", account.host)
-    ]
-    if not found:
-        raise NotFound(f"There is no account {login}: see `paddock accounts list`.")
-    if len(found) > 1:
-        named = " or ".join(f"{account.host}/{account.login}" for account in found)
-        raise NotFound(f"{login} is an account on several hosts: say {named}.")
-    return found[0]
 
 
 def _new(before: int | None, given: str | None, read: Callable[[str], int]) -> int | None:

@@ -16,7 +16,7 @@ from paddock.cli.listing import (
     there_is_more,
     with_reading,
 )
-from paddock.cli.operating import with_store
+from paddock.cli.operating import as_operator
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.deliveries import DeliveryNumber, DeliveryState
@@ -89,7 +89,7 @@ def retry(
     if bool(numbers) == every:
         raise typer.BadParameter("name the deliveries to try again, or say --all")
     chosen = None if every else [DeliveryNumber(number) for number in numbers or ()]
-    count = with_store(
-        lambda store: store.retry_deliveries(chosen), config=config, data_dir=data_dir
+    count = as_operator(
+        lambda operator: operator.retry_deliveries(chosen), config=config, data_dir=data_dir
     )
     show(f"{count} {'delivery is' if count == 1 else 'deliveries are'} pending again")

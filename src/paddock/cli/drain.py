@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from paddock.cli.operating import NotFound
+from paddock.cli.operating import NotFound, user
 from paddock.cli.options import Config
 from paddock.cli.output import say, show
 from paddock.cli.running import run
+from paddock.operators import log_action
 from paddock.ports import FleetUnavailable
 from paddock.settings import Settings, SettingsError, load
 from paddock.system import SystemClock
@@ -54,6 +55,7 @@ async def _drain(settings: Settings, *, abandon: bool) -> None:
         raise SettingsError(f"{str(error).rstrip('.')}.") from None
     try:
         leaving = Leaving(api, namespace=settings.kube.namespace, clock=SystemClock(), say=say)
+        log_action(user(), "abandon" if abandon else "drain", settings.kube.namespace)
         if not abandon:
             await leaving.drain()
             show("drained: nothing of paddock's is left in the cluster")

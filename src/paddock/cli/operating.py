@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -15,6 +16,8 @@ from paddock.cli.store import existing_database
 from paddock.domain.accounts import AccountSummary
 from paddock.domain.pauses import Pause, describe_pause
 from paddock.domain.pools import PoolSummary
+from paddock.operators import Operator, UnknownName
+from paddock.recovery.by_hand import CannotRetire
 from paddock.settings import Settings, load
 from paddock.store.clock import DatabaseClock, asking
 from paddock.store.database import Database
@@ -47,14 +50,33 @@ class NotFound(Exception):
 def with_store(
     work: Callable[[PgStore], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
-    """Do it, in the name of whoever runs the command."""
+    """To read. What changes something is done `as_operator`."""
 
     async def named(database: Database) -> R:
-        actor = f"operator:{getpass.getuser()}"
         clock = await DatabaseClock.measured(asking(database), SystemClock())
-        return await work(PgStore(database, clock=clock, ids=SystemIds(), actor=actor))
+        try:
+            return await work(PgStore(database, clock=clock, ids=SystemIds(), actor=user()))
+        except (UnknownName, CannotRetire) as error:
+            raise NotFound(str(error)) from None
 
     return with_database(named, config=config, data_dir=data_dir)
+
+
+def as_operator(
+    work: Callable[[Operator], Awaitable[R]], *, config: Path | None, data_dir: Path | None
+) -> R:
+    """Do it in the name of the user who runs the command."""
+    return with_store(
+        lambda store: work(Operator(store, actor=user())), config=config, data_dir=data_dir
+    )
+
+
+def user() -> str:
+    """Who runs the command, as events and logs name them."""
+    try:
+        return f"operator:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container's user has a number, and need not have a name
+        return f"operator:uid-{os.getuid()}"
 
 
 def with_database(

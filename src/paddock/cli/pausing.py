@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddock.cli.operating import Why, with_store
+from paddock.cli.operating import Why, as_operator
 from paddock.cli.options import Config, DataDir
 from paddock.cli.output import show
 
@@ -17,13 +17,15 @@ def pause(why: Why = "paused by hand", config: Config = None, data_dir: DataDir 
 
         paddock pause --why "the registry is down"
     """
-    done = with_store(lambda store: store.pause_dispatch(why=why), config=config, data_dir=data_dir)
+    done = as_operator(
+        lambda operator: operator.pause_dispatch(why=why), config=config, data_dir=data_dir
+    )
     show("all dispatch is paused" if done else "all dispatch was paused already")
 
 
 def resume(why: Why = "resumed by hand", config: Config = None, data_dir: DataDir = None) -> None:
     """Give out runners again."""
-    done = with_store(
-        lambda store: store.resume_dispatch(why=why), config=config, data_dir=data_dir
+    done = as_operator(
+        lambda operator: operator.resume_dispatch(why=why), config=config, data_dir=data_dir
     )
     show("runners are given out again" if done else "dispatch was not paused")

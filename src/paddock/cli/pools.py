@@ -11,10 +11,16 @@ import typer
 from paddock.cli import pool_explanations
 from paddock.cli.layout import prose
 from paddock.cli.listing import Listing
-from paddock.cli.operating import NotFound, Why, paused, tell_dispatch_pause, with_store
+from paddock.cli.operating import (
+    NotFound,
+    Why,
+    as_operator,
+    paused,
+    tell_dispatch_pause,
+    with_store,
+)
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, show_lines, table
-from paddock.domain.ids import PoolId
 from paddock.domain.pauses import Pause
 from paddock.domain.pools import PoolSummary
 from paddock.domain.surveys import PoolExplanation
@@ -55,7 +61,7 @@ def apply(
           maxRunners: 20
     """
     pools = read_pool_file(file)
-    with_store(lambda store: store.apply_pools(pools), config=config, data_dir=data_dir)
+    as_operator(lambda operator: operator.apply_pools(pools), config=config, data_dir=data_dir)
     for pool in pools:
         show(f"applied {pool.name}: {', '.join(pool.labels)}")
 
@@ -98,11 +104,9 @@ def pause(
     name: Name, why: Why = "paused by hand", config: Config = None, data_dir: DataDir = None
 ) -> None:
     """Claim no runners of a pool. Those at work go on, and jobs keep their place in the queue."""
-
-    async def work(store: PgStore) -> bool:
-        return await store.pause_pool(await _find(store, name), why=why)
-
-    done = with_store(work, config=config, data_dir=data_dir)
+    done = as_operator(
+        lambda operator: operator.pause_pool(name, why=why), config=config, data_dir=data_dir
+    )
     show(f"{name} is paused" if done else f"{name} was paused already")
 
 
@@ -111,11 +115,9 @@ def resume(
     name: Name, why: Why = "resumed by hand", config: Config = None, data_dir: DataDir = None
 ) -> None:
     """Claim runners of a paused pool again."""
-
-    async def work(store: PgStore) -> bool:
-        return await store.resume_pool(await _find(store, name), why=why)
-
-    done = with_store(work, config=config, data_dir=data_dir)
+    done = as_operator(
+        lambda operator: operator.resume_pool(name, why=why), config=config, data_dir=data_dir
+    )
     show(f"{name} gives out runners again" if done else f"{name} was not paused")
 
 
@@ -130,8 +132,10 @@ def explain(
     """
 
     async def work(store: PgStore) -> PoolExplanation:
-        found = await store.explain_pool(await _find(store, name))
-        assert found is not None
+        pool = await store.find_pool(name)
+        found = None if pool is None else await store.explain_pool(pool)
+        if found is None:
+            raise NotFound(f"There is no pool {name}: see `paddock pools list`.")
         return found
 
     explanation = with_store(work, config=config, data_dir=data_dir)
@@ -150,20 +154,11 @@ def delete(
     Jobs that wait for it are taken by another pool with their labels, if there is one, or as soon
     as there is one: to rename a pool, delete it and apply it under its new name.
     """
-
-    async def work(store: PgStore) -> bool:
-        return await store.delete_pool(await _find(store, name), why=why)
-
-    done = with_store(work, config=config, data_dir=data_dir)
+    done = as_operator(
+        lambda operator: operator.delete_pool(name, why=why), config=config, data_dir=data_dir
+    )
     show(
         f"{name} is being deleted, and is gone when its last runner is"
         if done
         else f"{name} is being deleted already"
     )
-
-
-async def _find(store: PgStore, name: str) -> PoolId:
-    found = await store.find_pool(name)
-    if found is None:
-        raise NotFound(f"There is no pool {name}: see `paddock pools list`.")
-    return found

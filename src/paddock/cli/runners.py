@@ -16,14 +16,11 @@ from paddock.cli.listing import (
     there_is_more,
     with_reading,
 )
-from paddock.cli.operating import NotFound, Why, with_store
+from paddock.cli.operating import Why, as_operator
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.reading import Paging, RunnerFilter, RunnerLine
-from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from paddock.recovery.by_hand import CannotRetire, retire_by_hand
-from paddock.store.store import PgStore
 
 app = typer.Typer(
     help="The runners there are, what they do, and sending one away.",
@@ -120,8 +117,10 @@ def retire(
             f"If {name} executes a job, that job is lost. Nothing undoes this. End it by force?",
             abort=True,
         )
-    runner = with_store(
-        lambda store: _retire(store, name, why, force=force), config=config, data_dir=data_dir
+    runner = as_operator(
+        lambda operator: operator.retire_runner(name, why=why, force=force),
+        config=config,
+        data_dir=data_dir,
     )
     if runner is None:
         show(f"{name} is being retired already")
@@ -129,10 +128,3 @@ def retire(
         show(f"{runner.pod_name} is ended by force")
     else:
         show(f"{runner.pod_name} is being retired; if it executes a job it finishes that first")
-
-
-async def _retire(store: PgStore, name: str, why: str, *, force: bool) -> Runner | None:
-    try:
-        return await retire_by_hand(store, name, why=why, force=force)
-    except CannotRetire as error:
-        raise NotFound(str(error)) from None
