@@ -64,6 +64,7 @@ FREE: Final = {
 OURS: Final = {
     "accounts": {"kind"},
     "actions": {"rule", "action", "outcome", "evidence"},
+    "backoffs": {"cause"},
     "budgets": {"bucket"},
     "events": {"before", "after", "evidence"},
     "hosts": {"name", "api_url"},
