@@ -211,8 +211,8 @@ def test_a_jobs_runner_is_known_by_its_id_and_by_its_name_only_without_one() -> 
     assert job_on(job(), github_id=mine, name="other") is On.THIS
     assert job_on(job(runner_id=8), github_id=mine, name="r") is On.ANOTHER
     assert job_on(job(runner_id=8), github_id=None, name="r") is On.THIS
-    assert job_on(job(runner_id=None, name=None), github_id=mine, name="r") is On.NOBODY
-    assert job_on(GONE, github_id=mine, name="r") is On.NOBODY
+    assert job_on(job(runner_id=None, name=None), github_id=mine, name="r") is On.NO_RUNNER
+    assert job_on(GONE, github_id=mine, name="r") is On.NO_RUNNER
 
 
 def test_a_log_speaks_of_a_job_if_any_part_of_it_does() -> None:

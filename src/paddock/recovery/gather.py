@@ -58,7 +58,7 @@ class _Answers:
     log: LogWord = LogWord.NOT_READ
     log_at: datetime | None = None
     hinted: JobWord = JobWord.NOT_ASKED
-    hinted_on: On = On.NOBODY
+    hinted_on: On = On.NO_RUNNER
     hinted_at: datetime | None = None
     job: tuple[PlacedJob, JobRecord] | None = None
 
@@ -275,7 +275,7 @@ class Gatherer:
 
     async def _ask_job(self, runner: Runner, look: Look, known: _Answers) -> bool:
         words = look.words.get(runner.id)
-        known.hinted, known.hinted_on, known.job = JobWord.UNREADABLE, On.NOBODY, None
+        known.hinted, known.hinted_on, known.job = JobWord.UNREADABLE, On.NO_RUNNER, None
         known.hinted_at = self._clock.now()
         if words is None or runner.hint is None:
             return True

@@ -114,7 +114,8 @@ def _on_its_way(dossier: JobDossier, wait: Wait, now: datetime, thresholds: Thre
         case RunnerState.CLAIMED:
             return Told(
                 f"{pod} was claimed for it {since} ago, and its JIT is being minted at GitHub.",
-                "GitHub answers the mint. If nobody finishes it, the Pod's next question takes over.",
+                "GitHub answers the mint. If the replica that mints has died, the Pod's next question "
+                "takes the claim over.",
             )
         case RunnerState.ARMED:
             return Told(

@@ -116,7 +116,7 @@ _JOB_STATE: Final = {
 class On(StrEnum):
     """On which runner GitHub says the job is."""
 
-    NOBODY = "nobody"  # GitHub names none
+    NO_RUNNER = "no runner"  # GitHub names none
     THIS = "this runner"
     ANOTHER = "another runner"
 
@@ -191,7 +191,7 @@ class Evidence:
     removals: int = 0
 
     # Its key.
-    #: It is one of the supply that exceeds the demand of its key: of `supply - demand` too many, one.
+    #: It is among its key's surplus: supply beyond demand.
     surplus: bool = False
     #: How many of the runners that its scope was given lately are suspect, and of how many.
     suspects: int = 0
@@ -209,7 +209,7 @@ class Evidence:
     #: another runner's.
     hint: JobState | None = None
     hinted: JobWord = JobWord.NOT_ASKED
-    hinted_on: On = On.NOBODY
+    hinted_on: On = On.NO_RUNNER
     hinted_age: float = 0.0
 
 
@@ -230,7 +230,7 @@ class EndedEvidence:
     record_age: float = 0.0
     hint: JobState | None = None
     hinted: JobWord = JobWord.NOT_ASKED
-    hinted_on: On = On.NOBODY
+    hinted_on: On = On.NO_RUNNER
     hinted_age: float = 0.0
 
 
@@ -246,7 +246,7 @@ class PodEvidence:
     concluded: bool = False
     #: Its owner label. Told, never judged by (I22, I34).
     stamped: bool = False
-    #: Whatever record there is under any of its possible names; the worst of them if several.
+    #: GitHub's record under any of its possible names; the worst of them if there are several.
     record: RecordWord = RecordWord.NOT_ASKED
     record_age: float = 0.0
     log: LogWord = LogWord.NOT_READ
@@ -268,7 +268,7 @@ class JobEvidence:
 
     subject: ClassVar[Subject] = Subject.JOB
 
-    #: `None`: nobody here knows it.
+    #: `None`: it has no row.
     state: JobState | None
     since: float = 0.0
     #: How long ago it became queued, or queued again (I76).
@@ -324,7 +324,7 @@ _BROKEN: Final = frozenset(
 
 def container_seen(statuses: Sequence[ContainerStatus]) -> Container:
     """The runner container among all of a Pod's. One that is not among them, or there twice, or whose
-    state is nothing anybody knows, is unrecognised (I34)."""
+    state is not known, is unrecognised (I34)."""
     if not statuses:
         return Container.NO_STATUSES
     match [status for status in statuses if status.name == RUNNER_CONTAINER]:
@@ -413,7 +413,7 @@ def record_word(answer: RunnerRecord | Absent) -> RecordWord:
 
 
 def job_word(answer: JobRecord | Absent) -> JobWord:
-    """A status that nobody has seen before is no evidence (I29)."""
+    """An unknown status is no evidence (I29)."""
     if isinstance(answer, Absent):
         return JobWord.ABSENT
     return JobWord(answer.state) if answer.state is not None else JobWord.UNREADABLE
@@ -422,7 +422,7 @@ def job_word(answer: JobRecord | Absent) -> JobWord:
 def job_on(answer: JobRecord | Absent, *, github_id: GitHubRunnerId | None, name: str | None) -> On:
     """By id; by name only while the id is unknown (I71)."""
     if isinstance(answer, Absent) or answer.runner_id is None:
-        return On.NOBODY
+        return On.NO_RUNNER
     mine = answer.runner_id == github_id if github_id is not None else answer.runner_name == name
     return On.THIS if mine else On.ANOTHER
 

@@ -50,8 +50,8 @@ REMOVALS_DEFAULT: Final = times(
 REMOVED_DEFAULT: Final = seconds(
     121 * HOUR,
     "GitHub ends a job on a self-hosted runner after 5 days, and a runner that got no job within "
-    "15 minutes was retired while the account could be asked: whatever holds a JIT for an hour "
-    "longer than that is not at a job whose result GitHub would take",
+    "15 minutes was retired while the account could be asked: a runner that holds a JIT for an "
+    "hour longer than that is not at a job whose result GitHub would take",
 )
 
 

@@ -93,7 +93,7 @@ def may_have_run(pod: PodSeen) -> bool:
 
 
 def ended(pod: PodSeen) -> bool:
-    """The runner's own container has ended, whatever else in the Pod still runs."""
+    """The runner's own container has ended; others in the Pod may run."""
     return pod.sighting is Sighting.PRESENT and pod.runner is Container.TERMINATED
 
 

@@ -34,9 +34,9 @@ take-overs that are on their way. Later, a place of the account is held for noth
 **Why it cannot hurt a live job.** A release needs a poller that polls, so no JIT was delivered and no
 runner process exists. The write is a compare-and-set on state `claimed` and the generation: a mint
 that finished meanwhile made the row `armed`, and the release finds nothing. A JIT that arrives later
-meets another generation and is thrown away. A fence only stops dispatch; it requires that GitHub does
-not call the runner busy and that its log shows no job, and the Pod is deleted only by
-`paddock.recovery.retire`.
+finds the row not claimed, or in another generation, and is thrown away. A fence only stops dispatch;
+it requires that GitHub does not call the runner busy and that its log shows no job, and the Pod is
+deleted only by `paddock.recovery.retire`.
 
 **What it does not cover.** A mint that GitHub refuses: its replica releases the claim at once. A JIT
 that is stored and not fetched: `undelivered`. A Pod that is unscheduled, gone or ended: `pod_gone`,
@@ -74,7 +74,7 @@ def _is_stale(e: Evidence, t: Thresholds) -> bool:
 
 
 def _may_hold_a_jit(e: Evidence) -> bool:
-    """Whatever its row says, which a restored backup may have taken back (I70)."""
+    """A restored backup may have taken back the row: what the Pod shows decides (I70)."""
     polls = e.pod.poller is Container.STARTED or e.pod.poller.never_ran
     return e.shape == "single" or not polls
 
