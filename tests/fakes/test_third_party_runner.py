@@ -3,6 +3,8 @@ one that two programs of ours have agreed on. `make runner` builds it."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tools.cluster.binaries import RUNNER, find
@@ -32,6 +34,8 @@ QUICK = (
 @pytest.mark.parametrize("name", QUICK)
 async def test_a_runner_of_others_lives_through(name: str) -> None:
     program = find(RUNNER)
+    if program is None and os.environ.get("PADDOCK_REQUIRE_RUNNER") == "1":
+        pytest.fail("PADDOCK_REQUIRE_RUNNER=1, but make runner has not built it")
     if program is None:
         pytest.skip("make runner has not built it")
     [case] = [each for each in all_cases() if each.name == name]
