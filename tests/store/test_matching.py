@@ -230,8 +230,9 @@ async def test_a_key_that_may_not_be_served_is_passed_over_with_its_reason(
             await world.rows("UPDATE installations SET state = 'suspended' RETURNING 1")
         case _:
             await world.rows(
-                "INSERT INTO backoffs (scope, subject, until, failures, reason, since)"
-                " VALUES ('key', $1, $2::timestamptz + interval '1 minute', 1, 'test', $2) RETURNING 1",
+                "INSERT INTO backoffs (scope, subject, until, failures, cause, reason, since)"
+                " VALUES ('key', $1, $2::timestamptz + interval '1 minute', 1, 'mint failed', 'test',"
+                " $2) RETURNING 1",
                 key,
                 world.clock.now(),
             )
