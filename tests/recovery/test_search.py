@@ -290,6 +290,7 @@ async def _round_seconds(recovery: Recovery) -> float:
     return time.perf_counter() - began
 
 
+@pytest.mark.slow
 async def test_five_thousand_busy_pods_in_a_thousand_accounts_are_answered_in_minutes(
     yard: Yard,
 ) -> None:

@@ -1033,6 +1033,7 @@ def _answer_of(rule: Rule[Any, Any]) -> Callable[[Any], bool | Question]:
     return answer
 
 
+@pytest.mark.slow
 def test_a_runner_of_which_no_job_is_told_always_gets_an_answer() -> None:
     """The table as a whole, below the line of those who are said to execute a job."""
     values = {
