@@ -1,7 +1,7 @@
-"""Ends that a kubelet announces before they show on the Pod: evictions, and Pods that make room.
+"""Ends of Pods that a kubelet announces in an event: evictions and preemptions.
 
-A Pod that is deleted carries the time of its deletion at once. One that its kubelet throws out shows
-nothing until it is over; but the kubelet says what it is about to do in an event, before it does it.
+A deleted Pod shows its deletion time at once. A Pod that its kubelet evicts or preempts shows nothing
+until it has ended, but the kubelet writes an event before it acts.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from paddock.ports import Clock
 
 _log = structlog.get_logger()
 
-#: What a kubelet calls it.
+#: The reasons of these events.
 _REASONS: Final = frozenset({"Evicted", "Preempting"})
-#: Both are warnings; of ordinary events a Pod has a dozen.
+#: Both are warnings. A Pod has a dozen events of type Normal, which are not needed.
 _SELECTED: Final = "type=Warning,involvedObject.kind=Pod"
 _WATCH_SECONDS: Final = 600
-#: A server sends no bookmarks to a watch of events, and there may be none of those we ask for.
+#: The API server sends no bookmarks to a watch of events, and no selected event may occur.
 _SILENCE: Final = _WATCH_SECONDS + 30.0
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 15.0
 _LONGEST_WHEN_DENIED: Final = 300.0
-#: Denied so often in a row, it is not for a moment.
+#: After this many denials in a row the denial is not a passing one.
 _SURELY: Final = 5
 
 
@@ -54,19 +54,19 @@ _ERROR: Final = msgspec.json.Decoder(Change[Status])
 
 
 class _BrokeOff(Exception):
-    """The server ended the watch with these words."""
+    """The API server ended the watch; the argument is its message."""
 
 
 class Announcements:
     def __init__(
         self, api: KubeApi, events: Resource, *, clock: Clock, tell: Callable[[PodName, str], None]
     ) -> None:
-        """`tell` is told the name and UID of each Pod whose end is announced, maybe more than once."""
+        """`tell` gets the name and UID of each Pod whose end is announced, possibly more than once."""
         self._api = api
         self._events = events
         self._clock = clock
         self._tell = tell
-        #: From where to go on; empty: with all that are there.
+        #: The version to resume from. Empty: the watch begins with all existing events.
         self._version = ""
 
     async def run(self) -> None:
@@ -82,10 +82,10 @@ class Announcements:
                 await self._wait(error, failures)
 
     async def _wait(self, error: Exception, failures: int) -> None:
-        """Then from the beginning, whatever happened: it shows what is there."""
+        """Pause. The next watch begins with all existing events."""
         self._version = ""
-        # A server that has just started denies everything for a moment. A role of an older version does
-        # so for longer, until somebody applies the new one.
+        # An API server that has just started denies everything for a moment. A role of an older paddock
+        # denies this until the operator applies the new role.
         denied = isinstance(error, Refused) and error.denied
         say = _log.warning if denied and failures == _SURELY else _log.info
         say("the watch of events broke off", error=str(error), failures=failures)

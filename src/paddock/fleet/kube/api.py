@@ -1,8 +1,8 @@
-"""HTTP to the Kubernetes API server: requests, and what is wrong with them in one sentence.
+"""HTTP requests to the Kubernetes API server, and each failure as one sentence.
 
 lightkube finds the cluster, its certificates and our credentials, and renews them. Its requests are
-not used: they cannot say which UID is meant (I36), nor ask for bookmarks, nor tell a list that was cut
-short from a whole one (I29).
+not used: they cannot name a UID as a precondition (I36), cannot ask for bookmarks, and cannot tell a
+truncated list from a complete one (I29).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from paddock.ports import FleetUnavailable
 
 T = TypeVar("T")
 
-#: An API server answers in milliseconds; one that is restarted is back within seconds.
+#: An API server answers in milliseconds. After a restart it is back within seconds.
 _TIMEOUT: Final = httpx2.Timeout(15.0, connect=5.0)
-#: A server sends a bookmark every minute or so: a watch that is silent for longer is a connection that
-#: somebody on the way has forgotten.
+#: An API server sends a bookmark about every minute. If a watch is silent for longer than this, a proxy
+#: or firewall has dropped the connection.
 SILENCE: Final = 150.0
-#: An answer takes milliseconds, so this many at a time are hundreds a second; more would only be more
-#: handshakes.
+#: An answer takes milliseconds, so this many connections serve hundreds of requests per second. More
+#: would only add handshakes.
 _CONNECTIONS: Final = 16
-#: Connections are kept: rounds are seconds apart.
+#: Seconds that idle connections stay open: rounds of requests are seconds apart.
 _KEPT_FOR: Final = 60.0
-#: Lists stay within the cluster, where there is more bandwidth than CPU.
+#: No compression: lists stay within the cluster, where there is more bandwidth than CPU.
 _HEADERS: Final = {
     "User-Agent": "paddock",
-    # The keys that sign tokens are offered under a type of their own only.
+    # The API server offers its token-signing keys only under a type of their own.
     "Accept": "application/json, application/jwk-set+json",
     "Accept-Encoding": "identity",
 }
@@ -48,7 +48,7 @@ REQUESTS = Counter(
     "paddock_kubernetes_requests_total", "Requests to the API server.", ["verb", "resource"]
 )
 
-#: As many levels of an answer are read. The interpreter's stack has a thousand.
+#: The deepest level of an answer that is read. The interpreter's stack has a thousand levels.
 LEVELS: Final = 200
 _TOKENS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]')
 
@@ -69,13 +69,13 @@ class Resource:
         return "/" + "/".join([*parts, *filter(None, (name, sub))])
 
     def named(self, sub: str | None = None) -> str:
-        """As a role names it."""
+        """The resource's name in the rules of a role."""
         return "/".join(filter(None, (self.plural, sub))) + (f".{self.group}" if self.group else "")
 
 
 @dataclass(frozen=True, slots=True)
 class NonResource(Resource):
-    """A path of the API server that is no resource; `plural` is the whole path."""
+    """A path of the API server that is not a resource; `plural` is the whole path."""
 
     def path(self, name: str | None = None, sub: str | None = None) -> str:
         return self.plural
@@ -86,7 +86,7 @@ class NonResource(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, as people speak of it."""
+    """One request, as error messages name it."""
 
     verb: str
     resource: Resource
@@ -107,7 +107,7 @@ class StatusDetails(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Kubernetes' own words for a failure."""
+    """A failure as Kubernetes describes it."""
 
     code: int = 0
     reason: str = ""
@@ -116,7 +116,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Refused(FleetUnavailable):
-    """The API server answered, and not as hoped."""
+    """The API server answered with an error."""
 
     def __init__(self, call: Call, code: int, status: Status) -> None:
         super().__init__(_sentence(call, code, status))
@@ -138,17 +138,18 @@ class Refused(FleetUnavailable):
 
     @property
     def expired(self) -> bool:
-        """The version that was asked from is no longer known."""
+        """The API server no longer has the requested version."""
         return self.code == 410 or self.reason in ("Expired", "Gone")
 
 
 class Unreached(FleetUnavailable):
-    """No answer, or none that can be read."""
+    """The API server sent no answer, or an unreadable one."""
 
 
 def _is_by_admission(call: Call, code: int, status: Status) -> bool:
-    """Forbidden for what the new object contains: Pod Security, a quota, a policy. Rights are checked
-    before the object is read, so a refusal for lack of them names none."""
+    """True if the request was forbidden for the new object's content: Pod Security, a quota, a policy.
+    The API server checks rights before it reads the object, so a refusal for lack of rights names no
+    object."""
     return code == 403 and call.name is None and bool(status.details.name)
 
 
@@ -166,8 +167,8 @@ def _sentence(call: Call, code: int, status: Status) -> str:
 
 
 def configured(kubeconfig: Path | None) -> KubeConfig:
-    """The given file; otherwise the Pod's own service account, `$KUBECONFIG`, `~/.kube/config`. Raises
-    ValueError."""
+    """Read the given file; otherwise the Pod's service account, `$KUBECONFIG` or `~/.kube/config`.
+    Raises ValueError."""
     try:
         return KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
     except (ConfigError, OSError, KeyError, ValueError, msgspec.ValidationError) as error:
@@ -183,7 +184,7 @@ class KubeApi:
 
     @staticmethod
     def connected(config: KubeConfig, *, connections: int = _CONNECTIONS) -> KubeApi:
-        """Raises ValueError where the configuration names what is not there."""
+        """Raises ValueError if the configuration names something that does not exist."""
         limits = httpx2.Limits(
             max_connections=connections,
             max_keepalive_connections=connections,
@@ -229,8 +230,8 @@ class KubeApi:
         content: bytes | None = None,
         content_type: str | None = None,
     ) -> bytes:
-        """Twice where the first got no answer: whatever is asked for here may be asked for again, and
-        an idle connection may have been closed under our hands."""
+        """Send the request again if the first got no answer: every request here may be repeated, and
+        the server may have closed an idle connection."""
         headers = {"Content-Type": content_type} if content_type else None
         for attempt in (1, 2):
             _count(call)
@@ -251,7 +252,7 @@ class KubeApi:
     async def stream(
         self, call: Call, params: Mapping[str, str], *, silence: float | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """What is sent, as it comes. `silence`: for how many seconds it is no failure."""
+        """The answer's bytes as they arrive. `silence`: seconds without a byte that are no failure."""
         _count(call)
         timeout = _TIMEOUT if silence is None else httpx2.Timeout(15.0, connect=5.0, read=silence)
         try:
@@ -281,9 +282,9 @@ def _decoded(call: Call, content: bytes, kind: type[T] | msgspec.json.Decoder[T]
 
 
 def cut(content: bytes) -> bytes:
-    """JSON without what lies deeper than `LEVELS`. A RunnerPool can have thousands of levels, and
+    """Remove what lies deeper than `LEVELS` from JSON. A RunnerPool can have thousands of levels, and
     reading one exhausts the stack: without this, one such object would hide all others in its list.
-    What is left has more levels than a description may have, so it is refused."""
+    The rest still has more levels than a description may have, so paddock refuses that RunnerPool."""
     kept: list[bytes] = []
     depth = begin = 0
     for token in _TOKENS.finditer(content):

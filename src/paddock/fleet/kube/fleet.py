@@ -1,9 +1,8 @@
 """The fleet of a cluster: runners as Pods of one namespace.
 
-Nothing is remembered here that the API server does not know, but for the last words of Pods that are
-about to end, which it will soon have forgotten. A Pod is made under the name its row
-fixed, so making it twice makes one; it is deleted by its UID; and our finalizer stays on it until its
-end is on record (I30).
+The only state kept here is the log tail of Pods that are about to end: the API server soon loses it.
+A Pod is created under the name that its row fixed, so creating it twice makes one Pod. It is deleted by
+its UID. Our finalizer stays on it until its end is recorded (I30).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from paddock.fleet.kube.watching import PodWatch
 from paddock.fleet.kube.words import Overheard, Words, end_is_announced
 from paddock.ports import Circumstances, Clock, FleetUnavailable
 
-#: Each of the many things that may be said of one Pod.
+#: The most events of one Pod that are read.
 _EVENTS: Final = 100
 
 _EVENT_LIST: Final = msgspec.json.Decoder(Listed[EventObject])
@@ -63,7 +62,7 @@ class KubeFleet:
         await self._node_lists.aclose()
         await self._overheard.aclose()
 
-    # Making and taking away.
+    # Creating and deleting Pods.
 
     async def create(self, order: PodOrder) -> Pod:
         try:
@@ -93,18 +92,18 @@ class KubeFleet:
         try:
             await self._api.send("DELETE", call, options, msgspec.Raw)
         except Refused as error:
-            # Not there, or another of that name (I36).
+            # Absent, or another Pod has that name (I36).
             if not (error.absent or error.conflict):
                 raise
 
     async def reap(self, name: PodName, *, uid: str) -> None:
-        """Let go of it, then delete it: an ended Pod that nobody holds is gone with that. The other way
-        round it would be seen to be deleted first, by its kubelet too, which then deletes it again."""
+        """Remove our finalizer, then delete the Pod: an ended Pod without finalizers is gone at once.
+        In the reverse order its kubelet would see the deletion first and delete the Pod once more."""
         change = {
             "metadata": {"uid": uid, "$deleteFromPrimitiveList/finalizers": [VERDICT_FINALIZER]}
         }
         left = await self._patch(name, change, STRATEGIC)
-        # One whose deletion had come to its end was waiting for us alone.
+        # A grace period of 0: the Pod was already deleted and waited only for our finalizer.
         if left is not None and left.metadata.deletion_grace_period_seconds != 0:
             await self.ask_to_go(name, uid=uid)
 
@@ -113,25 +112,25 @@ class KubeFleet:
         await self._patch(name, {"metadata": {"uid": uid, "labels": labels}}, MERGE)
 
     async def _patch(self, name: PodName, change: object, content_type: str) -> PodObject | None:
-        """The Pod as it is then; `None` if there is none of that UID: another is left alone (I36)."""
+        """The patched Pod; `None` if no Pod has that UID. A Pod of another UID is not changed (I36)."""
         call = Call("patch", self._pods, name)
         try:
             return await self._api.send("PATCH", call, change, PodObject, content_type=content_type)
         except Refused as error:
-            # The precondition of the UID; two who write at once are told apart by the words.
+            # A conflict over the UID's precondition; the message tells it from a concurrent write.
             if not (error.absent or (error.conflict and "uid" in str(error).lower())):
                 raise
         return None
 
-    # Looking.
+    # Reading Pods and nodes.
 
     async def list(self) -> PodList:
         read = await self._lists.read()
         return PodList(pods=tuple(read.pods), complete=read.complete)
 
     async def watch(self) -> AsyncIterator[Pod]:
-        """Begins with all there are. Ends only by an exception. Whoever's end is announced meanwhile is
-        listened to."""
+        """Yields all Pods, then each change. Ends only by an exception. Meanwhile the log of each Pod
+        whose end is announced is read."""
         announcements = Announcements(
             self._api, self._events, clock=self._clock, tell=self._overheard.listen
         )
@@ -149,7 +148,7 @@ class KubeFleet:
     async def hosts(self) -> Sequence[Host]:
         return await self._node_lists.read()
 
-    # What is left to tell of an end.
+    # Evidence about a Pod's end.
 
     async def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
         return await self._words.tail(name, uid=uid, lines=lines, most_bytes=most_bytes)
@@ -158,7 +157,7 @@ class KubeFleet:
         return await self._overheard.of(uid)
 
     async def circumstances(self, *, uid: str, node: str | None) -> Circumstances:
-        """As much as can be had."""
+        """What can be read of the Pod's events and its node's troubles; a failed read is left out."""
         answers = await asyncio.gather(
             self._said_of(uid), self._troubles_of(node), return_exceptions=True
         )
@@ -198,7 +197,7 @@ class KubeFleet:
         return None
 
     async def try_out(self, order: PodOrder) -> str | None:
-        """What the API server would say to such a Pod; `None` if nothing is wrong with it."""
+        """Why the API server would refuse such a Pod; `None` if it would accept it."""
         try:
             pod = manifest(order, self._placement)
         except TemplateRefused as error:

@@ -1,8 +1,8 @@
-"""What a watch shows, kept in order: from which version to go on, who is there, who has gone.
+"""The state of a watch of Pods: the version to resume from, and the Pods that exist or are gone.
 
-A watch is a list and what has changed since. It ends every few minutes, and goes on where it was; if it
-was away for so long that the server has forgotten that moment, it begins anew, and then somebody has to
-notice who went meanwhile. None of this does I/O.
+A watch is a list and the changes since. It ends every few minutes and resumes from its version. If the
+API server no longer has that version, the watch begins with a new list, and this module finds the Pods
+that went in between. It does no I/O.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _VERSION: Final = msgspec.json.Decoder(Change[_Versioned])
 
 
 class Expired(Exception):
-    """The server no longer knows the version to go on from."""
+    """The API server no longer has the version to resume from."""
 
 
 class Failed(Exception):
-    """The server ended the watch with these words."""
+    """The API server ended the watch; the argument is its message."""
 
 
 class Lines:
-    """Bytes as they come, into whole lines."""
+    """Splits received bytes into whole lines."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -58,15 +58,15 @@ class Lines:
 
 class Following:
     def __init__(self) -> None:
-        #: From where to go on; `None`: from the beginning.
+        #: The version to resume from; `None`: begin with a list.
         self.version: str | None = None
-        #: Whether there ever was a beginning.
+        #: Whether a list was ever read.
         self.begun = False
         self._there: dict[PodName, Pod] = {}
 
     def begin(self, pods: Iterable[Pod], *, whole: bool, version: str) -> Iterator[Pod]:
-        """With a list. What was there before and is not in it has gone, if the list is whole (I29);
-        one without a version is no beginning."""
+        """Begin with a list; yields what changed. A known Pod that is not in it is gone if the list is
+        whole (I29). After a list without a version the next watch begins with a list again."""
         now = {pod.name: pod for pod in pods}
         self.version = version or None
         self.begun = True
@@ -82,7 +82,7 @@ class Following:
                 yield pod
 
     def line(self, line: bytes) -> Pod | None:
-        """What it tells. Raises Expired or Failed for the server's own troubles."""
+        """The Pod that this line changes, if any. Raises Expired or Failed for a server's error."""
         try:
             change = _CHANGES.decode(line)
         except msgspec.MsgspecError as error:
@@ -101,8 +101,8 @@ class Following:
         return pod
 
     def _pass_over(self, line: bytes, error: msgspec.MsgspecError) -> None:
-        """A Pod that nobody can read is no reason to read it again for ever (I13); lists are not
-        complete for as long as it is there."""
+        """Skip an unreadable Pod, so that the watch does not read it again for ever (I13). Lists are
+        incomplete for as long as it exists."""
         try:
             kind = _KIND.decode(line).type
             if kind == "ERROR":

@@ -1,9 +1,9 @@
-"""Leaving a cluster: every pool deleted, every job waited for, nothing left that waits for us (I75).
+"""Leaving a cluster: delete every pool, wait for every job, remove every finalizer of ours (I75).
 
-Our finalizers keep pools and Pods until their ends are recorded. Once nobody is there to record them
-they would keep them for ever, and their namespace with them. So before paddock is uninstalled its pools
-are deleted while it still runs, which sends idle runners away and waits for busy ones; then the
-finalizers are taken off whatever it did not get to. Nothing here ends a Pod: no job is killed by this.
+Our finalizers keep pools and Pods until paddock has recorded their ends. Without a running paddock they
+would keep them, and their namespace, for ever. So the pools are deleted before paddock is uninstalled:
+paddock sends idle runners away and waits for busy ones. Then the finalizers that paddock did not remove
+are removed here. Nothing here ends a Pod, so no job is killed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from paddock.fleet.kube.objects import VERDICT_FINALIZER, Listed, Metadata, PodO
 from paddock.fleet.kube.pods import is_ours
 from paddock.ports import Clock
 
-#: A server that runs records an end within a second or two, keeps the Pod until its log was read (I79),
-#: and looks at everything every half minute. What has not been let go of after this is not going to be.
+#: A running server records an end within a second or two, keeps the Pod until its log was read (I79),
+#: and checks every object each half minute. It will not release what it still holds after this time.
 PATIENCE: Final = LOG_WANTED_FOR.total_seconds() + 30.0
 _EVERY: Final = 2.0
 _ENDED: Final = ("Succeeded", "Failed")
@@ -38,12 +38,12 @@ _PODS: Final = msgspec.json.Decoder(Listed[PodObject])
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What there still is of ours."""
+    """Our objects that still exist."""
 
     pools: Sequence[str]
-    #: Those whose containers may still run.
+    #: Pods whose containers may still run.
     alive: Sequence[str]
-    #: Those that have ended and that our finalizer keeps.
+    #: Ended Pods that our finalizer keeps.
     kept: Sequence[str]
 
     @property
@@ -71,7 +71,7 @@ class Leaving:
         self._pods = Resource("pods", namespace=namespace)
 
     async def drain(self) -> None:
-        """Until nothing of ours is left, however long jobs take."""
+        """Return once nothing of ours is left, however long jobs take."""
         last, since = "", self._clock.monotonic()
         while True:
             try:
@@ -90,7 +90,8 @@ class Leaving:
             await self._clock.sleep(_EVERY)
 
     async def abandon(self) -> Left:
-        """Wait for nobody: take our marks off everything, now. What runs goes on. What there was."""
+        """Remove our finalizers from everything now, without waiting. Running Pods go on. Returns what
+        existed before."""
         left = await self.left()
         await self._delete_pools(left)
         await self._let_go(left)
@@ -116,7 +117,7 @@ class Leaving:
         try:
             found = await self._api.get(Call("list", self._pools), _POOLS)
         except Refused as error:
-            # Without the definition there are none.
+            # Without the resource definition there are no pools.
             if error.absent:
                 return []
             raise
@@ -147,13 +148,13 @@ class Leaving:
         try:
             await self._api.send(method, call, body, msgspec.Raw, content_type=content_type)
         except Refused as error:
-            # Gone meanwhile, or changed: the next look tells.
+            # Gone or changed in the meantime: the next read shows which.
             if not (error.absent or error.conflict):
                 raise
 
 
 def _has_ended(pod: PodObject) -> bool:
-    """One that no node ever had cannot run any more once it is deleted."""
+    """A deleted Pod that was never on a node counts as ended: it cannot run any more."""
     if pod.status.phase in _ENDED:
         return True
     return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name

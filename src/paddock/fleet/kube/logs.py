@@ -1,9 +1,9 @@
 """The end of a container's log, and whether its beginning is still there.
 
-A kubelet renews a log file when it has some 10 MB and from then on shows what is in the new one, as if
-that were all. A job that prints much thereby hides the line that says it is a job; whoever took the
-rest for the whole would conclude that there is none (I24). Kubelets write the time before every line,
-and a job cannot forge that.
+A kubelet rotates a log file at some 10 MB, and then serves the new file as if it were the whole log. A
+job that prints much thereby hides the line that proves there is a job; a reader who took the rest for
+the whole would conclude that there is none (I24). Kubelets write the time before every line, and a job
+cannot forge that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from paddock.domain.fingerprints import RUNNER_CONTAINER
 from paddock.ports.fleet import LOG_IS_CUT
 
-#: The start script speaks before anything else does. A node under full load takes its time.
+#: The start script prints before the runner starts. On a node under full load even that takes time.
 _FIRST_WORD: Final = timedelta(seconds=30)
 _EVICTED: Final = "Evicted"
 
@@ -46,7 +46,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LogState(msgspec.Struct, frozen=True):
-    """Of a Pod, as much as its log needs."""
+    """The fields of a Pod that are needed to read its log."""
 
     metadata: _Metadata
     status: _PodStatus = _PodStatus()
@@ -68,7 +68,7 @@ class LogState(msgspec.Struct, frozen=True):
 
     @property
     def is_cleared_away(self) -> bool:
-        """Whether its kubelet removes its containers as soon as they have stopped, logs included."""
+        """Whether the kubelet removes the Pod's containers, with their logs, as soon as they stop."""
         return self.metadata.deletion_timestamp is not None or self.status.reason == _EVICTED
 
     @property
@@ -78,14 +78,14 @@ class LogState(msgspec.Struct, frozen=True):
 
 def is_lost(log: bytes) -> bool:
     """Whether this is the kubelet's own message instead of a log. While its container runtime is away
-    it answers "unable to retrieve container logs for …", and once the file is gone "failed to try
-    resolving symlinks in path …", both with status 200. Only lines of a log begin with a time."""
+    the kubelet answers "unable to retrieve container logs for …"; once the file is gone, "failed to try
+    resolving symlinks in path …". Both have status 200. Only lines of a log begin with a time."""
     return bool(log) and _first_time(log) is None
 
 
 def beginning_is_gone(log: bytes, started_at: datetime | None) -> bool:
-    """Whether what is said to be all of it does not begin with the container. Nothing at all is not the
-    beginning either: there is a first word."""
+    """Whether a log that is said to be whole begins later than its container. An empty log lacks its
+    beginning too: the start script always prints a first line."""
     if started_at is None:
         return True
     first = _first_time(log)

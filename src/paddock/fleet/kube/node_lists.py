@@ -1,8 +1,8 @@
-"""The nodes of a cluster: listed once, and kept as they are by a watch for as long as that lasts.
+"""The nodes of a cluster: listed once, then kept current by a watch while it lasts.
 
-Pools ask for them every few seconds, and they change every few minutes. A watch ends after ten minutes
-at the latest, and whenever anything about it is not understood; the next read lists anew. So what
-was missed is wrong for minutes at most, and a role that may only list is enough.
+Pools ask for the nodes every few seconds; nodes change every few minutes. A watch ends after ten
+minutes at the latest, and at the first line it does not understand. The next read then lists the nodes
+again. So a missed change is wrong for minutes at most, and a role that may only list is enough.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class NodeLists:
             await asyncio.gather(self._watch, return_exceptions=True)
 
     async def _follow(self, version: str) -> None:
-        """Until it ends for whatever reason."""
+        """Watch from this version until the watch ends, for any reason."""
         params = {
             **self._params,
             "watch": "true",
@@ -86,5 +86,5 @@ class NodeLists:
 
 
 class _NotUnderstood(Exception):
-    """A change of a kind that is not known: an error of the server's, mostly that it has forgotten the
-    version to go on from."""
+    """A change of unknown type: an error of the API server's, mostly that it no longer has the version
+    to resume from."""

@@ -9,7 +9,7 @@ from paddock.domain.pods import Host, Taint
 from paddock.domain.quantities import mebibytes, milli
 from paddock.fleet.kube.objects import NodeObject
 
-#: A node that one of these was put on is about to be taken away.
+#: Taints of a node that is about to be removed.
 _LEAVING: Final = frozenset(
     {
         "ToBeDeletedByClusterAutoscaler",
@@ -19,17 +19,17 @@ _LEAVING: Final = frozenset(
     }
 )
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
-#: No place for runners, whoever else may tolerate it.
+#: Taints of control-plane nodes, which have no capacity for runners, tolerated or not.
 _CONTROL_PLANE: Final = frozenset(
     {"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"}
 )
 _REPELS: Final = frozenset({"NoSchedule", "NoExecute"})
 
-#: These, when true, are worth telling beside a runner's end.
+#: Conditions that, when true, are reported beside a runner's end.
 _PRESSURE: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 
 
-#: What `paddock host bootstrap` says of the host it runs on; `paddock.host` has the same word.
+#: The condition that `paddock host bootstrap` sets on its host's Node; `paddock.host` repeats the name.
 HOST_READY: Final = "PaddockHostReady"
 _SYSTEM: Final = "kubernetes.io/os"
 _MAC: Final = "darwin"
@@ -53,8 +53,8 @@ def host(node: NodeObject) -> Host:
 
 
 def fault(node: NodeObject) -> str | None:
-    """What its bootstrap says is wrong with it. A Mac of which nothing was ever said filters nothing;
-    others need no bootstrap."""
+    """What the host's bootstrap reports as wrong. A Mac without a report filters no packets; other
+    hosts need no bootstrap."""
     for condition in node.status.conditions:
         if condition.type == HOST_READY:
             if condition.status == "True":
@@ -66,7 +66,7 @@ def fault(node: NodeObject) -> str | None:
 
 
 def _capacity(allocatable: dict[str, str]) -> Resources | None:
-    """What it may give to Pods of whatever kind. What others take of it is not ours to know."""
+    """The node's resources for Pods of all kinds. What other Pods use of them is not known here."""
     try:
         return Resources(
             runners=int(allocatable["pods"]),
@@ -78,7 +78,7 @@ def _capacity(allocatable: dict[str, str]) -> Resources | None:
 
 
 def troubles(node: NodeObject) -> list[str]:
-    """What is wrong with it, a sentence each."""
+    """What is wrong with the node, one sentence each."""
     told = []
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status != "True":

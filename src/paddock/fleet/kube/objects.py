@@ -1,7 +1,7 @@
-"""Kubernetes' objects, as much of them as is needed here.
+"""Kubernetes' objects, with the fields that are needed here.
 
-A Pod of the API has some five hundred fields. These structs are what a decision was ever made by; the
-rest is skipped while decoding, which makes a list of 5,000 Pods a matter of milliseconds.
+A Pod of the API has some five hundred fields. These structs hold the fields that decisions depend on.
+The decoder skips the rest, so a list of 5,000 Pods takes milliseconds.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from paddock.domain.fingerprints import ContainerStatus
 
 POOL_LABEL: Final = "paddock.dev/pool"
 OWNER_LABEL: Final = "paddock.dev/owner"
-#: What its pool does about jobs of strangers, for policies and for the template's own containers.
+#: The pool's rule for jobs from forks, for policies and for the template's own containers.
 FORKS_LABEL: Final = "paddock.dev/forks"
 RUNNER_ANNOTATION: Final = "paddock.dev/runner"
-#: On each Pod: its end is recorded before it is gone.
+#: On each Pod, so that its end is recorded before the Pod is gone.
 VERDICT_FINALIZER: Final = "paddock.dev/verdict"
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class _Slim(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Notes(msgspec.Struct, frozen=True):
-    """Those labels and annotations that are ours."""
+    """Our labels and annotations."""
 
     pool: str | None = msgspec.field(name=POOL_LABEL, default=None)
     owner: str | None = msgspec.field(name=OWNER_LABEL, default=None)
@@ -83,7 +83,7 @@ class Taint(_Slim, frozen=True):
 
 
 class NodeMetadata(_Slim, frozen=True):
-    """Its labels say for whom it is."""
+    """The labels decide which Pods the node is for."""
 
     name: str = ""
     labels: dict[str, str] = {}
@@ -112,8 +112,8 @@ class EventSeries(_Slim, frozen=True):
 
 
 class EventObject(_Slim, frozen=True):
-    """Of either kind: older components fill in `last_timestamp` and `count`, newer ones `event_time`
-    and `series`."""
+    """An event of either API: older components fill in `last_timestamp` and `count`, newer ones
+    `event_time` and `series`."""
 
     type: str = ""
     reason: str = ""

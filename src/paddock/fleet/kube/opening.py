@@ -25,7 +25,7 @@ class Kube:
 
 
 def placement(settings: KubeSettings) -> Placement:
-    """Raises ValueError with what is missing."""
+    """Raises ValueError that names the missing settings."""
     if settings.agent_image is None or settings.server_url is None:
         raise ValueError(
             "Runners' Pods cannot be made: set PADDOCK_KUBE_AGENT_IMAGE to paddock's own image and "
@@ -45,7 +45,7 @@ def placement(settings: KubeSettings) -> Placement:
 
 @asynccontextmanager
 async def opened(settings: KubeSettings, *, clock: Clock) -> AsyncIterator[Kube]:
-    """Raises ValueError where something is missing; whether the cluster answers is seen later."""
+    """Raises ValueError if a setting is missing. Does not check that the cluster answers."""
     placed = placement(settings)
     config = configured(settings.kubeconfig)
     api = KubeApi.connected(config)

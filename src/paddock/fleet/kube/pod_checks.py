@@ -20,7 +20,7 @@ from paddock.fleet.kube.pod_rules import (
 
 Json = dict[str, Any]
 
-#: They say in old clusters what the fields `appArmorProfile` and `seccompProfile` say in new ones.
+#: In old clusters these mean what the fields `appArmorProfile` and `seccompProfile` mean in new ones.
 _PROFILE_ANNOTATIONS: Final[Mapping[str, Rule]] = {
     "container.apparmor.security.beta.kubernetes.io/": APPARMOR,
     "container.seccomp.security.alpha.kubernetes.io/": SECCOMP,
@@ -76,7 +76,7 @@ def _own_volumes(spec: Json, own: OwnParts) -> Iterator[Finding]:
             expected = list(own.mounts.get(container["name"], ()))
             for mount in container.get("volumeMounts", []):
                 if mount["name"] in expected:
-                    # Once: a second mount is the template's.
+                    # Expected once: a second mount is the template's.
                     expected.remove(mount["name"])
                 elif mount["name"].startswith(own.prefix) or _within(
                     mount["mountPath"], own.directory

@@ -112,7 +112,7 @@ def _called(item: Any, number: int) -> str:
 
 
 def short(text: str) -> str:
-    """As long as a name may be: the author of a pool chooses these texts, and they are shown."""
+    """Cut to the length of a name: the pool's author chooses these texts, and paddock shows them."""
     return text[:63]
 
 
@@ -285,7 +285,7 @@ _VOLUME: Final = Fields(
                             **dict.fromkeys(
                                 ("clusterTrustBundle", "configMap", "downwardAPI", "secret"), OBJECT
                             ),
-                            # Whose it may be is judged in `pod_checks`.
+                            # `pod_checks` decides which audiences are allowed.
                             "serviceAccountToken": Fields(
                                 {"audience": TEXT, **_anything("expirationSeconds", "path")}
                             ),
@@ -338,7 +338,7 @@ POD_SPEC: Final = Fields(
         **_anything("automountServiceAccountToken", "restartPolicy", "serviceAccountName"),
         # `hostUsers: false` gives the Pod a user namespace; true is what it has without the field.
         "hostUsers": FLAG,
-        # Where and when it runs, and by which names: the operator's choice.
+        # Where and when the Pod runs, and under which names: the operator's choice.
         **_anything("activeDeadlineSeconds", "dnsConfig", "dnsPolicy", "enableServiceLinks"),
         **_anything("hostAliases", "hostname", "hostnameOverride", "imagePullSecrets", "nodeName"),
         **_anything("nodeSelector", "os", "preemptionPolicy", "priority", "priorityClassName"),

@@ -1,4 +1,4 @@
-"""All Pods of the namespace, read page by page, and whether these are all."""
+"""All Pods of the namespace, read page by page, and whether the list is complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paddock.fleet.kube.pods import is_ours, shown
 
 _log = structlog.get_logger()
 
-#: Some 2.5 MB at once: the server need not hold more of a large list in memory.
+#: Some 2.5 MB per page: the API server need not hold more of a large list in memory.
 PAGE: Final = 1000
 
 _PODS: Final = msgspec.json.Decoder(Listed[PodObject])
@@ -32,7 +32,7 @@ _RAW_PODS: Final = msgspec.json.Decoder(_Raw)
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """All Pods, whether these are all, and from which version a watch goes on."""
+    """The Pods, whether the list is complete, and the version that a watch resumes from."""
 
     pods: Sequence[Pod]
     complete: bool
@@ -61,7 +61,7 @@ class PodLists:
             except Refused as error:
                 if not (error.expired and pods):
                     raise
-                # It took us so long that the rest is of another moment (I29).
+                # Reading took so long that the API server no longer has this version's rest (I29).
                 return Read(pods, False, "")
             complete = complete and found.readable
             pods += [shown(each) for each in found.pods if is_ours(each)]

@@ -20,13 +20,13 @@ Privileged = Literal["refuse", "inVirtualMachine", "acceptRisk"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    #: For the documentation's table.
+    #: What the rule refuses, for the documentation's table.
     refuses: str
     why: str
-    #: The least value of `privileged` that permits it; `None`: no value does.
+    #: The lowest value of `privileged` that permits this; `None`: no value does.
     permitted_by: Literal["inVirtualMachine", "acceptRisk"] | None = None
     instead: str = "leave it out"
-    #: Whether the Pod Security Standard *baseline* refuses it too.
+    #: Whether the Pod Security Standard *baseline* refuses this too.
     in_baseline: bool = True
 
     def permits(self, privileged: Privileged) -> bool:
@@ -153,7 +153,7 @@ RESTARTS: Final = Rule(
     why="a runner has one job",
     in_baseline=False,
 )
-#: In the documentation's order.
+#: In the order of the documentation.
 RULES: Final = (
     *(PRIVILEGED, CAPABILITIES, SECCOMP, APPARMOR, PROC_MOUNT, SYSCTLS, PROPAGATION),
     *(SELINUX, HOST_PORT, HOST_PROBE, VOLUME_SOURCE, UNLISTED),
@@ -174,7 +174,7 @@ class Finding:
         return f"{self.path} should be {self.expected}"
 
     def sentence(self, privileged: Privileged, *, runtime_class: bool) -> str | None:
-        """For the pool's author; `None` if the pool permits it."""
+        """The finding as a sentence for the pool's author; `None` if the pool permits it."""
         if self.rule is None:
             return self.malformed
         if not self.rule.permits(privileged):

@@ -1,8 +1,8 @@
-"""A Pod of the API as paddock speaks of Pods.
+"""Converts a Pod of the API to paddock's own `Pod`.
 
-Kubelets have one word, `PodInitializing`, for a container that waits for another, for one whose image
-is being pulled and for a sandbox that does not come up. Recovery has different patience with each, so
-they are told apart here, by the container that holds the others up.
+Kubelets report one reason, `PodInitializing`, for three cases: a container waits for another one, its
+image is being pulled, or the sandbox does not come up. Recovery waits a different time for each. So
+they are told apart here, by the container that the others wait for.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _HELD_UP: Final = "PodInitializing"
 _PULLING: Final = "Pulling"
 _PHASES: Final = {phase.value: phase for phase in Phase}
 
-#: What the API server writes to a Pod that it takes away because its node is no more.
+#: The reason on a Pod that Kubernetes' Pod garbage collector deletes because its node is gone.
 _ORPHANED: Final = "DeletionByPodGC"
 _NODE_LOST: Final = "NodeLost"
 
 
 def is_ours(pod: PodObject) -> bool:
-    """By either of two marks: somebody may have changed the labels, and a Pod that is not seen is taken
-    for gone."""
+    """Our label or our finalizer is enough: an operator may have changed the labels, and a Pod that
+    this function misses is taken for gone."""
     return pod.metadata.labels.pool is not None or VERDICT_FINALIZER in pod.metadata.finalizers
 
 
@@ -60,18 +60,19 @@ def shown(pod: PodObject) -> Pod:
 
 
 def _phase(pod: PodObject) -> Phase:
-    """A Pod that was deleted before any node had it never runs: nobody will ever call it ended, and our
-    finalizer keeps it."""
+    """A Pod that was deleted before a node had it never runs: no kubelet will report its end, and our
+    finalizer keeps it. So it counts as failed."""
     if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
         return Phase.FAILED
     return _PHASES.get(pod.status.phase, Phase.UNKNOWN)
 
 
 def _deletion_asked_at(pod: PodObject) -> datetime | None:
-    """Kubernetes notes when the grace period will be over. When it is, and all has ended, the kubelet
-    deletes once more, without one, and its time takes the place of the first. That it had seen a
-    deletion before it wrote the end tells it from one that came when all had ended (its request is a
-    generation of its own): then the end was not before the request."""
+    """The time of the first deletion request. `deletionTimestamp` is the end of the grace period. Once
+    all containers have ended, the kubelet deletes the Pod again with a grace period of 0, and the new
+    time replaces the first. Each request is a new generation. If the kubelet had observed the newest
+    generation when it wrote the status, the deletion was requested before the end; so the end's time is
+    the upper bound."""
     until = pod.metadata.deletion_timestamp
     if until is None:
         return None
@@ -123,7 +124,7 @@ def _with_cause(
     containers: Sequence[ContainerStatus],
     conditions: dict[str, Condition],
 ) -> tuple[ContainerStatus, ...]:
-    """While the poller polls the runner waits for it, which is all there is to say."""
+    """While the poller polls, the runner waits for it, and no other cause is added."""
     past = [status.name for status in initial]
     if POLLER not in past:
         return tuple(containers)
@@ -137,8 +138,8 @@ def _with_cause(
 def _caused(
     status: ContainerStatus, before: Sequence[ContainerStatus], conditions: dict[str, Condition]
 ) -> ContainerStatus:
-    """With the reason why it waits: that of the first before it that has not done its part, or its own
-    image."""
+    """The status with the real reason for waiting: that of the first earlier container that has not
+    finished, or the pull of its own image."""
     waiting = status.state.waiting
     if waiting is None or waiting.reason != _HELD_UP:
         return status
@@ -147,14 +148,14 @@ def _caused(
         if other.state.terminated is not None:
             continue
         if other.state.waiting is None:
-            return status  # that one is at work
+            return status  # the other container is running
         reason = other.state.waiting.reason
         break
     return _waits(status, _PULLING if _pulls(reason, conditions) else reason)
 
 
 def _pulls(reason: str, conditions: dict[str, Condition]) -> bool:
-    """Once the sandbox stands, what a container waits for is its image."""
+    """Once the sandbox is ready, a waiting container waits for its image."""
     ready = conditions.get("PodReadyToStartContainers")
     return reason == _HELD_UP and ready is not None and ready.status == "True"
 

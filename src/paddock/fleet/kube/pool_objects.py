@@ -60,7 +60,7 @@ class KubePools:
             params["continue"] = listed.metadata.continue_
 
     async def changes(self) -> AsyncIterator[None]:
-        """Since the last list. What exactly has changed is for the next list to tell."""
+        """Yields on each change since the last list. The next list shows what has changed."""
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -99,7 +99,7 @@ class KubePools:
 
 
 def _is_bookmark(line: bytes) -> bool:
-    """Sent every minute or so, to show that the watch is alive."""
+    """The API server sends a bookmark about every minute, to show that the watch is alive."""
     try:
         return _KIND.decode(line).type == "BOOKMARK"
     except (msgspec.MsgspecError, RecursionError):
@@ -111,7 +111,7 @@ def _shown(found: _Object) -> PoolObject:
     try:
         status = msgspec.json.decode(found.status, type=PoolStatus)
     except (msgspec.MsgspecError, RecursionError):
-        status = PoolStatus()  # another version's; ours is written over it
+        status = PoolStatus()  # of another version of paddock; ours overwrites it
     return PoolObject(
         name=metadata.name,
         uid=metadata.uid,

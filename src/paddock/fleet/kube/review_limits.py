@@ -1,8 +1,8 @@
-"""How many reviews may be under way, and how many may say no, so that forged tokens cannot take the API
-server's time from genuine ones.
+"""Limits on concurrent and on rejected reviews, so that forged tokens cannot take the API server's time
+from genuine ones.
 
 Limits are per peer address, which the sender of a forged token cannot choose. A limit per claimed Pod
-would let a hostile job lock out the Pod it names. Only a review that says no is charged: many Pods may
+would let a hostile job lock out the Pod it names. Only a rejected review is charged: many Pods may
 share one address behind a proxy, and all of them may have new tokens at once.
 """
 
@@ -19,15 +19,15 @@ import prometheus_client
 from paddock.domain.budgets import TokenBucket
 from paddock.ports import Clock, ReviewsExhausted
 
-#: Connections for reviews alone. A review takes milliseconds, so these are a thousand a second.
+#: Connections for reviews alone. A review takes milliseconds, so these serve a thousand per second.
 CONNECTIONS: Final = 8
-#: Reviews of one peer that may be under way or say no at once, and how many of the latter come back.
+#: Reviews of one peer that may be under way or rejected at once, and rejections forgiven per second.
 #: A Pod needs a new review about once an hour.
 PEER_BURST: Final = 20
 PEER_REFILL_PER_S: Final = 1.0
-#: Reviews that may wait for a connection. A server that starts is asked by all its Pods at once.
+#: Reviews that may wait for a connection. All Pods ask a starting server at once.
 MOST_WAITING: Final = 2000
-#: Peers whose charges are remembered; the one charged longest ago makes room.
+#: Peers whose charges are kept; beyond that the peer charged longest ago is dropped.
 MOST_PEERS: Final = 10_000
 
 LIMITED = prometheus_client.Counter(
@@ -42,15 +42,15 @@ class ReviewLimits:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._connections = asyncio.Semaphore(CONNECTIONS)
-        #: Under way or waiting, by peer.
+        #: Reviews under way or waiting, by peer.
         self._under_way: Counter[str] = Counter()
         self._total = 0
-        #: Of peers that were charged, the latest last.
+        #: Buckets of the peers that were charged; the latest charge is last.
         self._buckets: dict[str, TokenBucket] = {}
 
     @asynccontextmanager
     async def place(self, peer: str) -> AsyncIterator[None]:
-        """Room for one review; waits for a connection. Raises `ReviewsExhausted`."""
+        """Hold a place for one review; waits for a connection. Raises `ReviewsExhausted`."""
         if self._total >= CONNECTIONS + MOST_WAITING:
             LIMITED.labels("total").inc()
             raise ReviewsExhausted("Too many reviews of tokens are waiting.")
@@ -69,7 +69,7 @@ class ReviewLimits:
                 del self._under_way[peer]
 
     def charge(self, peer: str) -> None:
-        """A review of its token, in its place, said no."""
+        """Charge the peer for a rejected review."""
         left = self._bucket(peer).take(1)
         assert left is not None, "a place is given only for a token in the bucket"
         self._buckets.pop(peer, None)

@@ -1,7 +1,7 @@
-"""Whose token it is: the API server is asked (`dispatch.identity` remembers whose it said).
+"""Which Pod a token belongs to, by a review of the API server (`dispatch.identity` caches the answer).
 
-It is asked last. What its own words, the cluster's keys or a "no" of a moment ago tell of a token costs
-no request, and the rest is limited: strangers can send thousands of tokens a second.
+The API server is asked last. A token that its own claims, the cluster's keys or a recent rejection rule
+out costs no request. The other reviews are limited: strangers can send thousands of tokens a second.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from paddock.fleet.kube.token_keys import Signature, TokenKeys
 from paddock.ports import Clock
 
 _REVIEWS = Resource("tokenreviews", group="authentication.k8s.io")
-#: An API server that has just started may say no to what it will soon accept; a Pod gives up after a
-#: minute of that.
+#: An API server that has just started may reject tokens that it soon accepts. A Pod gives up after a
+#: minute of rejections.
 REJECTED_FOR: Final = 10.0
-#: The oldest makes room. Within `REJECTED_FOR` this many come from 500 peers at their limits.
+#: Beyond this the oldest is dropped. 500 peers at their limits send this many within `REJECTED_FOR`.
 MOST_REJECTED: Final = 10_000
 
 REJECTIONS = Counter(
@@ -41,7 +41,7 @@ class KubeReviewer:
         self._clock = clock
         self._keys = TokenKeys(api, clock)
         self._limits = ReviewLimits(clock)
-        #: When a review said no, by the token's hash; the latest last.
+        #: Times of rejections, by the token's hash; the latest is last.
         self._rejected: dict[bytes, float] = {}
 
     async def review(self, token: str, *, peer: str) -> PodIdentity | None:

@@ -1,8 +1,8 @@
-"""Whose token it is, in Kubernetes' words.
+"""Kubernetes' TokenReview: the request, and the Pod's identity in the answer.
 
-A TokenReview says for which Pod a projected token was made, and for which of the audiences we named.
-It does not say until when: that is in the token, which can be believed once the API server has vouched
-for it.
+A TokenReview names the Pod that a projected token was made for, and which of our audiences it is for.
+It does not give the expiry. That is in the token, which is trusted once the API server has
+authenticated it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def review_request(token: str) -> dict[str, object]:
 def identity(
     review: TokenReview, *, expires_at: datetime, service_account: str
 ) -> PodIdentity | None:
-    """Who it is, or `None`: not vouched for, for another audience, of another service account
-    (`system:serviceaccount:NAMESPACE:NAME`), or not bound to a Pod."""
+    """The Pod's identity. `None` if the token is not authenticated, is for another audience, is of
+    another service account (`system:serviceaccount:NAMESPACE:NAME`), or is not bound to a Pod."""
     status = review.status
     if not status.authenticated or status.user.username != service_account:
         return None

@@ -1,16 +1,17 @@
 """What a runner's Pod is made of: the pool's template, and paddock's parts.
 
-    gated    pull     from the runner's image, does nothing: the image is on the node before the Pod
+    gated    pull     uses the runner's image and does nothing: the image is on the node before the Pod
                       counts as warm (I67)
              …        the template's own init containers
              poller   asks for work with a token that is mounted nowhere else (I21), leaves the JIT and
                       the start script on a memory volume, and ends
-             vitals   a sidecar, with a token that is good for nothing but its reports
+             vitals   a sidecar, with a token that is valid only for its reports
              runner   the template's; no token, no account
     single   runner   one container that polls, then runs; its image brings the agent
 
-A Pod has no owner, so no cascade reaches it (I42); it is protected from autoscalers from its birth, so
-nothing hangs on a later label (I22); and our finalizer makes sure that its end is seen (I30).
+A Pod has no owner reference, so no cascading deletion reaches it (I42). It is created with its
+protection from autoscalers, so nothing depends on a later label (I22). Our finalizer keeps it until
+paddock has recorded its end (I30).
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ from paddock.fleet.kube.template import (
 )
 from paddock.fleet.kube.token_claims import AUDIENCES
 
-#: A runner needs up to 30 s to cancel its job and say goodbye; the sidecar a moment more.
+#: A runner needs up to 30 s to cancel its job and sign off; the sidecar needs a moment more.
 GRACE: Final = 60
-#: Between a kubelet's decision and TERM: long enough for its log to be read while it is there.
+#: Seconds between a kubelet's decision and TERM: long enough to read the log while it exists.
 HEARD: Final = 1
 #: The user of GitHub's own runner image. A number, since a kubelet cannot tell whether a name is root.
 USER: Final = 1001
-#: The shortest that Kubernetes gives is 10 minutes; renewed by the kubelet when a fifth is left.
+#: Kubernetes' minimum is 10 minutes. The kubelet renews the token when a fifth of its time is left.
 TOKEN_SECONDS: Final = 3600
 
 _DIRECTORY: Final = "/run/paddock"
@@ -65,7 +66,7 @@ STAGE: Final = f"{_DIRECTORY}/stage"
 _TOKENS: Final = f"{_DIRECTORY}/token"
 _STAGE_VOLUME: Final = f"{PREFIX}stage"
 _TOKEN_VOLUMES: Final = {audience: f"{PREFIX}{audience}" for audience in Audience}
-#: Two files of 64 KiB and a JIT; what a job leaves there is its own memory.
+#: Two files of 64 KiB and a JIT. What a job writes there counts as the job's own memory.
 _STAGE_SIZE: Final = "8Mi"
 
 _PROTECTION: Final = {
@@ -87,7 +88,7 @@ trap - TERM INT
 
 
 class TemplateRefused(Exception):
-    """No Pod can be made of it; a sentence."""
+    """No Pod can be made of this description; the argument is a sentence."""
 
 
 class PodDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -102,21 +103,21 @@ class PodDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where Pods are made, and what our parts in them are."""
+    """Where Pods are created, and the settings of our parts in them."""
 
     namespace: str
-    #: Whose tokens Pods get; it needs no rights.
+    #: Pods get tokens of this account; it needs no rights.
     service_account: str
     agent_image: str
     #: How the agent is started in its image.
     agent_command: Sequence[str]
-    #: Where Pods find paddock.
+    #: The URL at which Pods reach paddock.
     server: str
-    #: A ConfigMap with `ca.crt`, where the server's certificate is nobody's that images trust.
+    #: A ConfigMap with `ca.crt`, if no CA that images trust has signed the server's certificate.
     ca_config_map: str | None = None
-    #: Where their sidecars leave vitals, if that is a door of its own.
+    #: The URL to which sidecars send vitals, if it is not `server`.
     vitals: str | None = None
-    #: Patterns of the audiences that templates may ask tokens for.
+    #: Patterns of the audiences for which templates may request tokens.
     token_audiences: Sequence[str] = ()
 
 
@@ -136,7 +137,7 @@ _SAMPLE_ORDER: Final = PodOrder(
 
 
 def manifest(order: PodOrder, placement: Placement) -> Json:
-    """Raises TemplateRefused, and nothing else, whatever the description says."""
+    """Raises only TemplateRefused, for every possible description."""
     try:
         pool = msgspec.json.decode(order.spec, type=PodDescription)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -185,7 +186,7 @@ def _own_parts(pool: PodDescription, placement: Placement) -> OwnParts:
         directory=_DIRECTORY,
         mounts=gated if pool.shape == "gated" else {RUNNER_CONTAINER: (_STAGE_VOLUME, dispatch)},
         permits_audience=lambda audience: (
-            # Without an audience it is a token for the API server.
+            # Without an audience the token is for the API server.
             audience not in ("", *AUDIENCES)
             and any(fnmatchcase(audience, each) for each in placement.token_audiences)
         ),
@@ -282,7 +283,7 @@ class _Parts:
         }
 
     def _ours(self, name: str, command: list[str]) -> Json:
-        """As the runner's user: what it leaves is the runner's to read, and nobody else's."""
+        """A container with the runner's user: only that user can read the files it leaves."""
         theirs = self._runner.get("securityContext", {})
         user = {
             key: theirs[key] for key in ("runAsUser", "runAsGroup", "runAsNonRoot") if key in theirs
@@ -324,7 +325,8 @@ class _Parts:
             made["env"] = [*theirs.get("env", []), *self._environment(self._placement.server)]
             mounts += self._token(Audience.DISPATCH)
         else:
-            # It has started, so it may have a job; in one container it may as well be idle.
+            # A started runner container may have a job. In the single shape it may also be idle, so
+            # it gets no hook.
             waits = {"preStop": {"sleep": {"seconds": HEARD}}}
             made["lifecycle"] = {**waits, **theirs.get("lifecycle", {})}
         made["volumeMounts"] = [*theirs.get("volumeMounts", []), *mounts]
@@ -370,8 +372,8 @@ _HARD: Final[Mapping[str, Any]] = {
 
 
 def _hardened(container: Json) -> Json:
-    """What the template says goes first, field by field: adding a capability does not keep those that
-    it does not name. A privileged container can have nothing dropped."""
+    """The template's values take precedence, field by field: a template that adds a capability still
+    drops the others. A privileged container cannot drop any."""
     given = container.get("securityContext", {})
     if given.get("privileged"):
         return container
@@ -388,7 +390,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def _avoiding(affinity: Json, hosts: Sequence[str]) -> Json:
-    """Softly, and beside what the template prefers (I51)."""
+    """Add a preference against these hosts to the template's own preferences (I51)."""
     node = affinity.get("nodeAffinity", {})
     avoiding = [{"weight": 100, "preference": {"matchFields": [_is_not(host)]}} for host in hosts]
     return {
@@ -398,7 +400,7 @@ def _avoiding(affinity: Json, hosts: Sequence[str]) -> Json:
 
 
 def _shunning(affinity: Json, hosts: Sequence[str]) -> Json:
-    """Of the template's terms one must hold; this holds beside each of them."""
+    """Exclude these hosts in each of the template's terms: Kubernetes requires only one to hold."""
     node = affinity.get("nodeAffinity", {})
     terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
     shunned = [_is_not(host) for host in hosts]
@@ -420,5 +422,5 @@ def _quoted(word: str) -> str:
 
 
 def label_value(text: str) -> str:
-    """As near to it as a label's value may be."""
+    """The text with the changes that a label's value requires."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:_LABEL_VALUE].strip("-_.")

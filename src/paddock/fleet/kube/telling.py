@@ -1,4 +1,4 @@
-"""Events of a Pod, in the order in which they happened, a line each."""
+"""Events of a Pod as text, one line each, in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddock.fleet.kube.objects import EventObject
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 #: A message may quote a whole configuration.
 _LONGEST: Final = 300
-#: The last of them tell of the end.
+#: The last events are kept: they describe the end.
 _MOST: Final = 20
 
 

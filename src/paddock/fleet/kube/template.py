@@ -1,8 +1,8 @@
-"""A pool's Pod template: what it must have, which names are paddock's, and what its Pods cost.
+"""A pool's Pod template: what it must contain, which names are paddock's, and what its Pods cost.
 
-It is an ordinary Pod template, and its Pods run code that paddock's operator did not write. What such
-Pods may contain is decided by `pod_checks`, on the Pod that would be created: when the pool is
-described, and again whenever a Pod is made, since the description may have come another way.
+It is an ordinary Pod template, and its Pods run code that paddock's operator did not write.
+`pod_checks` decides what such Pods may contain, on the Pod that would be created. It runs when the pool
+is described and each time a Pod is created, since a description may bypass the first check.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PULL: Final = "pull"
 POLLER: Final = "poller"
 VITALS: Final = "vitals"
 OURS: Final = frozenset({PULL, POLLER, VITALS})
-#: Our volumes' names begin so.
+#: The prefix of our volumes' names.
 PREFIX: Final = "paddock-"
-#: Our labels' and annotations' names begin so.
+#: The prefix of our labels' and annotations' names.
 _DOMAIN: Final = "paddock.dev/"
 
-#: Of the sidecar, which runs beside every job; the poller's time is over by then.
+#: Requests of the sidecar, which runs beside every job; the poller has ended by then.
 AGENT_CPU: Final = "10m"
 AGENT_MEMORY: Final = "32Mi"
 
@@ -51,7 +51,7 @@ class PodTemplate(
 
 
 def normalised(template: PodTemplate) -> PodTemplate:
-    """As the API server would read it: JSON, and a field that is null is one that is left out. Raises
+    """The template as the API server would read it: as JSON, with null fields left out. Raises
     ValueError."""
     return msgspec.structs.replace(template, spec=_normalised(template.spec, 0))
 
@@ -135,8 +135,8 @@ def runner(spec: Json) -> Json:
 
 
 def cost(template: PodTemplate, *, sidecar: bool = True) -> Resources:
-    """What a Pod of it takes from its node: what its containers and sidecars ask for at the same time,
-    and what the runtime takes for itself (I48). Raises ValueError."""
+    """What a Pod of this template takes from its node: the requests of containers that run at the same
+    time, sidecars included, and the runtime's overhead (I48). Raises ValueError."""
     spec = template.spec
     beside = [
         each for each in spec.get("initContainers", []) if each.get("restartPolicy") == "Always"
@@ -159,7 +159,7 @@ def cost(template: PodTemplate, *, sidecar: bool = True) -> Resources:
 
 
 def _asked(container: Json) -> tuple[int, int]:
-    """A limit without a request is one."""
+    """A limit without a request counts as the request."""
     resources = container.get("resources") or {}
     return _quantities({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 

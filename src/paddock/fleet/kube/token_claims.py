@@ -1,7 +1,7 @@
-"""What a token says of itself, before the API server is asked about it.
+"""A token's own claims, checked before the API server is asked about the token.
 
-A token's own words are its bearer's to choose: they can show that a review would say no, and never that
-it would say yes. Without them every forged token would be a request to the API server.
+The bearer chooses the claims. They can show that a review would reject the token, and never that it
+would accept it. Without this check every forged token would cost a request to the API server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from paddock.domain.pods import Audience
 
-#: Named in the Pod's template and in the review alike; a token for any other audience is not for us.
+#: The audiences named in the Pod's template and in the review; a token for any other is not for us.
 AUDIENCES: Final[Mapping[str, Audience]] = {
     "paddock.dev/dispatch": Audience.DISPATCH,
     "paddock.dev/vitals": Audience.VITALS,
@@ -29,7 +29,7 @@ _PARTS: Final = 3
 
 
 class Rejection(StrEnum):
-    """Why a token is not one of a Pod's. Only for `REVIEW` was the API server asked."""
+    """Why a token is not a Pod's. The API server was asked only for `REVIEW`."""
 
     MALFORMED = "malformed"
     AUDIENCE = "audience"
@@ -37,7 +37,7 @@ class Rejection(StrEnum):
     EXPIRED = "expired"
     SIGNATURE = "signature"
     REVIEW = "review"
-    REPEATED = "repeated"  # a review said no to it a moment ago
+    REPEATED = "repeated"  # a review rejected it a moment ago
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Payload(msgspec.Struct, frozen=True):
 
 
 def screened(token: str, *, service_account: str, now: datetime) -> TokenClaims | Rejection:
-    """Its claims, or why a review of it would say no."""
+    """The token's claims, or why a review would reject it."""
     try:
         header, payload, _ = map(_decoded, _parts(token))
         key_id = msgspec.json.decode(header, type=_Header).kid
@@ -75,7 +75,8 @@ def screened(token: str, *, service_account: str, now: datetime) -> TokenClaims 
 
 
 def only_audience(names: Sequence[str]) -> Audience | None:
-    """A token for both would let job code, which sees the one for vitals, ask for work (I21)."""
+    """Exactly one audience: job code can read the vitals token, and with a token for both it could ask
+    for work (I21)."""
     ours = {AUDIENCES[name] for name in names if name in AUDIENCES}
     return ours.pop() if len(ours) == 1 else None
 

@@ -1,8 +1,8 @@
-"""The keys that sign the cluster's tokens, to tell forged ones without asking the API server.
+"""The keys that sign the cluster's tokens, to detect forged tokens without asking the API server.
 
-A review stays what accepts a token: a signature does not tell that a Pod was deleted. So keys only
-reject, and only once a review has confirmed a token that they verify: a key set that does not belong to
-the Pods' tokens must not lock them out. Where there are no keys, reviews decide, within their limits.
+Only a review accepts a token: a signature does not show that a Pod was deleted. So keys only reject,
+and only after a review has confirmed a token that they verify: a key set that does not belong to the
+Pods' tokens must not lock the Pods out. Without keys, reviews decide, within their limits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from paddock.ports import Clock, FleetUnavailable
 _log = structlog.get_logger()
 
 _KEYS: Final = Call("get", NonResource("/openid/v1/jwks"))
-#: A token that names an unknown key makes the keys be read again, but no more often than this: a forged
-#: token can name any. A Pod whose key is new asks several times within its first minute.
+#: A token that names an unknown key causes another read of the keys, but no more often than this: a
+#: forged token can name any key. A Pod whose key is new asks several times within its first minute.
 READ_EVERY: Final = 10.0
 
 _signatures: Final = jwt.PyJWS()
@@ -43,7 +43,7 @@ class TokenKeys:
         self._api = api
         self._clock = clock
         self._reading = asyncio.Lock()
-        #: By their ids. Kept when a later read fails.
+        #: Keys by id. Kept when a later read fails.
         self._keys: dict[str, jwt.PyJWK] = {}
         self._read_at: float | None = None
         #: Why the last read failed.
@@ -51,7 +51,7 @@ class TokenKeys:
         self._confirmed = False
 
     def check(self, token: str, key_id: str) -> Signature:
-        """By the keys as they were last read. `UNDECIDED` where `refresh` may help, or a review."""
+        """Check against the keys of the last read. `UNDECIDED`: `refresh` or a review may decide."""
         if (key := self._keys.get(key_id)) is not None:
             if _signed(token, key):
                 return Signature.VERIFIED
@@ -60,11 +60,11 @@ class TokenKeys:
         return Signature.FORGED if self._confirmed else Signature.UNDECIDED
 
     def confirm(self) -> None:
-        """A review said yes to a token that these keys verify."""
+        """Record that a review accepted a token that these keys verify."""
         self._confirmed = True
 
     async def refresh(self) -> None:
-        """Read the keys if that is due. Those who ask meanwhile wait for the same answer."""
+        """Read the keys if that is due. Concurrent callers wait for the same answer."""
         async with self._reading:
             if not self._is_due():
                 return
@@ -101,7 +101,7 @@ def _usable(found: KeySet) -> dict[str, jwt.PyJWK]:
         try:
             key = jwt.PyJWK(each)
         except jwt.PyJWTError:
-            continue  # of a kind unknown here: its tokens' key is unknown
+            continue  # of a kind unknown here: tokens that name it name an unknown key
         if isinstance(key.key_id, str):
             keys[key.key_id] = key
     return keys

@@ -1,4 +1,4 @@
-"""The watch of Pods: a list, what has changed since, and on again after whatever ends it."""
+"""The watch of Pods: a list, the changes since, and a new watch each time one ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from paddock.ports import Clock
 
 _log = structlog.get_logger()
 
-#: A server ends a watch after half an hour to an hour by itself; all at the same moment if it is
-#: restarted. Shorter, so that replicas drift apart.
+#: An API server ends a watch by itself after half an hour to an hour, and all watches at once if it is
+#: restarted. This is shorter, so that the replicas' watches end at different times.
 _WATCH_SECONDS: Final = 600
-#: After a watch that broke; then twice as long each time.
+#: Seconds after a watch that broke; doubled each time.
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 15.0
 
@@ -32,7 +32,7 @@ class PodWatch:
         self._clock = clock
 
     async def changes(self) -> AsyncGenerator[Pod, None]:
-        """Begins with all there are. Ends only by an exception."""
+        """Yields all Pods, then each change. Ends only by an exception."""
         following = Following()
         failures = 0
         while True:
@@ -47,7 +47,7 @@ class PodWatch:
                     async for pod in changes:
                         failures = 0
                         yield pod
-                # A server that is going down ends each watch as soon as it begins.
+                # An API server that shuts down ends each watch as soon as it begins.
                 await self._clock.sleep(_FIRST_PAUSE)
             except Expired:
                 _log.info("kubernetes.watch_expired")
@@ -55,8 +55,8 @@ class PodWatch:
                 if isinstance(error, Refused) and error.expired:
                     following.version = None
                     continue
-                # A server that has just started denies everything for a moment: what was allowed once
-                # is tried again.
+                # An API server that has just started denies everything for a moment. So a watch that
+                # was allowed once is tried again.
                 if isinstance(error, Refused) and error.denied and not following.begun:
                     raise
                 failures += 1
@@ -64,7 +64,7 @@ class PodWatch:
                 await self._clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 6)))
 
     async def _since(self, following: Following) -> AsyncGenerator[Pod, None]:
-        """Until the server ends it, which it does in good order every few minutes."""
+        """Changes until the API server ends the watch, which it does normally every few minutes."""
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -1,9 +1,9 @@
-"""What a runner's container says: the end of its log now, or as it was when its end was announced.
+"""The log tail of a runner's container: read now, or when the container's end was announced.
 
-A kubelet removes the containers of a Pod that is deleted or evicted as soon as they have stopped, and
-their logs with them. When the Pod is seen to have ended there is nothing left to read, and that is the
-end people ask about most. So it is read when the end is announced, by a deletion's time stamp or by the
-kubelet's own event, while the container still stops; and kept until somebody concludes (S4).
+A kubelet removes the containers of a deleted or evicted Pod, and their logs, as soon as they have
+stopped. When paddock sees that the Pod has ended, nothing is left to read, and people ask about these
+ends most. So the log is read when the end is announced, by a deletion's time stamp or by the kubelet's
+own event, while the container is still stopping. It is kept until the runner is concluded (S4).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from paddock.ports import FleetUnavailable
 
 _log = structlog.get_logger()
 
-#: Lines have no longest length: this much is read to find the end of a log.
+#: Lines have no maximum length: at most this much is read to find the end of a log.
 _LOG_READ: Final = 32 * 1024 * 1024
-#: As much as is kept of an end.
+#: The most lines that are kept of an end.
 _LINES: Final = 200
 _BYTES: Final = 64 * 1024
-#: Pods whose words are kept: 16 MB at the most. An end is concluded within seconds of its announcement.
+#: Pods whose log tails are kept: 16 MB at most. An end is concluded within seconds of its announcement.
 _KEPT: Final = 256
-#: Logs read side by side. A node that is drained announces all its Pods at once, and requests share
-#: few connections.
+#: Logs read at the same time. A drained node announces the ends of all its Pods at once, and requests
+#: share few connections.
 _AT_ONCE: Final = 6
 
 Tail = Callable[[PodName, str], Awaitable[str | None]]
@@ -44,8 +44,8 @@ class Words:
         self._pods = pods
 
     async def tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
-        """A kubelet that was just started answers 404, and one without its container runtime says that
-        it has no log: neither is final, unless the containers were cleared away (I79)."""
+        """A kubelet that has just started answers 404. A kubelet without its container runtime answers
+        that there is no log. Neither is final, unless the containers were removed (I79)."""
         call = Call("get", self._pods, name)
         try:
             found = await self._api.get(call, LogState)
@@ -76,13 +76,13 @@ class Words:
         return await self.tail(name, uid=uid, lines=_LINES, most_bytes=_BYTES)
 
     async def _read(self, name: PodName, *, lines: int, most_bytes: int) -> tuple[bytes, bool]:
-        """The end of it, with the kubelet's timestamps, and whether there was no more."""
+        """The end of the log, with the kubelet's timestamps, and whether this is the whole log."""
         params = {
             "container": RUNNER_CONTAINER,
             "tailLines": str(lines),
             "timestamps": "true",
-            # A limit cuts off the end, which is what is asked for. This one is only for those who
-            # would fill our memory.
+            # A limit cuts off the end, which is the part we want. It is here only to keep a job from
+            # filling our memory.
             "limitBytes": str(_LOG_READ),
         }
         kept: deque[bytes] = deque()
@@ -91,7 +91,7 @@ class Words:
             async for some in received:
                 kept.append(some)
                 size += len(some)
-                # Timestamps are 31 characters a line, and are taken off later.
+                # Timestamps take 31 characters per line and are removed later.
                 while size - len(kept[0]) >= 2 * most_bytes + 32 * lines:
                     size -= len(kept[0])
                     dropped += len(kept.popleft())
@@ -104,7 +104,7 @@ def _line(text: bytes) -> str:
 
 
 class Overheard:
-    """Last words by a Pod's UID, of those whose end was announced."""
+    """Log tails by Pod UID, for Pods whose end was announced."""
 
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
@@ -112,7 +112,8 @@ class Overheard:
         self._heard: OrderedDict[str, asyncio.Task[str | None]] = OrderedDict()
 
     def listen(self, name: PodName, uid: str) -> None:
-        """Its end was announced. What was heard once is kept; what was not is listened for again."""
+        """The Pod's end was announced: read its log. A log that was read is kept; a failed read is
+        repeated at the next announcement."""
         before = self._heard.get(uid)
         if before is not None and not (before.done() and _is_nothing(before)):
             return
@@ -123,9 +124,9 @@ class Overheard:
             oldest.cancel()
 
     async def of(self, uid: str) -> str | None:
-        """Waits for what is being listened to."""
+        """The Pod's log tail, if any; waits for a read that is under way."""
         task = self._heard.get(uid)
-        # Whoever tires of waiting must not stop it.
+        # A cancelled caller must not stop the read.
         return await asyncio.shield(task) if task is not None else None
 
     async def aclose(self) -> None:
@@ -149,8 +150,8 @@ def _is_nothing(heard: asyncio.Task[str | None]) -> bool:
 
 
 def end_is_announced(pod: Pod) -> bool:
-    """Whether it was asked to go while its runner ran. One that never started has nothing to say; one
-    that has ended was heard, or can still be read."""
+    """Whether deletion was requested while the runner ran. A runner that never started has no log. The
+    log of an ended one was read before, or can still be read."""
     if pod.deletion_requested_at is None or pod.phase.terminal:
         return False
     return any(
