@@ -1,8 +1,7 @@
-"""All Pods of a fleet at one moment, cheaply, four times per second.
+"""Reads all Pods of a local fleet at one moment, cheaply, four times per second.
 
-Looking is also tending: a Pod whose supervisor was killed is concluded by whoever looks, and one that
-was reaped is removed as soon as nobody is at work in it. So nothing depends on a moment that somebody
-may have missed (I28).
+Each look also tends the Pods. It concludes a Pod whose supervisor was killed, and removes a reaped Pod
+as soon as its lock is free. So nothing depends on an event that a server may have missed (I28).
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from paddock.ports import Clock
 
 _log = structlog.get_logger()
 
-#: Directories' times are as coarse as the kernel's tick. One that changed is read again until this
-#: is over: its next change may have the same time.
+#: Directory times are as coarse as the kernel's tick. A changed directory is read again for this many
+#: seconds: its next change may have the same time.
 _COARSE: Final = 0.1
-#: For a supervisor that somebody else started, and that is not there. A machine under full load takes
-#: seconds to start a Python.
+#: For a missing supervisor that another process started. A machine under full load takes seconds to
+#: start a Python.
 START_PATIENCE: Final = timedelta(seconds=30)
 
 SUPERVISOR_FAILED: Final = "SupervisorFailed"
@@ -42,7 +41,7 @@ SUPERVISOR_FAILED: Final = "SupervisorFailed"
 @dataclass(slots=True)
 class Look:
     pods: dict[str, Pod] = field(default_factory=dict)
-    #: There, and whatever else: that they are gone has not been seen (I29).
+    #: These exist but cannot be read: they must not count as gone (I29).
     unreadable: set[str] = field(default_factory=set)
 
 
@@ -54,13 +53,13 @@ class _Seen:
     finished_at: datetime | None
     reaped: bool
     changed: int
-    #: Until when what was read may be out of date although nothing seems to have changed.
+    #: Until this time the Pod may have changed although its directory's time has not.
     doubtful_until: float
 
 
 class Census:
     def __init__(self, root: Path, clock: Clock, *, starting: Collection[str]) -> None:
-        """`starting`: Pods whose supervisor is known to live, whether or not it can be seen yet."""
+        """`starting`: Pods whose supervisor is known to live, even if it has not taken its lock yet."""
         self._root = root
         self._clock = clock
         self._starting = starting
@@ -68,15 +67,15 @@ class Census:
         self._complained: set[str] = set()
 
     def look(self, *, closely: bool) -> Look:
-        """Whether supervisors live is only looked at `closely`. Raises OSError when the directory of
-        all Pods cannot be read: a fleet that is away has not lost its Pods."""
+        """`closely`: also check that supervisors live. Raises OSError if the directory of all Pods
+        cannot be read: a fleet whose directory is unavailable has not lost its Pods."""
         look = Look()
         changes = dict(self._changes())
         for name, changed in changes.items():
             try:
                 pod = self._look_at(name, changed, closely=closely)
             except FileNotFoundError:
-                continue  # removed at this moment
+                continue  # removed during this look
             except (OSError, Unreadable) as error:
                 look.unreadable.add(name)
                 self._complain(name, error)
@@ -88,8 +87,8 @@ class Census:
         return look
 
     def _changes(self) -> Iterator[tuple[str, int]]:
-        """When each was changed last. Whatever is written in a Pod's directory is moved there, so the
-        directory's own time tells."""
+        """The time of each Pod's last change. Each file is moved into the Pod's directory once it is
+        written, so the directory's own time shows each change."""
         with os.scandir(self._root) as entries:
             for entry in entries:
                 if could_be_a_pod(entry.name):
@@ -133,11 +132,11 @@ class Census:
         return self._seen[name]
 
     def _tend(self, name: str, pod: Pod) -> bool:
-        """See to a Pod that has not ended; whether that changed something."""
+        """Tend a Pod that has not ended; returns whether that changed it."""
         directory = self._at(name)
         if directory.supervised():
             if pod.deletion_requested_at is not None:
-                # Once more: a server may have been killed between asking and telling.
+                # Signal again: a server may have been killed after it wrote the request.
                 directory.tell_supervisor(signal.SIGTERM)
             return False
         if directory.status() is None:

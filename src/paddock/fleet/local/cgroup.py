@@ -1,11 +1,11 @@
-"""A memory and CPU limit for one Pod, where whoever runs paddock gave it a cgroup to divide.
+"""A memory and CPU limit for one Pod, if the operator gave paddock a cgroup to divide.
 
-That is the only honest limit. `RLIMIT_AS` is not one: it counts addresses, of which the real runner
-reserves hundreds of gigabytes at its start. And it is the only way to *know* that the kernel killed
-for memory: the count is of this Pod alone, whereas an exit code of 137 is anybody's SIGKILL (I58).
+Only a cgroup limits real memory. `RLIMIT_AS` does not: it counts addresses, of which the real runner
+reserves hundreds of gigabytes at its start. And only a cgroup *proves* that the kernel killed for
+memory: its count is of this Pod alone, whereas any SIGKILL gives an exit code of 137 (I58).
 
-Both versions of cgroups. In version 2 the parent's `cgroup.subtree_control` must name `memory` (and
-`cpu`, for that limit), and no process may be in the parent itself.
+Supports both versions of cgroups. In version 2 the parent's `cgroup.subtree_control` must name `memory`
+(and `cpu`, for that limit), and no process may be in the parent itself.
 
 Standard library only: a Pod's supervisor loads this.
 """
@@ -30,14 +30,14 @@ class Cgroup:
         if memory_mib:
             name = "memory.max" if self._unified else "memory.limit_in_bytes"
             (self.path / name).write_text(str(memory_mib << 20))
-        # In version 1 the CPU has a hierarchy of its own, which we were not given.
+        # In version 1 the CPU has a hierarchy of its own, which paddock was not given.
         if cpu_milli and self._unified:
             quota = f"{cpu_milli * _CPU_PERIOD // 1000} {_CPU_PERIOD}"
-            with contextlib.suppress(OSError):  # memory may be all that was delegated
+            with contextlib.suppress(OSError):  # perhaps only memory was delegated
                 (self.path / "cpu.max").write_text(quota)
 
     def enter(self) -> None:
-        """Called by the process that is to be in it, before it becomes the program."""
+        """Move the calling process into the cgroup, before it executes the program."""
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
     def oom_kills(self) -> int:

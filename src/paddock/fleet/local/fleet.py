@@ -1,10 +1,10 @@
-"""The fleet of one machine: runners as supervised processes, for `paddock up` and trusted single boxes.
+"""The fleet of one machine: runners as supervised processes, for `paddock up` and trusted machines.
 
-The truth is in the Pods' directories and in the processes themselves, never in this object: a server
-that was killed is replaced by one that finds everything as it is. Pods are each run by a supervisor
-of their own (`supervisor`); here they are made, looked at, and removed when their end is on record.
+The state is in the Pods' directories and in the processes, never in this object: a server that replaces
+a killed one finds everything there. A supervisor of its own runs each Pod (`supervisor`). This module
+creates Pods, lists them, and removes them when their end is recorded.
 
-It gives no isolation. Jobs run as the user that paddock runs as, and can read what that user can.
+It gives no isolation. Jobs run as paddock's user, and can read what that user can read.
 """
 
 from __future__ import annotations
@@ -44,45 +44,45 @@ _log = structlog.get_logger()
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: A runner needs up to 30 s to cancel its job and say goodbye.
+#: A runner needs up to 30 s to cancel its job and sign off.
 GRACE: Final = 35.0
-#: A change is acted upon within this; two hundred Pods cost a hundredth of a core.
+#: Seconds between looks for changes. Two hundred Pods cost a hundredth of a core.
 WATCH_EVERY: Final = 0.25
-#: How soon a killed supervisor is noticed. Looking takes three system calls for each Pod.
+#: Seconds between checks for killed supervisors. A check takes three system calls for each Pod.
 LIVENESS_EVERY: Final = 2.0
-#: Supervisors give their runners 3 s when they are told to hurry.
+#: On SIGINT a supervisor gives its runner 3 s.
 STOP_PATIENCE: Final = 8.0
-#: Older than any Pod that is being made or removed right now.
+#: Longer than the creation or removal of a Pod takes.
 _ABANDONED: Final = timedelta(minutes=10)
 
 SHUT_DOWN: Final = "Terminated"
 
-#: What Pods get of the server's environment. Not all of it: it has the App's keys and the database's
-#: password in it.
+#: The variables that Pods inherit from the server. The others include the App's keys and the database's
+#: password.
 _INHERITED: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "PYTHONPATH", "DOTNET_ROOT"),
 )
 
-#: For the fake GitHub; started like the real `bin/Runner.Listener run`.
+#: The runner for the fake GitHub; started like the real `bin/Runner.Listener run`.
 FAKE_RUNNER: Final = (sys.executable, "-m", "paddock.fakes.runner", "run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """What a Pod runs. Poller and sidecar work in its directory, the runner in `work` within it; the
-    poller leaves what is `staged` there."""
+    """What a Pod runs. Poller and sidecar work in the Pod's directory, the runner in its `work`. The
+    poller must leave the `staged` files."""
 
     poller: Sequence[str]
     vitals: Sequence[str] | None
-    #: How the runner is started; the command that is the runner follows.
+    #: The start script; the runner's own command follows as arguments.
     start: Sequence[str] = ("/bin/sh", f"../{layout.STAGE}/run")
     staged: Sequence[str] = (f"{layout.STAGE}/run", f"{layout.STAGE}/jit")
 
     @staticmethod
     def of_agent() -> Programs:
-        """paddock's own agent, asking the server that was last announced (`LocalFleet.announce`)."""
+        """paddock's own agent; it asks the server that was last announced (`LocalFleet.announce`)."""
         agent = (sys.executable, "-I", "-S", str(Path(__file__).parents[2] / "agent"))
         server = f"@../{layout.SERVER}"
         options = ("--server", server, "--stage", layout.STAGE, "--token-file")
@@ -93,7 +93,7 @@ class Programs:
 
 
 class _PoolSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """What of a pool's own description matters here."""
+    """The parts of a pool's description that the local fleet uses."""
 
     shape: Literal["gated", "single"] = "gated"
     runner_command: list[str] | None = None
@@ -112,9 +112,9 @@ class LocalFleet:
         cgroup_parent: Path | None = None,
         grace: float = GRACE,
     ) -> None:
-        """`runner`: for pools that do not name a command of their own; an installation is linked into
-        each Pod's directory. `environment`: for Pods, in addition. `cgroup_parent`: a cgroup that is
-        ours to divide (`cgroup`)."""
+        """`runner`: for pools without a command of their own; an installation is linked into each Pod's
+        directory. `environment`: further variables for Pods. `cgroup_parent`: a cgroup that paddock may
+        divide (`cgroup`)."""
         self.root = root.absolute()
         self._programs = programs
         self._clock = clock
@@ -124,7 +124,7 @@ class LocalFleet:
         self._environment = environment or {}
         self._cgroup_parent = cgroup_parent
         self._grace = grace
-        #: Supervisors that are children of this process, to be waited for when they end.
+        #: Supervisors that are children of this process; it must wait for them when they end.
         self._supervisors: dict[str, int] = {}
         self._census = Census(self.root, clock, starting=self._supervisors.keys())
         self._looking = asyncio.Lock()
@@ -132,12 +132,12 @@ class LocalFleet:
         self._looked_closely = -LIVENESS_EVERY
 
     async def open(self) -> None:
-        """Make the directory, or take over what is in it."""
+        """Create the directory, or take over its Pods."""
         await self._ask(f"use {self.root}", self._open)
 
     async def announce(self, server: str) -> None:
-        """Where the server is now: at another port than before, perhaps. Pods that outlived the last
-        one find it there."""
+        """Write down the server's address, which may have another port than before. Pods that outlived
+        the last server find the new one by it."""
         await self._ask(
             "tell Pods where the server is",
             layout.write,
@@ -156,7 +156,7 @@ class LocalFleet:
         return [Host(name=self._host)]
 
     async def watch(self) -> AsyncIterator[Pod]:
-        """Begins with all there are."""
+        """Yields all Pods, then each change."""
         shown: dict[str, Pod] = {}
         while True:
             closely = self._clock.monotonic() - self._looked_closely >= LIVENESS_EVERY
@@ -190,12 +190,12 @@ class LocalFleet:
         )
 
     async def stop_all(self) -> None:
-        """End every Pod there is, within seconds. Their ends stay on record for the next start."""
+        """End every Pod within seconds. Their ends stay on disk for the next start."""
         for number in (signal.SIGINT, signal.SIGKILL):
             deadline = self._clock.monotonic() + STOP_PATIENCE
             while await self._ask("stop the runners", self._hurry, number):
                 if self._clock.monotonic() > deadline:
-                    break  # it hangs; what it ran is ended for it
+                    break  # a supervisor hangs; `_close_books` ends what it ran
                 await self._clock.sleep(0.05)
         await self._ask("close the books", self._close_books)
 
@@ -212,8 +212,8 @@ class LocalFleet:
     async def _ask(
         self, what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """In a thread: a disk can be slow. Whoever is cancelled waits for it all the same: a Pod
-        that is being created must not come to life after everything was stopped."""
+        """Call the function in a thread, since a disk can be slow. A cancelled caller still waits for
+        it: a Pod under creation must not start after everything was stopped."""
         asked = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
         try:
             return await asyncio.shield(asked)
@@ -270,7 +270,7 @@ class LocalFleet:
         )
 
     def _start_supervisor(self, directory: PodDirectory) -> None:
-        """In a session of its own: neither Ctrl-C nor the end of a terminal reaches it."""
+        """Start it in a session of its own: neither Ctrl-C nor the end of a terminal reaches it."""
         log = directory.path / "supervisor.log"
         try:
             self._supervisors[directory.path.name] = os.posix_spawn(
@@ -285,7 +285,7 @@ class LocalFleet:
                 setsid=True,
             )
         except OSError:
-            directory.remove()  # nothing ever ran there
+            directory.remove()  # no process ever ran there
             raise
 
     def _ask_to_go(self, name: PodName, uid: str) -> None:
@@ -308,7 +308,7 @@ class LocalFleet:
         return directory.log_tail(lines=lines, most_bytes=most_bytes) if directory else None
 
     def _of_uid(self, name: PodName, uid: str) -> PodDirectory | None:
-        """The Pod that was meant, and no other of its name (I36)."""
+        """The Pod with this UID; `None` for another Pod of the same name (I36)."""
         directory = PodDirectory.at(self.root, name)
         record = directory.record()
         return directory if record is not None and record.uid == uid else None
@@ -323,7 +323,7 @@ class LocalFleet:
                 del self._supervisors[name]
 
     def _hurry(self, number: signal.Signals) -> bool:
-        """Whether there was still somebody to be told."""
+        """Signal all supervisors; returns whether any still lives."""
         self._wait_for_supervisors()
         left = False
         for name in pod_names(self.root):
@@ -345,7 +345,7 @@ class LocalFleet:
 
 @contextmanager
 def _tolerating(name: str) -> Iterator[None]:
-    """One directory that cannot be read holds up no other (I57)."""
+    """An unreadable directory must not hold up the others (I57)."""
     try:
         yield
     except (OSError, Unreadable) as error:

@@ -1,8 +1,8 @@
-"""actions/runner as it is installed on this machine, given to one Pod at a time.
+"""actions/runner as it is installed on this machine, linked into each Pod's directory.
 
-The program writes its registration, its diagnostics and its work beside itself, wherever its own
-files are: two that share a directory overwrite each other. So each Pod gets a directory of its own
-with the program's files in it, linked and not copied: it has half a gigabyte.
+The program writes its registration, its diagnostics and its work beside its own files, so two runners
+that share a directory overwrite each other. So each Pod gets a directory of its own with the program's
+files in it. They are linked and not copied: the program has half a gigabyte.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Final
 
 _PROGRAM: Final = "bin/Runner.Listener"
-#: What the program reads beside `bin`. Node and the like are only read, and need no links.
+#: Directories that the program reads beside `bin`. Node and the like are only read, and need no links.
 _SHARED: Final = ("externals", "externals.2.0")
 _SETTINGS: Final = (".env", ".path")
 
 
 class Installation:
-    #: From the Pod's own directory.
+    #: Relative to the Pod's `work` directory.
     command: Final = (f"./{_PROGRAM}", "run")
 
     def __init__(self, directory: Path) -> None:
-        """Raises ValueError if it is none."""
+        """Raises ValueError if the directory holds no installation."""
         self._directory = directory.expanduser().absolute()
         program = self._directory / _PROGRAM
         if not os.access(program, os.X_OK):

@@ -1,19 +1,19 @@
-"""What stands where in a Pod's directory, and how it is written there.
+"""The files in a Pod's directory, and how they are written.
 
     pod.json      what the Pod is and runs; written by the fleet
-    status.json   how it is; written by its supervisor, or for a supervisor that is no more
-    deleting      when its deletion was asked for
-    reaped        its end is on record elsewhere: all of this may go
+    status.json   its state; written by its supervisor, or by the fleet once the supervisor is gone
+    deleting      when its deletion was requested
+    reaped        its end is recorded elsewhere: the directory may be removed
     lock          held by the supervisor for as long as it lives
-    token         who it is, to the dispatch endpoint; gone before the runner starts
-    vitals-token  the same for its sidecar, and good for nothing else
+    token         identifies the Pod to the dispatch endpoint; removed before the runner starts
+    vitals-token  identifies its sidecar; valid only for vitals
     stage/        its JIT and start script
     work/         where the runner works
-    *.log         what its processes said; *.log.old, before that
+    *.log         the output of its processes; *.log.old is the part before
 
-Beside the directories of all Pods stands `.server`, the address of the server they ask.
+Beside the Pods' directories is `.server`, with the address of the server that Pods ask.
 
-The lock answers whether a supervisor lives. The kernel lets go of it with the process, however that
+The lock shows whether a supervisor lives. The kernel releases it when the process ends, however it
 ended, and no pid can be mistaken for another.
 
 Standard library only: every Pod's supervisor loads this.
@@ -38,13 +38,13 @@ TOKEN = "token"  # noqa: S105 - a file's name
 VITALS_TOKEN = "vitals-token"  # noqa: S105
 STAGE = "stage"
 WORK = "work"
-#: Not a name that a Pod could have.
+#: No Pod can have this name.
 SERVER = ".server"
 
 
 def write(path: Path, content: bytes) -> None:
-    """Whoever reads it reads all of it or the whole of what was there before, also after a power
-    cut."""
+    """Replace the file in one step: a reader gets the whole new or the whole old content, also after a
+    power cut."""
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -59,7 +59,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sync(directory: Path) -> None:
-    """What was made or renamed in it is still there after a power cut."""
+    """Make files that were created or renamed in the directory survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -69,7 +69,7 @@ def sync(directory: Path) -> None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[bool]:
-    """Whether the lock was free, which it then is not for the length of the block."""
+    """Yields whether the lock was free; if so, holds it until the end of the block."""
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC)
     try:
         try:
@@ -83,8 +83,8 @@ def locked(directory: Path) -> Iterator[bool]:
 
 
 def clear(directory: Path) -> None:
-    """What is of no use after the end: the secrets, and all that the job left."""
-    import shutil  # a supervisor needs it for its last moment only
+    """Remove what is useless after the Pod's end: the secrets, and all that the job left."""
+    import shutil  # a supervisor needs it only at its end
 
     for name in (TOKEN, VITALS_TOKEN):
         (directory / name).unlink(missing_ok=True)

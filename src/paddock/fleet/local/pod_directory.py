@@ -33,10 +33,10 @@ _T = TypeVar("_T")
 
 OWNER_LABEL: Final = "paddock.dev/owner"
 
-#: What a kubelet says of a container it can no longer find, and the exit code it makes up for it.
+#: A kubelet's reason for a container it can no longer find, and the exit code it then reports.
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 _UNKNOWN_CODE: Final = 137
-#: To a Pod its supervisor is the node's kubelet.
+#: A Pod without its supervisor is like a Pod whose node is lost: the supervisor acts as its kubelet.
 NODE_LOST: Final = "NodeLost"
 
 _TOKEN_FILES: Final = {Audience.DISPATCH: layout.TOKEN, Audience.VITALS: layout.VITALS_TOKEN}
@@ -47,14 +47,14 @@ _POD_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What its supervisor runs, and within which limits."""
+    """What the Pod's supervisor runs, and within which limits."""
 
     shape: Literal["gated", "single"]
     poller: Sequence[str]
     runner: Sequence[str]
     vitals: Sequence[str] | None
     environment: dict[str, str]
-    #: What the poller must have left for the runner to be started.
+    #: Files that the poller must have left before the runner may start.
     staged: Sequence[str]
     grace_seconds: float
     memory_mib: int = 0
@@ -72,7 +72,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     labels: dict[str, str]
     created_at: datetime
     spec: str
-    #: SHA-256 of its tokens, by what they are for.
+    #: SHA-256 of the Pod's tokens, by audience.
     tokens: dict[Audience, str]
     plan: Plan
 
@@ -95,7 +95,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Unreadable(Exception):
-    """It is there and cannot be read; that it is absent has not been shown (I29)."""
+    """The Pod's directory exists but cannot be read; the Pod must not count as absent (I29)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class PodDirectory:
         return None if content is None else _decode(content, Record, self.path / layout.POD)
 
     def status(self) -> Status | None:
-        """`None` before its supervisor has written the first one."""
+        """`None` until the supervisor has written the first one."""
         content = self._read(layout.STATUS)
         return None if content is None else _decode(content, Status, self.path / layout.STATUS)
 
@@ -129,14 +129,14 @@ class PodDirectory:
         return None if content is None else datetime.fromisoformat(content.decode())
 
     def request_deletion(self, now: datetime) -> None:
-        """The first time counts. Written before the supervisor is told, which looks for it as soon
-        as it can be told."""
+        """Record the first request, then signal the supervisor. The supervisor looks for the record as
+        soon as it can be signalled, so no request is missed."""
         if self.deletion_requested_at() is None:
             layout.write(self.path / layout.DELETING, now.isoformat().encode())
         self.tell_supervisor(signal.SIGTERM)
 
     def let_go(self) -> None:
-        """It may be removed as soon as it has ended and nobody is at work in it."""
+        """Allow removal as soon as the Pod has ended and its lock is free."""
         layout.write(self.path / layout.REAPED, b"")
 
     def is_reaped(self) -> bool:
@@ -161,8 +161,8 @@ class PodDirectory:
             layout.write(self.path / layout.POD, msgspec.json.encode(stamped))
 
     def conclude(self, now: datetime, *, reason: str) -> bool:
-        """Write its end for a supervisor that no longer can; whether that was to be done. Everything
-        that the supervisor ran is ended first: what is on record as ended has ended."""
+        """Write the Pod's end for a dead supervisor; returns whether this was done. Everything that the
+        supervisor ran is ended first: a Pod that is recorded as ended has ended."""
         with layout.locked(self.path) as free:
             status = self.status() or Status()
             record = self.record()
@@ -180,7 +180,7 @@ class PodDirectory:
             return True
 
     def remove(self) -> bool:
-        """Whether it was there and nobody was at work in it. It vanishes in one step."""
+        """Remove the directory in one step; false if it does not exist or its lock is held."""
         with layout.locked(self.path) as free:
             record = self.record()
             if not free or record is None:
@@ -191,7 +191,7 @@ class PodDirectory:
         return True
 
     def log_tail(self, *, lines: int, most_bytes: int) -> str | None:
-        """`None` if the runner never said anything because it never ran."""
+        """`None` if the runner has no log because it never ran."""
         logs = [self.path / "runner.log.old", self.path / "runner.log"]
         parts = [tail for log in logs if (tail := _tail(log, most_bytes)) is not None]
         return _last_lines(b"".join(parts), lines, most_bytes) if parts else None
@@ -222,8 +222,8 @@ def make(
     *,
     furnish: Callable[[Path], None] | None = None,
 ) -> bool:
-    """All of it or nothing. One of that name that is there already is left as it is; then False.
-    `furnish` puts into the runner's directory what it is to find there."""
+    """Create the Pod's whole directory in one step. False if one of that name exists already, which is
+    left unchanged. `furnish` fills the runner's directory."""
     directory = PodDirectory.at(root, record.name)
     new = Path(tempfile.mkdtemp(prefix=_BEING_MADE, dir=root))
     try:
@@ -240,7 +240,7 @@ def make(
         layout.sync(root)
     except OSError:
         shutil.rmtree(new, ignore_errors=True)
-        # A directory that is not empty is not replaced by a rename.
+        # A rename does not replace a directory that is not empty.
         if not directory.path.exists():
             raise
         return False
@@ -248,7 +248,7 @@ def make(
 
 
 def sweep(root: Path, older_than: datetime) -> None:
-    """What a killed paddock left half made or half removed."""
+    """Remove the directories that a killed paddock left half created or half removed."""
     for entry in root.iterdir():
         if entry.name.startswith((_BEING_MADE, _BEING_REMOVED)):
             try:
@@ -302,7 +302,7 @@ def _lost(status: Status, now: datetime, *, reason: str) -> Status:
     exits = [each.state.terminated for each in (status.poller, status.runner)]
     codes = [ended.exit_code for ended in exits if ended is not None]
     if len(codes) == len(exits) or any(codes):
-        # It ended under the eyes of its supervisor, which was only not there to close the books.
+        # The supervisor saw and recorded the containers' ends. It died before it recorded the Pod's.
         phase = Phase.FAILED if any(codes) else Phase.SUCCEEDED
         return msgspec.structs.replace(status, phase=phase, finished_at=now)
     return msgspec.structs.replace(
@@ -316,7 +316,7 @@ def _lost(status: Status, now: datetime, *, reason: str) -> Status:
 
 
 def _lost_container(container: ContainerStatus, now: datetime) -> ContainerStatus:
-    """One that waited goes on waiting: it never ran."""
+    """A waiting container stays waiting: it never ran."""
     if container.state.running is None:
         return container
     ended = Terminated(exit_code=_UNKNOWN_CODE, reason=STATUS_UNKNOWN, finished_at=now)
@@ -342,7 +342,7 @@ def _tail(log: Path, most_bytes: int) -> bytes | None:
 
 
 def _last_lines(said: bytes, lines: int, most_bytes: int) -> str:
-    """Whatever a job printed, as text that a database takes: no NUL, nothing that is not UTF-8."""
+    """A job's output as text that PostgreSQL accepts: no NUL, only valid UTF-8."""
     text = (
         _end_of(said, most_bytes)
         .decode(errors="replace")
@@ -350,12 +350,12 @@ def _last_lines(said: bytes, lines: int, most_bytes: int) -> str:
     )
     ending = "\n" if text.endswith("\n") else ""
     kept = text.removesuffix("\n").split("\n")[-lines:] if lines else []
-    # What stands for an octet that is no text takes three.
+    # The replacement for an invalid octet takes three octets.
     return _end_of(("\n".join(kept) + ending).encode(), most_bytes).decode() if kept else ""
 
 
 def _end_of(octets: bytes, most: int) -> bytes:
-    """The last of them, not beginning in the middle of a character."""
+    """The last octets, not beginning in the middle of a character."""
     cut = octets[-most:] if most else b""
     if len(cut) < len(octets):
         cut = cut[next((n for n, octet in enumerate(cut[:4]) if octet & 0xC0 != 0x80), 0) :]

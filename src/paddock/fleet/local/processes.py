@@ -1,8 +1,8 @@
-"""Processes of this machine, told apart for good.
+"""Processes of this machine, identified uniquely.
 
-A pid outlives its process: after a `kill -9` and a while, the number in a file is a stranger's. So a
-process is known here by its pid and the moment it started, and whatever belongs to a Pod carries that
-Pod's UID in its environment. Nothing is signalled on the word of a number alone.
+The kernel reuses pids: some time after a `kill -9`, the pid in a file may be another process's. So a
+process is identified here by its pid and its start time, and all processes of a Pod carry the Pod's UID
+in their environment. No process is signalled because of its pid alone.
 
 Standard library only: every Pod's supervisor loads this.
 """
@@ -16,17 +16,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-#: In the environment of all that a Pod runs. Not `PADDOCK_…`: runners keep those from their steps.
+#: In the environment of all that a Pod runs. Not `PADDOCK_…`: runners hide those from their steps.
 POD_VARIABLE = "LOCAL_POD_UID"
 
 _PROC = Path("/proc/self").exists()
 
-# A killed process is gone when its memory is given back; one in the middle of disk I/O first ends that.
+# A killed process is gone once the kernel has freed its memory; disk I/O under way is completed first.
 _UNTIL_GONE = 5.0
 
 
 def start_mark(pid: int) -> str | None:
-    """Another for every process that ever has this pid; `None` if there is none now."""
+    """Differs for each process that ever has this pid; `None` if no process has it now."""
     if not _PROC:
         return _asked_of_ps(pid)
     fields = _stat(pid)
@@ -36,8 +36,8 @@ def start_mark(pid: int) -> str | None:
 
 
 def marked_with(uid: str) -> set[int]:
-    """Those that carry the Pod's UID, wherever they went: a daemon leaves its group, but rarely its
-    environment."""
+    """The processes that carry the Pod's UID, in any process group: a daemon leaves its group, but
+    rarely changes its environment."""
     wanted = f"{POD_VARIABLE}={uid}".encode()
     found = set()
     for pid in _pids() if _PROC else ():
@@ -45,22 +45,22 @@ def marked_with(uid: str) -> set[int]:
             if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 found.add(pid)
         except OSError:
-            continue  # it ended, or is another user's
+            continue  # the process ended, or is another user's
     return found
 
 
 def send(pid: int, mark: str, number: signal.Signals) -> None:
-    """A signal, to the process that was marked and to no other."""
+    """Signal the process with this start mark, and no other."""
     if start_mark(pid) == mark:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def end_all(uid: str, leaders: Sequence[tuple[int, str]]) -> bool:
-    """Kill what a supervisor that is no more left of its Pod; whether all of it is gone."""
+    """Kill the processes that a dead supervisor left; returns whether all are gone."""
     for leader, mark in leaders:
-        # The number is the group's for as long as its leader lives; afterwards it may be another's,
-        # and only those that carry the UID are looked for.
+        # The number is the group's while its leader lives. Afterwards it may be another group's, so
+        # only processes that carry the UID are ended.
         if start_mark(leader) == mark:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(leader, signal.SIGKILL)
@@ -80,7 +80,7 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """What stands behind the program's name in /proc/PID/stat: the state first, the start
+    """The fields after the program's name in /proc/PID/stat: the state is first, the start time
     twentieth."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -89,7 +89,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def _boot() -> str:
-    """Start times are counted from the boot."""
+    """Identifies the boot: start times count from it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -97,7 +97,7 @@ def _boot() -> str:
 
 
 def _asked_of_ps(pid: int) -> str | None:
-    import subprocess  # a tenth of a supervisor's memory, and Linux never needs it
+    import subprocess  # costs a tenth of a supervisor's memory, and Linux never needs it
 
     listing = ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)]
     said = subprocess.run(listing, capture_output=True, text=True, check=False).stdout

@@ -1,5 +1,5 @@
-"""Whose token it is, for the local fleet: each Pod has secrets of its own, of which only the hashes are
-compared."""
+"""Which Pod a token belongs to, for the local fleet. Each Pod has its own secrets; only their hashes
+are compared."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from paddock.fleet.local import layout
 from paddock.fleet.local.pod_directory import PodDirectory, Unreadable, pod_names, token_hash
 from paddock.ports import Clock, FleetUnavailable
 
-#: Rolling: whoever remembers an answer asks again after this. As long as Kubernetes' tokens last.
+#: Rolling: a caller that caches an answer asks again after this. The lifetime of Kubernetes' tokens.
 LIFETIME: Final = timedelta(hours=1)
-#: Forged tokens must not make us read the directory a thousand times per second. A Pod takes longer
-#: than this from its birth to its first question.
+#: Forged tokens must not make the server read the directory a thousand times per second. A Pod takes
+#: longer than this from its creation to its first request.
 _SCAN_EVERY: Final = 0.05
 
 
@@ -26,7 +26,7 @@ class LocalReviewer:
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root.absolute()
         self._clock = clock
-        #: Hash: Pod's name and what the token is for.
+        #: By the token's hash: the Pod's name and the token's audience.
         self._index: dict[str, tuple[str, Audience]] = {}
         self._versions: dict[str, tuple[int, int]] = {}
         self._unreadable = ""
@@ -49,7 +49,7 @@ class LocalReviewer:
         return self._identity(*self._index[digest], digest)
 
     def _identity(self, name: str, audience: Audience, digest: str) -> PodIdentity | None:
-        """From the directory itself: a Pod that is gone, or has ended, is nobody any more."""
+        """Read from the directory each time: a token is invalid once its Pod has ended or is gone."""
         directory = PodDirectory(self._root / name)
         record, status = directory.record(), directory.status()
         if record is None or not hmac.compare_digest(record.tokens[audience], digest):
@@ -75,7 +75,7 @@ class LocalReviewer:
             try:
                 self._read(name)
             except (OSError, Unreadable) as error:
-                self._unreadable = str(error)  # whose token that is cannot be told
+                self._unreadable = str(error)  # an unknown token may belong to this Pod
 
     def _read(self, name: str) -> None:
         try:

@@ -1,8 +1,8 @@
-"""A cgroup that is ours to divide between runners, where the system has one to give.
+"""A cgroup that paddock may divide between runners, if the system gives it one.
 
-Without one a runner that takes all memory is no different from one that somebody killed, and takes
-the machine with it. Nothing is asked for: a limit that needs root, or another's cgroup, is done
-without, and `paddock up` says so.
+Without a cgroup a runner that takes all memory takes the machine with it, and looks like a runner that
+was killed by hand. paddock asks for no rights: if a limit needs root, or another user's cgroup, there
+is no limit, and `paddock up` says so.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _TABLE: Final = Path("/proc/self/cgroup")
-#: What is made within our own: for us, since version 2 wants no process beside a divided group; and
-#: for all Pods.
+#: The groups created within our own: one for the server, since version 2 allows no process in a divided
+#: group, and one for all Pods.
 _SERVER: Final = "paddock-server"
 _RUNNERS: Final = "paddock-runners"
 
@@ -25,7 +25,7 @@ class NoCgroup(Exception):
 
 
 def cgroup_for_runners(name: str, *, root: Path = _ROOT, table: Path = _TABLE) -> Path:
-    """Raises NoCgroup. `name` tells the fleets of one machine apart."""
+    """Raises NoCgroup. `name` distinguishes the fleets of one machine."""
     try:
         paths = dict(_paths(table.read_text()))
         if (root / "cgroup.controllers").exists():
@@ -40,20 +40,20 @@ def cgroup_for_runners(name: str, *, root: Path = _ROOT, table: Path = _TABLE) -
 
 
 def give_back(parent: Path) -> None:
-    """Together with what killed supervisors left in it; not if somebody is still there."""
+    """Remove the cgroup and what killed supervisors left in it, unless a process is still in it."""
     for path in (*parent.glob("pod-*"), parent):
         with suppress(OSError):
             path.rmdir()
 
 
 def _paths(table: str) -> list[tuple[str, str]]:
-    """By controller; version 2 has none."""
+    """Paths by controller; version 2 names no controller."""
     lines = [line.split(":", 2) for line in table.splitlines() if line.count(":") >= 2]
     return [(name, path) for _, names, path in lines for name in names.split(",")]
 
 
 def _memory_alone(hierarchy: Path, path: str, name: str) -> Path:
-    # In a container the path may be that of a namespace outside.
+    # In a container the path may be of an outer namespace.
     own = hierarchy / path.lstrip("/")
     parent = (own if own.is_dir() else hierarchy) / f"{_RUNNERS}-{name}"
     parent.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ def _unified(own: Path, name: str) -> Path:
     parent = own / f"{_RUNNERS}-{name}"
     parent.mkdir(exist_ok=True)
     for controller in ("memory", "cpu"):
-        with suppress(OSError):  # limits of CPU are a courtesy
+        with suppress(OSError):  # CPU limits are optional
             (own / "cgroup.subtree_control").write_text(f"+{controller}")
             (parent / "cgroup.subtree_control").write_text(f"+{controller}")
     if "memory" not in (parent / "cgroup.subtree_control").read_text().split():
@@ -82,8 +82,8 @@ def _unified(own: Path, name: str) -> Path:
 
 
 def _move_aside(own: Path) -> None:
-    """Out of a group that is to be divided, if nobody else is in it. (The root of all may be divided
-    whoever is in it.)"""
+    """Move the server out of the group that is to be divided. Raises NoCgroup if another process is in
+    the group. (The root group may be divided with processes in it.)"""
     if not (own / "cgroup.type").exists():
         return
     others = {int(pid) for pid in (own / "cgroup.procs").read_text().split()} - {os.getpid()}

@@ -1,20 +1,19 @@
-"""What a kubelet is to a Pod, for one Pod of this machine: `python -m paddock.fleet.local.supervisor
-DIRECTORY`.
+"""The kubelet of one local Pod: `python -m paddock.fleet.local.supervisor DIRECTORY`.
 
-It runs the poller, then, if that brought a JIT, the runner with the vitals sidecar beside it, and
-writes down in status.json, in Kubernetes' words, what became of each. It is a process of its own in a
-session of its own, so that jobs outlive the server that started them, however that ended.
+It runs the poller. If the poller staged a JIT, it then runs the runner, with the vitals sidecar beside
+it. It records how each ended in status.json, in Kubernetes' words. It is a process of its own in a
+session of its own, so that jobs outlive the server that started them, however the server ended.
 
-SIGTERM is the deletion of the Pod: the container's first process is told to stop, everything is
-killed when the grace period is over, and the end is written down. SIGINT is the same in a hurry, for
-a fleet that shuts down. A killed supervisor is no end of its own: the fleet finds the lock free, ends
-what is left and says that nobody knows how it ended.
+SIGTERM deletes the Pod: the supervisor tells the container's first process to stop, kills everything
+when the grace period is over, and records the end. SIGINT does the same with a shorter grace period,
+for a fleet that shuts down. If a supervisor is killed, the fleet finds the lock free, ends what is left
+and records that the Pod's own end is unknown.
 
-Nothing of a runner runs before it is on record that it does: a Pod that is taken for one whose runner
-never started may be deleted (I34). And nothing of a Pod runs on after its first process: what a
-container would take along is killed here.
+No process of a runner runs before status.json says so: a Pod whose runner seems never to have started
+may be deleted (I34). No process of a Pod outlives its container's first process: what would end with a
+container is killed here.
 
-Standard library only, and little of that: there is one of these beside every runner.
+Standard library only, and little of that: one supervisor runs beside every runner.
 """
 
 from __future__ import annotations
@@ -34,34 +33,34 @@ from paddock.fleet.local import layout
 from paddock.fleet.local.cgroup import Cgroup
 from paddock.fleet.local.processes import POD_VARIABLE, start_mark
 
-#: For a fleet that shuts down: a runner that is idle, or whose job heeds signals, needs a fraction.
+#: When the fleet shuts down. An idle runner, or one whose job heeds signals, needs a fraction of it.
 _HURRIED_GRACE = 3.0
-#: The sidecar has one last report to send, for which it takes 2 s at most.
+#: The sidecar sends one last report, which takes 2 s at most.
 _VITALS_GRACE = 3.0
-#: Per file; with the one before it, twice that is kept. A thousand times what a verdict keeps.
+#: Per file. With the previous file, twice this is kept: a thousand times what a verdict keeps.
 _LOG_LIMIT = 4 * 1024 * 1024
-#: How often it looks whether somebody took its directory away.
+#: Seconds between checks that the Pod's directory still exists.
 _LOOK_ROUND = 5.0
 _RETRY_SAVING = 1.0
-#: The lock is also held for a moment by a fleet that looks whether there is a supervisor.
+#: A fleet also holds the lock for a moment, when it checks whether a supervisor lives.
 _LOCK_PATIENCE = 2.0
-#: Jobs leave the machine's other users, and the server, the first word.
+#: The machine's other users, and the server, have priority over jobs.
 _RUNNER_NICENESS = 5
-#: When memory runs out the kernel takes the job, not the server, its database or a supervisor. The
+#: When memory runs out the kernel kills the job, not the server, its database or a supervisor. The
 #: kubelet gives containers values like this one.
 _RUNNER_OOM_SCORE = 500
-#: What kubelets say of a process that could not be executed.
+#: Kubelets' exit code for a process that could not be executed.
 _START_ERROR = 128
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class _DirectoryGone(Exception):
-    """Somebody removed it by hand."""
+    """The Pod's directory was removed by hand."""
 
 
 class _Log:
-    """Made at once, empty: that there is one tells that the process began to run."""
+    """The log is created empty at once: its existence shows that the process was started."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -82,7 +81,7 @@ class _Log:
 
 
 class _Child:
-    """A process that waits at a gate until its life is on record."""
+    """A process that waits at a gate until status.json says that it runs."""
 
     def __init__(self, pid: int, gate: int, failure: int, output: int) -> None:
         self.pid = pid
@@ -91,7 +90,7 @@ class _Child:
         self._failure = failure
 
     def let_go(self) -> str | None:
-        """Why it could not be executed, if so."""
+        """Open the gate. Returns why the program could not be executed, if so."""
         os.write(self._gate, b"!")
         os.close(self._gate)
         with os.fdopen(self._failure, "rb") as failure:
@@ -99,8 +98,8 @@ class _Child:
 
 
 class Supervisor:
-    """Works in the Pod's directory and names everything from there: a directory that is moved, with
-    all others perhaps, takes no job's life."""
+    """Works in the Pod's directory and uses relative paths only: moving the directory, or the parent of
+    all of them, ends no job."""
 
     def __init__(self) -> None:
         self._pod: dict[str, Any] = json.loads(Path(layout.POD).read_text())
@@ -134,8 +133,8 @@ class Supervisor:
 
     def _live(self) -> None:
         self._save()
-        # After the first record: whoever asks for the deletion either finds our pid there, or is
-        # found here.
+        # After the first record: a server that requests the deletion either finds our pid in it, or has
+        # written its request before this check.
         if Path(layout.DELETING).exists():
             self._asked_to_stop(self._plan["graceSeconds"])
         if self._contain("poller", self._plan["poller"]) == 0 and self._kill_at is None:
@@ -143,7 +142,7 @@ class Supervisor:
         self._end("Succeeded" if _exit_code(self._status["runner"]) == 0 else "Failed")
 
     def _run_runner(self) -> None:
-        # What asks for work never shares a place with what a job can read (I21).
+        # The token that asks for work must not be where a job can read it (I21).
         Path(layout.TOKEN).unlink(missing_ok=True)
         missing = [name for name in self._plan["staged"] if not Path(name).exists()]
         if missing:
@@ -166,7 +165,7 @@ class Supervisor:
         layout.clear(Path())
 
     def _contain(self, name: str, argv: list[str], keep: _Child | None = None) -> int:
-        """Run a container to its end; its exit code."""
+        """Run a container to its end; returns its exit code."""
         try:
             cgroup = self._cgroup() if name == "runner" else None
             child = self._spawn(name, argv, cgroup)
@@ -184,7 +183,7 @@ class Supervisor:
         code = os.waitstatus_to_exitcode(status)
         reason = "Completed" if code == 0 else "StartError" if failure else "Error"
         if cgroup is not None:
-            # Whatever the exit code: when only a job's process is killed, the runner exits with 0.
+            # For every exit code: when the kernel kills only a job's process, the runner exits with 0.
             reason = "OOMKilled" if cgroup.oom_kills() else reason
             cgroup.remove()
         self._write_down(name, code=code, reason=reason, message=failure)
@@ -192,7 +191,7 @@ class Supervisor:
         return code
 
     def _write_down(self, name: str, *, code: int, reason: str, message: str | None) -> None:
-        """`code` is negative for a signal, as Python has it; kubelets say 128 + n, and may add n."""
+        """`code` is negative for a signal, as in Python; kubelets report 128 + n, and may add n."""
         ended: dict[str, Any] = {"exitCode": code, "reason": reason}
         if code < 0:
             ended.update(exitCode=128 - code, signal=-code)
@@ -203,7 +202,7 @@ class Supervisor:
         self._status[name] = {"name": name, "state": {"terminated": ended}, "started": False}
 
     def _cgroup(self) -> Cgroup | None:
-        """Raises OSError: where a limit was asked for, nothing runs without it."""
+        """Raises OSError: a runner that should have a limit does not run without it."""
         if self._plan["cgroupParent"] is None:
             return None
         cgroup = Cgroup(Path(self._plan["cgroupParent"]), self._pod["uid"])
@@ -215,8 +214,8 @@ class Supervisor:
         while pid not in self._ended:
             if self._kill_at is not None:
                 if not told:
-                    # Only the first process, as a kubelet does: it passes the word on (I59). Steps
-                    # that got it at the same time would fail where they should be cancelled.
+                    # Signal only the first process, as a kubelet does; it passes the signal on (I59).
+                    # Steps that got it at the same time would fail instead of being cancelled.
                     _signal(pid, signal.SIGTERM)
                     told = True
                 if time.monotonic() >= self._kill_at:
@@ -232,20 +231,20 @@ class Supervisor:
         self._end_children()
 
     def _end_children(self, keep: int | None = None, group: int | None = None) -> None:
-        """Also those whose own parents are gone, which are ours then (`_adopt_orphans`)."""
+        """Kill our children, also the adopted ones whose own parents are gone (`_adopt_orphans`)."""
         if group is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
         while True:
             self._reap()
-            # What became another user's (sudo) is not ours to end.
+            # We may not end a process that became another user's (sudo).
             left = [pid for pid in _children() if pid != keep and _signal(pid, signal.SIGKILL)]
             if not left:
                 return
             time.sleep(0.005)
 
     def _turn(self, until: float | None) -> None:
-        """Wait for something to happen, and do what it needs."""
+        """Wait for output, a signal or the timeout, and handle it."""
         seconds = _LOOK_ROUND
         if until is not None:
             seconds = min(seconds, max(0.01, until - time.monotonic()))
@@ -257,7 +256,7 @@ class Supervisor:
         except FileNotFoundError:
             raise _DirectoryGone from None
         except OSError:
-            pass  # a disk in trouble proves nothing
+            pass  # a disk error does not prove that the directory is gone
 
     def _read(self, descriptor: int) -> bool:
         try:
@@ -272,7 +271,7 @@ class Supervisor:
         return bool(said)
 
     def _drain(self, child: _Child) -> None:
-        """What it said last; nobody is left to say more."""
+        """Read the rest of its output; the process and its children have ended."""
         while child.output in self._logs and self._read(child.output):
             pass
         self._forget(child.output)
@@ -285,7 +284,7 @@ class Supervisor:
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                # Not of those we merely adopted: a later child may have the same pid.
+                # Not for adopted processes: a later child may have the same pid.
                 if ended[0] in self._spawned:
                     self._ended[ended[0]] = ended[1]
 
@@ -301,7 +300,7 @@ class Supervisor:
         for descriptor in (gate, failure, said):
             os.close(descriptor)
         os.set_blocking(output, False)
-        # The one container of the single shape has one log.
+        # The only container of the single shape has one log.
         log = "runner" if self._plan["shape"] == "single" and name == "poller" else name
         self._logs[output] = _Log(Path(f"{log}.log"))
         self._poll.register(output, select.POLLIN)
@@ -320,7 +319,7 @@ class Supervisor:
         try:
             os.setpgid(0, 0)
             if not os.read(gate, 1):
-                os._exit(_START_ERROR)  # the supervisor died before it had written us down
+                os._exit(_START_ERROR)  # the supervisor died before it recorded this process
             nothing = os.open(os.devnull, os.O_RDONLY)
             for descriptor, number in ((nothing, 0), (said, 1), (said, 2)):
                 os.dup2(descriptor, number)
@@ -328,7 +327,7 @@ class Supervisor:
                 os.chdir(layout.WORK)
                 _be_a_runner(cgroup)
             signal.set_wakeup_fd(-1)
-            # Python ignores these, and what is ignored stays so in the next program.
+            # Python ignores these signals, and the executed program would inherit that.
             for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(ignored, signal.SIG_DFL)
             os.execvpe(argv[0], argv, self._environment)  # noqa: S606 - the plan's own argv
@@ -357,7 +356,7 @@ class Supervisor:
     def _shut_down(self) -> None:
         self._asked_to_stop(_HURRIED_GRACE)
         self._reason = (
-            "Terminated"  # kubelets' word for Pods of a node that shuts down in good order
+            "Terminated"  # the kubelets' reason for Pods of a node that shuts down gracefully
         )
 
     def _save(self) -> None:
@@ -367,7 +366,7 @@ class Supervisor:
             except FileNotFoundError:
                 raise _DirectoryGone from None
             except OSError as error:
-                # A full disk may have room again; what is not on record has not happened.
+                # A full disk may get room again. Nothing goes on before this is recorded.
                 _complain(f"status.json cannot be written: {error}")
                 time.sleep(_RETRY_SAVING)
             else:
@@ -392,7 +391,7 @@ def _be_a_runner(cgroup: Cgroup | None) -> None:
 
 
 def _signal(pid: int, number: signal.Signals) -> bool:
-    """Whether it could be sent."""
+    """Returns whether the signal could be sent."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -401,7 +400,8 @@ def _signal(pid: int, number: signal.Signals) -> bool:
 
 
 def _children() -> list[int]:
-    """None are found where the system does not tell; a group is all that can be ended there."""
+    """Our child processes; empty on systems that do not list them. There only a process group can be
+    ended."""
     try:
         return [
             int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
@@ -411,7 +411,7 @@ def _children() -> list[int]:
 
 
 def _adopt_orphans() -> None:
-    """A process whose parent ended becomes our child, not init's: daemons that a job starts can be
+    """Make a process whose parent ended our child, not init's: daemons that a job starts can then be
     found at its end. Linux only."""
     import ctypes
 
@@ -438,7 +438,7 @@ def main() -> int:
     while time.monotonic() < deadline:
         with layout.locked(directory) as free:
             if free:
-                # A Pod has one life: what a former supervisor began is never begun again.
+                # A Pod runs once: what an earlier supervisor began is never begun again.
                 if not (directory / layout.STATUS).exists():
                     Supervisor().run()
                 return 0
