@@ -1,9 +1,9 @@
-"""The packet-filter rules for virtual machines, as text: what runs in them is nobody's code that we
-know, and they stand inside our network.
+"""The packet-filter rules for virtual machines, as text. The machines run untrusted code inside our
+network.
 
-Each of our rules has a label with a digest of the whole. By the labels it is seen later whether
-exactly these rules are in force, so that a second run need not touch them: while an anchor is
-flushed nothing is filtered.
+Each of our rules has a label with a digest of all rules. The labels show later whether exactly these
+rules are in force, so that a second run need not touch them: while an anchor is flushed, nothing is
+filtered.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _INSIDE: Final = "blocked_dst"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
     text: str
-    #: One for each rule of ours. Pf keeps up to 63 characters.
+    #: One label for each of our rules. pf keeps up to 63 characters.
     labels: frozenset[str]
     tables: Mapping[str, frozenset[str]]
 
 
 def render(network: Network, own: str = "") -> Anchor:
-    """`own`: rules of the host's owner; the first that matches decides, so they go first."""
+    """`own`: rules of the host's operator. The first matching rule decides, so they go first."""
     tables = {_MACHINES: network.vms, _INSIDE: network.blocked}
     head = "".join(
         f"table <{name}> persist {{ {', '.join(entries)} }}\n" for name, entries in tables.items()
@@ -50,20 +50,20 @@ def render(network: Network, own: str = "") -> Anchor:
 
 
 def _rules(network: Network) -> list[str]:
-    """One by one, without lists: pfctl shows each as it stands here, and each can be looked for."""
+    """One rule each, without lists: pfctl then shows each rule as written here, so it can be found."""
     machines = f"from <{_MACHINES}>"
     return [
         *(
             f"pass in quick proto {protocol} {machines} to {resolver} port = {port}"
             for resolver in network.resolvers
-            # Names, and the renewal of an address that was given out.
+            # DNS, and the renewal of a DHCP lease.
             for protocol, port in (("udp", 53), ("tcp", 53), ("udp", 67))
         ),
         *(
             f"pass in quick proto tcp {machines} to {service.address} port = {service.port}"
             for service in network.allowed
         ),
-        # The host itself, by its addresses that are not private too.
+        # The host itself, also at its addresses that are not private.
         f"block return in quick {machines} to self",
         f"block return in quick {machines} to <{_INSIDE}>",
         *(f"block return in quick on {each} inet6 all" for each in _without_ipv6(network)),
@@ -71,12 +71,12 @@ def _rules(network: Network) -> list[str]:
 
 
 def _without_ipv6(network: Network) -> tuple[str, ...]:
-    """Interfaces on which no machine has an address of IPv6 that the tables could name."""
+    """Interfaces on which no machine has an IPv6 address that the tables could name."""
     named = any(ipaddress.ip_network(each).version == 6 for each in network.vms)
     return () if named else network.interfaces
 
 
 def normal(entry: str) -> str:
-    """An address and a network of one address are the same; pfctl shows the shorter."""
+    """Write a network of one address as that address: pfctl shows the shorter form."""
     network = ipaddress.ip_network(entry.strip(), strict=False)
     return str(network.network_address) if network.num_addresses == 1 else str(network)

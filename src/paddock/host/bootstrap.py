@@ -1,8 +1,7 @@
-"""One attempt at everything, in this order: rules that are in force before anything is started that
-needs them.
+"""One attempt at all steps, in order: the rules are in force before a program that needs them starts.
 
-Each attempt begins at the beginning and does only what is not so already. So it does not matter
-where the one before broke off, nor how often this is done.
+Each attempt begins with the first step and does only what is not done yet. So it may follow an
+attempt that broke off anywhere, and may be repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from paddock.host.reports import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bootstrap:
-    """`read`: the configuration, anew each time; whoever corrects it need not start anything."""
+    """`read` reads the configuration for each attempt: a corrected file needs no restart."""
 
     read: Callable[[], Configuration]
     file: Path

@@ -1,5 +1,5 @@
-"""The cluster, told over HTTPS with the standard library and three rights: to read its own Node, to
-write that Node's status, and to create events."""
+"""Sends reports to the cluster, over HTTPS with the standard library. The host needs three rights: to
+read its own Node, to write that Node's status, and to create events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from paddock.host.configuration import Cluster
 from paddock.host.errors import ReportFailed
 from paddock.host.reports import CONDITION, Report
 
-#: An API server answers in milliseconds, and the rules do not wait for it.
+#: An API server answers in milliseconds. The rules are in force before it is called.
 _TIMEOUT_S: Final = 10.0
-#: Kubernetes keeps events of Nodes, which are in no namespace, here.
+#: Kubernetes keeps events of Nodes, which are in no namespace, in `default`.
 _EVENTS: Final = "/api/v1/namespaces/default/events"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
-#: Longer ones are refused.
+#: The API server refuses longer messages.
 _LONGEST: Final = 1000
 
 Json = dict[str, Any]
@@ -38,8 +38,7 @@ class ClusterReports:
         self._node = node
 
     def send(self, report: Report) -> None:
-        """The event goes first: a host that never got as far as to have a Node is seen by its
-        events."""
+        """The event goes first: a host that has no Node yet can be seen by its events."""
         if report.news:
             self._call("create an event", "POST", _EVENTS, self._event(report))
         path = f"/api/v1/nodes/{self._node}"
@@ -53,8 +52,8 @@ class ClusterReports:
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"generateName": f"{self._node[:200]}."},
-            # By kubelets' custom: the name stands for the UID, so that `kubectl describe node`
-            # shows it.
+            # As kubelets do, the name is used as the UID, so that `kubectl describe node` shows the
+            # event.
             "involvedObject": {
                 "apiVersion": "v1",
                 "kind": "Node",
@@ -95,7 +94,7 @@ class ClusterReports:
     def _answer(self, method: str, path: str, body: Json | None, kind: str) -> Json:
         headers = {"Accept": "application/json", "User-Agent": "paddock-host"}
         if self._cluster.token is not None:
-            # Read anew each time: tokens are replaced while we run (I21).
+            # Read for each request: the token is replaced while this program runs (I21).
             headers["Authorization"] = f"Bearer {self._cluster.token.read_text('utf-8').strip()}"
         content = None
         if body is not None:

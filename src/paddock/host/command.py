@@ -1,4 +1,4 @@
-"""`bootstrap`: its options, and where things are on a Mac."""
+"""`bootstrap`: its options, and the paths on a Mac."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paddock.host.launching import STARTED_AS, Launching
 from paddock.host.reports import Report
 from paddock.host.tools import Tool
 
-#: With the pauses between them some fifteen seconds: who runs it by hand waits for it.
+#: With the pauses between them some fifteen seconds: an operator who runs it by hand waits for it.
 _ATTEMPTS: Final = 5
 
 
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     if options.dry_run:
         return _show(configured)
     if not options.keep and (refused := _refused(configured)):
-        _say(refused)  # who runs it by hand need not wait for it to be right by itself
+        _say(refused)  # no retry by hand: a wrong configuration does not correct itself
         return 1
     if options.pfctl == ["/sbin/pfctl"] and os.geteuid() != 0:
         _say("pf's rules are root's to change: run it with sudo.")
@@ -54,14 +54,14 @@ def main(arguments: list[str]) -> int:
 
 
 class _Reports:
-    """To the cluster that the configuration names at that moment; to nobody if it names none."""
+    """Reports to the cluster that the configuration names at that moment, if it names one."""
 
     def __init__(self, configured: partial[Configuration]) -> None:
         self._configured = configured
         self._last: Configuration | None = None
 
     def send(self, report: Report) -> None:
-        # If it is refused, that is what is to be reported, to whom it was reported before.
+        # If the configuration is refused, report that to the cluster of the last valid one.
         with suppress(ConfigurationRefused):
             self._last = self._configured()
         if self._last is not None and self._last.cluster is not None:
@@ -127,7 +127,7 @@ def _options() -> argparse.ArgumentParser:
         "host before, since that ends what runs in them",
     )
     one.add_argument("--dry-run", action="store_true", help="print the rules and change nothing")
-    # For tests and for those whose Mac is not as Macs are.
+    # For tests and for unusual Macs.
     one.add_argument("--root", type=Path, default=Path("/"), help=argparse.SUPPRESS)
     one.add_argument("--pfctl", nargs="+", default=["/sbin/pfctl"], help=argparse.SUPPRESS)
     one.add_argument("--launchctl", nargs="+", default=["/bin/launchctl"], help=argparse.SUPPRESS)

@@ -1,5 +1,5 @@
-"""The host's own file, `/etc/paddock/host.toml`: who it is, what its virtual machines may reach,
-what launchd starts, and how the cluster is told."""
+"""The host's own file, `/etc/paddock/host.toml`: its node name, what its virtual machines may reach,
+what launchd starts, and how reports reach the cluster."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from paddock.host.errors import ConfigurationRefused
 from paddock.host.special_ranges import SPECIAL_RANGES
 
 DEFAULT_FILE: Final = Path("/etc/paddock/host.toml")
-#: What vmnet gives to virtual machines behind NAT, where nobody has said otherwise.
+#: vmnet's default network for virtual machines behind NAT.
 _VMNET: Final = ("192.168.64.0/24",)
-#: vmnet's own resolver, which gives out addresses too: the first of its network.
+#: vmnet's own resolver and DHCP server: the first address of its network.
 _RESOLVERS: Final = ("192.168.64.1",)
-#: What vmnet calls the first network it makes.
+#: vmnet's name for the bridge of its first network.
 _BRIDGES: Final = ("bridge100",)
 #: A Node's name is a DNS subdomain.
 _NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """An address inside that virtual machines may reach, over TCP."""
+    """An address of the internal network that virtual machines may reach, over TCP."""
 
     address: str
     port: int
@@ -41,18 +41,18 @@ class Service:
 class Network:
     vms: tuple[str, ...] = _VMNET
     resolvers: tuple[str, ...] = _RESOLVERS
-    #: Paddock's server first of all, where its address is one of `blocked`.
+    #: At least paddock's server, if its address is one of `blocked`.
     allowed: tuple[Service, ...] = ()
     blocked: tuple[str, ...] = tuple(SPECIAL_RANGES)
-    #: Where machines come in. Vmnet gives them addresses of IPv6 that nobody knows beforehand.
+    #: The machines' bridges. vmnet gives machines IPv6 addresses that are not known in advance.
     interfaces: tuple[str, ...] = _BRIDGES
-    #: Rules of your own, which go before ours.
+    #: The operator's own rules, which go before ours.
     rules: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Either `token`, or `certificate` and `key`: a file each."""
+    """Either `token`, or `certificate` and `key`; each is a file."""
 
     server: str
     authority: Path
@@ -65,7 +65,7 @@ class Cluster:
 class Configuration:
     node: str
     network: Network = Network()
-    #: What runs Pods as virtual machines here. It is started once the rules are in force.
+    #: The program that runs Pods as virtual machines. It is started once the rules are in force.
     program: tuple[str, ...] = ()
     cluster: Cluster | None = None
 
@@ -85,7 +85,7 @@ def read(path: Path) -> Configuration:
 
 
 class _Table:
-    """A table of which every key must be understood: one that is misspelt would protect nothing."""
+    """A table in which an unknown key is an error: a misspelt rule would protect nothing."""
 
     def __init__(self, given: Mapping[str, Any], name: str = "") -> None:
         self._given = dict(given)

@@ -1,14 +1,14 @@
-"""What can go wrong, in sentences."""
+"""Errors, each with a sentence."""
 
 from __future__ import annotations
 
 
 class ConfigurationRefused(Exception):
-    """The host's file cannot be used as it is."""
+    """The host's file is invalid."""
 
 
 class StepFailed(Exception):
-    """A step did not succeed; nothing is known of why but what its program said."""
+    """A step failed; the only known reason is the message of its program."""
 
     def __init__(self, step: str, why: str) -> None:
         super().__init__(why)
@@ -16,4 +16,4 @@ class StepFailed(Exception):
 
 
 class ReportFailed(Exception):
-    """The cluster was not told."""
+    """The report did not reach the cluster."""

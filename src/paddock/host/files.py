@@ -1,4 +1,4 @@
-"""Files that others read at any moment: each is there whole, or not at all."""
+"""Files that other programs read at any moment: each is there whole, or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def text(path: Path) -> str | None:
-    """`None` if there is none."""
+    """The file's text; `None` if there is no file."""
     try:
         return path.read_text("utf-8", errors="replace")
     except FileNotFoundError:
@@ -19,7 +19,7 @@ def text(path: Path) -> str | None:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Nobody else at the same time: one process flushes what another has just loaded."""
+    """Keep other processes out: one would flush the rules that another has just loaded."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

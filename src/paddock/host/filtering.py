@@ -1,9 +1,9 @@
-"""Brings pf to the rules that are wanted: validate, flush, load, verify; then the main rules, which
-must name the anchor.
+"""Makes pf enforce the wanted rules: validate, flush, load, verify; then the main rules, which must
+name the anchor.
 
-Tables outlive a reload of their anchor: where one is left of an earlier load, defining it again is
-refused ("cannot define table vm_sources: Resource busy") and none of the rules are loaded. So the
-anchor is flushed first, tables and all. What is in force already is not touched.
+Tables outlive a reload of their anchor. If a table is left of an earlier load, pf refuses to define it
+again ("cannot define table vm_sources: Resource busy") and loads none of the rules. So the anchor is
+flushed first, with its tables. Rules that are in force already are not touched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paddock.host.tools import Tool, ToolFailed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtering:
     pfctl: Tool
-    #: Where pf's own files are: /etc.
+    #: The directory of pf's own files: /etc.
     root: Path
 
     @property
@@ -32,11 +32,11 @@ class Filtering:
         return self.root / "pf.conf"
 
     def apply(self, wanted: Anchor) -> list[str]:
-        """What was done; nothing if all was so already. Raises StepFailed."""
+        """Returns what was done; empty if nothing was needed. Raises StepFailed."""
         done = []
         candidate = self._rules.with_name(f"{NAME}.new")
         files.write(candidate, wanted.text)
-        # Nothing has been changed until here: with a mistake in the rules the old ones stay.
+        # Nothing was changed before this line: if the rules have a mistake, the old ones stay.
         self._pf("validate", "-n", "-f", str(candidate))
         if self._difference(wanted) is not None:
             self._replace(wanted, candidate)
@@ -59,7 +59,7 @@ class Filtering:
             raise StepFailed("verify", f"the rules were loaded, but {difference}")
 
     def _restored(self) -> str:
-        """After the flush nothing is filtered, so what was there is better than nothing."""
+        """Load the previous rules: after the flush nothing is filtered, so any are better than none."""
         if not self._rules.exists():
             return "no rules are in force"
         try:
@@ -70,11 +70,11 @@ class Filtering:
         return "the rules of before are in force again"
 
     def _difference(self, wanted: Anchor) -> str | None:
-        """Between what is in force and what is wanted, by pf's own word."""
+        """How the rules that pf shows differ from the wanted ones; `None` if they do not."""
         try:
             shown = self._pf("verify", "-s", "rules")
         except StepFailed as failed:
-            return f"pf cannot show them: {failed}"  # an anchor that was never loaded is no anchor
+            return f"pf cannot show them: {failed}"  # the anchor was never loaded
         missing = [label for label in wanted.labels if f'label "{label}"' not in shown]
         if missing:
             return f"{len(missing)} of {len(wanted.labels)} are not in force"
@@ -87,24 +87,24 @@ class Filtering:
         try:
             shown = self._pf("verify", "-t", table, "-T", "show")
         except StepFailed:
-            return set()  # there is no such table
+            return set()  # the table does not exist
         return {normal(line) for line in shown.splitlines() if line.strip()}
 
     def _attach(self) -> list[str]:
-        """The anchor is passed through only where the main rules name it, and pf is on."""
+        """Make pf apply the anchor: the main rules must name it, and pf must be on."""
         done = []
         if f'anchor "{NAME}"' not in self._run("attach", "-s", "rules"):
             self._name_anchor()
             done.append("named the anchor in the main rules")
         if "Status: Enabled" not in self._run("attach", "-s", "info"):
-            # -E counts those who want it on, each time: not when it is on already.
+            # Each -E adds a reference that keeps pf on, so it is not called when pf is on already.
             self._run("attach", "-E")
             done.append("turned pf on")
         return done
 
     def _name_anchor(self) -> None:
-        """Without `load anchor`: that would load it anew with the main rules, over tables that are
-        there."""
+        """Add no `load anchor`: that would load the anchor again with the main rules, over existing
+        tables."""
         before = files.text(self._main) or ""
         line = f'anchor "{NAME}"'
         if line not in before.splitlines():

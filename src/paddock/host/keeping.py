@@ -1,4 +1,4 @@
-"""Attempts, one after the other: until one succeeds, or for as long as the host is up."""
+"""Repeats attempts: until one succeeds, or for as long as the host is up."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 from paddock.host.errors import ReportFailed
 from paddock.host.reports import Outcome, Report, Reports
 
-#: What passes by itself (a lock, a reload by somebody else) has passed in a second.
+#: Passing causes (a lock, a reload by another process) are over within a second.
 FIRST_PAUSE_S: Final = 1.0
-#: Whoever has removed the cause waits no longer than this for the host to be back.
+#: Once the cause is removed, the host is back within this time.
 LONGEST_PAUSE_S: Final = 60.0
-#: In a row, before the cluster is told: pools send away those who wait on a host that is not ready.
-#: With the first pauses this is three seconds.
+#: Failures in a row before the cluster is told: pools send away the runners that wait on a host that is
+#: not ready. With the first pauses this takes three seconds.
 TOLD_FROM: Final = 3
-#: Between two looks at what is in force: pf's rules are anybody's who is root, and macOS replaces
-#: them when it is updated.
+#: Seconds between checks of the rules in force: any root process may change pf's rules, and updates of
+#: macOS replace them.
 LOOK_EVERY_S: Final = 300.0
 
 
@@ -32,13 +32,13 @@ class Keeping:
     say: Callable[[str], None]
     failures: int = 0
     _since: datetime | None = None
-    #: What the cluster was last told, if it was.
+    #: The reason in the last report that reached the cluster, if any.
     _told: str | None = None
-    #: What was last said here, so that a log of years is not the same line every minute.
+    #: The last line that was logged, so that the same line is not logged every minute for years.
     _said: str | None = None
 
     def until_it_succeeds(self, attempts: int) -> Outcome:
-        """Or until so many were made. The last is told, however it went."""
+        """Stops after this many attempts. The outcome of the last one is always reported."""
         while True:
             outcome = self._once(last=self.failures + 1 >= attempts)
             if outcome.failed is None or self.failures >= attempts:
@@ -70,13 +70,13 @@ class Keeping:
     def _attempted(self) -> Outcome:
         try:
             return self.attempt()
-        except Exception as error:  # a mistake of ours must not loop in silence either
+        except Exception as error:  # a bug must be reported, not repeated in silence
             return Outcome(failed="run", words=f"unexpected {type(error).__name__}: {error}.")
 
     def _pause(self) -> float:
-        """Between a half and the whole of it: hosts of one fleet fail at the same moment."""
+        """Between half the pause and all of it: hosts of one fleet fail at the same moment."""
         longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 16))
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311  nobody is to be surprised by it
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311  it need not be unpredictable
 
     def _tell(self, outcome: Outcome, failed_before: int) -> None:
         if self.reports is None:
@@ -104,6 +104,6 @@ class Keeping:
             self.say(f"the cluster was not told: {error}")
 
     def _is_notable(self) -> bool:
-        """The 4th, 8th, 16th, … failure of the same kind: whoever watches events sees that it goes
-        on, and the cluster does not get two thousand of them."""
+        """True for the 4th, 8th, 16th, … failure in a row: an operator sees in the events that it goes
+        on, and the cluster does not get two thousand events."""
         return self.failures >= TOLD_FROM and self.failures & (self.failures - 1) == 0

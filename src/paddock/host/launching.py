@@ -1,7 +1,7 @@
-"""What launchd starts: this program, to look after the rules for as long as the host is up; and,
-once they are in force, whatever runs virtual machines.
+"""The launchd jobs: this program, which keeps the rules in force while the host is up, and the program
+that runs virtual machines, once the rules are in force.
 
-The second is not among what macOS starts at boot. It would start before anything is filtered.
+macOS must not start the second program at boot: it would start before anything is filtered.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from paddock.host.tools import Tool, ToolFailed
 
 KEEPER: Final = "dev.paddock.host"
 MACHINES: Final = "dev.paddock.machines"
-#: In the environment of what launchd started, so that it does not stop itself.
+#: In the environment of jobs that launchd started, so that this program does not stop itself.
 STARTED_AS: Final = "PADDOCK_HOST_STARTED_AS"
-#: Launchd waits this long between two starts of what ends at once, ten seconds by default: whatever
-#: it is, it does not end for want of haste.
+#: launchd waits this long between two starts of a program that ends at once (ten seconds by default).
+#: Faster restarts would not help such a program.
 _THROTTLE_S: Final = 15
 
 
@@ -50,7 +50,7 @@ class Job:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
     launchctl: Tool
-    #: What macOS starts at boot, and what only we start.
+    #: The directories of the jobs that macOS starts at boot, and of those that only paddock starts.
     daemons: Path
     ours: Path
     logs: Path
@@ -58,7 +58,7 @@ class Launching:
     started_as: str | None = None
 
     def keeper(self, configuration: Path) -> Job:
-        """Ourselves, as we were started now."""
+        """This program, as it was started now."""
         here = str(Path(__file__).parent)
         program = [sys.executable, "-I", "-S", here, "bootstrap", "--keep"]
         return Job(
@@ -71,10 +71,10 @@ class Launching:
         return Job(label=MACHINES, program=program, file=self.ours / f"{MACHINES}.plist")
 
     def apply(self, job: Job, *, reload: bool = False) -> list[str]:
-        """What was done. A job that runs is not stopped for another description unless `reload`
-        says so: it may have virtual machines with somebody's job in them."""
+        """Returns what was done. A running job is not stopped for a changed description unless `reload`
+        is true: it may run virtual machines with jobs in them."""
         if not os.access(job.program[0], os.X_OK):
-            # Launchd would take it, and start nothing again and again.
+            # launchd would accept it, and fail to start it again and again.
             raise StepFailed("launch", f"{job.program[0]} is no program that can be run")
         wanted = job.text(self.logs)
         current = files.text(job.file) == wanted

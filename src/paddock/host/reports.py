@@ -1,5 +1,4 @@
-"""How a bootstrap went, as the cluster is told: a condition of the Node, and an event when that
-changes."""
+"""The report of a bootstrap to the cluster: a condition of the Node, and an event when that changes."""
 
 from __future__ import annotations
 
@@ -7,21 +6,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-#: Pools go by it: a host whose condition is not `True` gets no runners.
+#: A host whose condition is not `True` gets no runners of any pool.
 CONDITION: Final = "PaddockHostReady"
 READY: Final = "Bootstrapped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Of one attempt. `failed` names the step that did not succeed."""
+    """The outcome of one attempt. `failed` names the step that failed."""
 
     failed: str | None = None
     words: str = ""
 
     @property
     def reason(self) -> str:
-        """One word, as conditions have it."""
+        """One word, as in a condition's `reason`."""
         return READY if self.failed is None else f"{self.failed.capitalize()}Failed"
 
 
@@ -31,9 +30,9 @@ class Report:
     ready: bool
     reason: str
     message: str
-    #: How often in a row it has failed.
+    #: The number of failures in a row.
     failures: int
-    #: Whether it is news: then there is an event of it too.
+    #: Whether the report changes what is known; then an event is created too.
     news: bool
 
 

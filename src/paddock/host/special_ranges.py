@@ -1,13 +1,13 @@
 """Addresses that are not the internet, although packets to them may leave a Pod.
 
-Behind them are private networks, the machine itself, and services of clouds that give credentials to
-every process of a machine. Jobs do not reach them unless an operator allows it. The chart's
-NetworkPolicies and the packet filter of macOS hosts are both made from this table; it is here because
-the hosts' part of the program uses no other.
+Behind them are private networks, the machine itself, and cloud services that give credentials to every
+process of a machine. Jobs do not reach them unless an operator allows it. The chart's NetworkPolicies
+and the packet filter of macOS hosts are both made from this table. It is in this package because the
+package imports nothing else of paddock.
 
 The ranges are those that IANA's registries of special-purpose addresses call not globally reachable,
-those whose special use has ended, and multicast. One address is not in any registry: it looks like any
-other, and a cloud answers there.
+those whose special use has ended, and multicast. One address is in no registry: it is an ordinary
+address at which a cloud's service answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-#: All of version 6 that is routed between networks; a policy needs nothing said about the rest.
+#: All IPv6 addresses that are routed between networks; a policy need not name the rest.
 GLOBAL_UNICAST: Final = "2000::/3"
 
 SPECIAL_RANGES: Final[Mapping[str, str]] = {

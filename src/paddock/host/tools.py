@@ -1,4 +1,4 @@
-"""The programs of macOS that are called here, and what they say when they fail."""
+"""The macOS programs that this package calls, and their messages when they fail."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: They answer in milliseconds. One that hangs must not hang the report of it.
+#: They answer in milliseconds. A program that hangs must not keep its failure from being reported.
 _TIMEOUT_S: Final = 30.0
-#: pfctl says these every time, on stderr.
+#: pfctl writes these lines to stderr on each call.
 _NOISE: Final = ("No ALTQ support in kernel", "ALTQ related functions disabled", "Use of -f option")
 #: A condition's message is for people to read.
 _LONGEST: Final = 400
 
 
 class ToolFailed(Exception):
-    """Its own words, in one line."""
+    """The program's own message, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Tool:
     command: Sequence[str]
 
     def run(self, *arguments: str) -> str:
-        """What it printed. Raises ToolFailed."""
+        """Returns what the program printed. Raises ToolFailed."""
         name = Path(self.command[-1]).name
         try:
             done = subprocess.run(
