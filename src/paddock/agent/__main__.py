@@ -6,7 +6,7 @@ import os
 import sys
 
 if not __package__:
-    # Started as a directory, which must not stay on the path: its modules would hide others.
+    # Python put this directory on the path; it must not stay there: its modules would hide others.
     del sys.path[0]
     sys.path.append(os.path.abspath(f"{os.path.dirname(__file__)}/../.."))
 

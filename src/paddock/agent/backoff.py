@@ -1,20 +1,20 @@
-"""Waiting longer after each failure, up to a bound, and never in step with a thousand others."""
+"""Pauses that grow with each failure, up to a bound, with jitter: Pods must not retry all at once."""
 
 from __future__ import annotations
 
 import os
 from typing import Final
 
-#: A restarting server is back within seconds; it should not find its Pods asleep.
+#: A restarting server is back within seconds; its Pods should ask again soon.
 FIRST: Final = 0.5
-#: An outage costs the server a request per Pod and this long, and its end is noticed as soon.
+#: In an outage each Pod sends one request per this time, and notices the end within it.
 MOST: Final = 15.0
-#: A server that asks for more patience than this is not believed: it may have meant milliseconds.
+#: A longer `Retry-After` is cut to this: the server may have meant milliseconds.
 MOST_ASKED_FOR: Final = 60.0
 
 
 def jitter() -> float:
-    """Between a half and one. `random` would cost every idle Pod half a megabyte."""
+    """A number between 0.5 and 1. `random` would cost every idle Pod half a megabyte."""
     return 0.5 + int.from_bytes(os.urandom(4), "big") / 2**33
 
 
@@ -27,7 +27,7 @@ class Backoff:
         self.failures = 0
 
     def next(self, asked_for: float | None = None) -> float:
-        """How long to wait after this failure. What the server asked for is never undercut."""
+        """Seconds to wait after this failure; at least what the server asked for, cut as above."""
         delay: float = min(MOST, FIRST * 2.0 ** min(self.failures, 16)) * jitter()
         self.failures += 1
         if asked_for is not None:
@@ -36,5 +36,5 @@ class Backoff:
 
     @property
     def notable(self) -> bool:
-        """Whether this failure deserves a line: the 1st, 2nd, 4th, 8th, …"""
+        """Whether this failure is logged: the 1st, 2nd, 4th, 8th, …"""
         return self.failures & (self.failures - 1) == 0

@@ -1,8 +1,8 @@
 """HTTP to the paddock server, by hand, one request per connection.
 
-`http.client` brings `email` and `ssl` along: seven megabytes for every idle Pod. What is needed is one
-POST whose answer has an end that is known, so that a reply cut short is never taken for a whole one
-(I20), and a deadline that also holds where sockets have none: in the resolver.
+`http.client` imports `email` and `ssl`: seven megabytes for every idle Pod. The agent needs only a POST
+whose answer has a known end, so that a truncated reply is never taken for a whole one (I20), and a
+deadline that also holds in the resolver, where sockets have none.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from paddock.agent.log import log
 if TYPE_CHECKING:
     import ssl
 
-#: For each address; a packet that was lost once has been sent again by then.
+#: For each address; the kernel has resent a lost packet by then.
 _CONNECT_SECONDS: Final = 5.0
-#: A resolver asks again after 5 s.
+#: A resolver repeats its query after 5 s.
 _RESOLVE_SECONDS: Final = 12.0
 
 _MOST_HEAD: Final = 32 * 1024
@@ -35,7 +35,7 @@ class Unreachable(Exception):
 
 
 class Lost(Exception):
-    """The request was sent, and no whole answer came back: whatever it asked for may be done."""
+    """The request was sent, but no whole answer came back: the server may have done what it asked."""
 
 
 class NoToken(Exception):
@@ -44,7 +44,7 @@ class NoToken(Exception):
 
 class Answer(NamedTuple):
     status: int
-    #: Lower-case names.
+    #: By lower-case name.
     headers: dict[str, str]
     body: bytes
 
@@ -77,8 +77,8 @@ class Url(NamedTuple):
 
 
 class UrlFile(NamedTuple):
-    """Where the address stands. A server of this very machine may come back at another port, and its
-    Pods outlive it."""
+    """A file with the address. A server on this machine may come back at another port, and its Pods
+    outlive it."""
 
     path: str
 
@@ -126,7 +126,7 @@ class Server:
                 raise Lost(_sentence(error)) from None
 
     def _token(self) -> str:
-        """Anew each time: it is replaced under our hands long before it expires (I21)."""
+        """Read for each request: the kubelet replaces the token long before it expires (I21)."""
         try:
             with open(self._token_file, encoding="ascii") as file:
                 token = file.read(_MOST_TOKEN).strip()
@@ -154,7 +154,7 @@ class Server:
             return plain
         self._renew_authorities()
         try:
-            # The server is verified here, by its authority and its name. Nothing was sent before.
+            # This verifies the server's certificate and name, before anything is sent.
             return self._tls.wrap_socket(plain, server_hostname=url.host)
         except OSError as error:
             plain.close()
@@ -164,8 +164,8 @@ class Server:
             raise
 
     def _renew_authorities(self) -> None:
-        """The kubelet replaces the file under our hands while the server's authority is being changed.
-        One that cannot be used leaves those of before."""
+        """Load the CA file again if it has changed: the kubelet replaces it when the server's CA
+        changes. A file that cannot be used leaves the previous CAs in force."""
         stamp = _stamp(self._ca_file)
         if stamp == self._ca_stamp:
             return
@@ -179,7 +179,7 @@ class Server:
 
 
 def _tls(ca_file: str | None) -> ssl.SSLContext:
-    import ssl  # four megabytes, only where they are needed
+    import ssl  # four megabytes, loaded only if needed
 
     context = ssl.create_default_context(cafile=ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -187,7 +187,7 @@ def _tls(ca_file: str | None) -> ssl.SSLContext:
 
 
 def _stamp(file: str | None) -> tuple[int, ...] | None:
-    """Changes when the file does, also if a symbolic link on the way to it does."""
+    """Changes when the file changes, or a symbolic link on its path."""
     try:
         found = os.stat(file or "")
     except OSError:
@@ -196,7 +196,7 @@ def _stamp(file: str | None) -> tuple[int, ...] | None:
 
 
 def _refusal(error: OSError) -> str:
-    """Why there is no TLS with the server."""
+    """Why TLS with the server failed."""
     if why := getattr(error, "verify_message", None):
         return f"the server's certificate is rejected: {why}"
     if code := getattr(error, "reason", None):
@@ -205,8 +205,8 @@ def _refusal(error: OSError) -> str:
 
 
 def _resolve(url: Url, patience: float) -> list[tuple[str, int]]:
-    """In a thread, because a resolver without an answer neither heeds a time-out nor lets a signal
-    through: SIGTERM would have to wait for it."""
+    """Resolve in a thread: a resolver that waits for an answer heeds no time-out and delays signals, so
+    SIGTERM would have to wait for it."""
     found: list[tuple[str, int]] = []
     failed: list[OSError] = []
     done = _thread.allocate_lock()
@@ -230,7 +230,7 @@ def _resolve(url: Url, patience: float) -> list[tuple[str, int]]:
 
 
 class _Reader:
-    """One answer from a connection, until a deadline. Raises OSError or ValueError."""
+    """Reads one answer from a connection, until a deadline. Raises OSError or ValueError."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection
@@ -260,7 +260,7 @@ class _Reader:
         return int(words[1]), headers
 
     def _chunks(self) -> bytes:
-        """An ingress on the way may choose this for any answer."""
+        """A chunked body: an ingress may choose this form for any answer."""
         body = bytearray()
         while size := int(self._until(b"\r\n", 64).partition(b";")[0], 16):
             if not 0 < size <= _MOST_BODY - len(body):

@@ -1,5 +1,4 @@
-"""One line of JSON per notable event, on stderr. Never a token, never a JIT: callers pass what they
-would tell anyone."""
+"""One line of JSON per notable event, on stderr. Callers pass only public facts, no token and no JIT."""
 
 from __future__ import annotations
 
@@ -15,4 +14,4 @@ def log(event: str, **facts: str | float | None) -> None:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
     except (OSError, ValueError):
-        pass  # nobody listens any more; that is no reason to lose a JIT
+        pass  # stderr is closed; that is no reason to lose a JIT

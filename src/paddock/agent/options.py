@@ -1,6 +1,7 @@
-"""Where the server is, who we are, where the JIT goes. From the command line, or the environment.
+"""The agent's options: the server's address, the token file, the stage. From the command line or the
+environment.
 
-No option is a secret: tokens are read from files, since anyone may read a command line.
+No option is a secret: tokens are read from files, since other processes can read a command line.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _OPTIONAL = ("ca-file", "runner-uid", "runner-gid", "wait", "every")
 
 #: Below the 60 s at which load balancers and NAT gateways commonly forget a silent connection.
 _WAIT = 50.0
-#: A sample comes every 5 s; looking more often than that halves the age of the last one we lose.
+#: `run.sh` writes a sample every 5 s. Reading more often halves the time that is lost when a Pod dies.
 _EVERY = 2.0
 
 
 class UsageError(Exception):
-    """What is wrong with the command line, in a sentence."""
+    """The command line is wrong; the argument is a sentence."""
 
 
 class Options(NamedTuple):
@@ -83,7 +84,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _from_arguments(arguments: Sequence[str]) -> dict[str, str]:
-    """By hand: argparse would cost every idle Pod half a megabyte."""
+    """Parsed by hand: argparse would cost every idle Pod half a megabyte."""
     found = {}
     left = list(arguments)
     while left:

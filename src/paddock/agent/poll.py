@@ -1,9 +1,9 @@
-"""The poller: asks for work until there is some, stages it, says so, and ends.
+"""The poller: asks for work until there is some, stages it, acknowledges it, and ends.
 
-Its promises: a reply that is lost costs one round trip, because the same JIT is given again until it
-is acknowledged (I20); a poller that was told to leave, or to stop, leaves nothing behind from which a
-runner could start (I24); it outlives any outage of the server, since a Pod that gave up would have to
-be replaced by one that finds the same outage.
+A lost reply costs one round trip, because the server repeats the same JIT until the poller acknowledges
+it (I20). A poller that was told to leave or to stop leaves nothing from which a runner could start
+(I24). The poller outlives any outage of the server: a Pod that gave up would be replaced by one that
+finds the same outage.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from paddock.agent.log import log
 from paddock.agent.options import Options, UsageError
 from paddock.agent.stage import Stage
 
-#: Beyond the time for which the server may hold a request.
+#: Added to the time for which the server may hold a request.
 _ANSWER_SECONDS: Final = 15.0
-#: About a minute of them. The kubelet replaces a token when a fifth of its life is left, so it is no
-#: token that will be accepted if we only wait; a Pod that fails is seen, one that waits is not.
+#: About a minute of refusals. The kubelet replaces a token when a fifth of its life is left, so a token
+#: that is refused for longer stays refused. A failed Pod is seen; a waiting one is not.
 _MOST_REFUSALS: Final = 10
-#: A server that is stopping sends its polls away early; one that does nothing else must not be asked
-#: a thousand times per second.
+#: A stopping server answers its polls early. A server that always does so must not be asked a thousand
+#: times per second.
 _EARLY_SECONDS: Final = 1.0
 _MOST_EARLY: Final = 3
-#: The runner waits for us meanwhile. Giving up is harmless: in_progress acknowledges too.
+#: The runner waits for this. Giving up is harmless: GitHub's in_progress acknowledges too.
 _ACK_SECONDS: Final = 3.0
 _ACK_PAUSE: Final = 0.1
 
 #: GitHub's own limit for a runner's name.
 _MOST_NAME: Final = 64
-#: A kernel takes no longer string in an environment.
+#: Below the kernel's limit for one string in an environment.
 _MOST_JIT: Final = 120_000
 
 
@@ -46,7 +46,7 @@ class Work(NamedTuple):
 
 
 class Told(BaseException):
-    """To stop, by a signal."""
+    """A signal told the poller to stop."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -62,7 +62,7 @@ class Leave(Exception):
 
 
 def poll(options: Options) -> int:
-    # First of all: a container's first process does not even notice a signal that it has not asked for.
+    # Before all else: the kernel drops a signal for which a container's first process has no handler.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     stage = Stage(options.stage, uid=options.runner_uid, gid=options.runner_gid)
@@ -108,7 +108,7 @@ def _unstage(stage: Stage) -> None:
 
 def _stop(number: int, _frame: object) -> NoReturn:
     for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, signal.SIG_IGN)  # once is enough; cleaning up must not be interrupted
+        signal.signal(each, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
     raise Told(number)
 
 
@@ -126,7 +126,7 @@ class Poller:
         log("polling")
         while True:
             asked_at = time.monotonic()
-            # Not all at the same moment, for ever, after they were all cut off at the same moment.
+            # Jitter: Pods that were disconnected together must not keep polling at the same moment.
             wait = self._wait * (0.5 + jitter() / 2)
             path = f"/v1/dispatch?wait={max(1, round(wait))}"
             try:
@@ -169,7 +169,7 @@ class Poller:
             time.sleep(_EARLY_SECONDS * jitter() / self._hurry)
 
     def _lost(self, why: str) -> None:
-        """Work may be on the way to us, so we ask again at once; but only once."""
+        """The lost answer may have held work, so ask again at once; but only once."""
         if self._backoff.failures:
             self._failed(why)
         else:
@@ -190,8 +190,8 @@ class Poller:
 
 
 def _acknowledge(server: Server, work: Work, hurry: float) -> None:
-    """Raises Leave when the server says that this JIT is not ours, or not any more: nothing has been
-    started with it yet, and nothing must be (I20)."""
+    """Raises Leave if the server says that this JIT is not, or no longer, for this Pod. The runner has
+    not started with it yet, and must not (I20)."""
     body = json.dumps({"delivery": work.delivery}).encode()
     deadline = time.monotonic() + _ACK_SECONDS
     pause = _ACK_PAUSE / hurry
@@ -218,7 +218,7 @@ def _work(body: bytes) -> Work | None:
         words = [found[name] for name in Work._fields]
     except (ValueError, KeyError, TypeError):
         return None
-    # Words: `run` reads the JIT as a line, and the kernel takes it as a variable.
+    # Only printable text: `run.sh` reads the JIT as a line and puts it into an environment variable.
     if not all(isinstance(word, str) and word.isprintable() and word for word in words):
         return None
     work = Work(*words)

@@ -1,15 +1,15 @@
 #!/bin/sh
 # The runner container's command, in any image that has a POSIX shell:  sh STAGE/run [COMMAND [ARGUMENT...]]
 #
-# Hands the staged JIT to the runner, waits for it, and ends as it ended. The stock start script hides
-# most exit codes and restarts some (I60); a shell that is told to stop would leave its runner behind
-# (I59). Without COMMAND it starts `bin/Runner.Listener run` itself, found in $PADDOCK_RUNNER_HOME, the
-# working directory, or where the usual images have it.
+# Hands the staged JIT to the runner, waits for the runner, and ends with its exit code. The runner's own
+# start script hides most exit codes and restarts the runner after some (I60). A plain shell that is told
+# to stop would leave its runner behind (I59). Without COMMAND this script starts `bin/Runner.Listener run`,
+# found in $PADDOCK_RUNNER_HOME, the working directory, or where the usual images have it.
 #
-# Beside it, and never in its way, it writes to STAGE/vitals for the sidecar, a sample of this container's
-# cgroup every $PADDOCK_SAMPLE_SECONDS (5), and marks of the job's start and the runner's end.
+# Meanwhile it writes to STAGE/vitals for the sidecar, without delaying the runner: a sample of this
+# container's cgroup every $PADDOCK_SAMPLE_SECONDS (5), and marks of the job's start and the runner's end.
 #
-# Exit codes of its own: 66, no JIT is staged; 72, there is no runner program. (PADDOCK_SAMPLE_BYTES,
+# Its own exit codes: 66, no JIT is staged; 72, there is no runner program. (PADDOCK_SAMPLE_BYTES,
 # PADDOCK_CGROUP_ROOT and PADDOCK_CGROUP_TABLE are for tests.)
 
 set -u
@@ -24,7 +24,7 @@ vitals=$stage/vitals
 
 say() { printf 'paddock: %s\n' "$*" >&2; }
 
-# A background child of a POSIX shell is deaf to INT, so both reach it as TERM.
+# A background child of a POSIX shell ignores INT, so both signals are passed on as TERM.
 child='' told=''
 stop() {
 	told=yes
@@ -32,10 +32,10 @@ stop() {
 }
 trap stop TERM INT
 
-# Sampling. What cannot be read is left empty; all of it happens in subshells of their own, so that no
-# mistake here can reach the runner.
+# Sampling. A value that cannot be read stays empty. All sampling runs in subshells, so that no error here
+# can affect the runner.
 
-# As much as the sidecar reads at once; two files of it at most (`samples`, `samples.old`).
+# As much as the sidecar reads at once. There are at most two such files (`samples`, `samples.old`).
 most_bytes=${PADDOCK_SAMPLE_BYTES:-65536}
 
 every=${PADDOCK_SAMPLE_SECONDS:-5}
@@ -43,9 +43,9 @@ case $every in
 '' | *[!0-9]*) every=5 ;;
 esac
 
-# find_cgroup: where this container's own numbers are. Inside a container the files are mostly at the top,
-# whatever path /proc names; on a machine they are below it. A directory without memory.current is the root
-# of all, and its numbers are not ours.
+# find_cgroup: the directories of this container's own numbers. Inside a container the files are mostly at
+# the top, for any path that /proc names; on a machine they are below it. A directory without
+# memory.current is the root cgroup, whose numbers are not this container's.
 find_cgroup() {
 	root=${PADDOCK_CGROUP_ROOT:-/sys/fs/cgroup}
 	table=${PADDOCK_CGROUP_TABLE:-/proc/self/cgroup}
@@ -70,7 +70,7 @@ find_cgroup() {
 	done
 }
 
-# number FILE: its first word, if that is a number
+# number FILE: the file's first word, if it is a number
 number() {
 	value=''
 	[ -r "$1" ] || return
@@ -94,7 +94,7 @@ only_digits() {
 	esac
 }
 
-# pressure FILE: per cent of the last ten seconds in which somebody waited
+# pressure FILE: per cent of the last ten seconds in which a process waited
 pressure() {
 	value=''
 	[ -r "$1" ] || return
@@ -105,7 +105,7 @@ pressure() {
 sample_memory() {
 	number "$1" && used=$value
 	entry "$2" "$3" && idle=$value
-	# Without the page cache that can be given back, as the kubelet counts.
+	# Without the page cache that the kernel can reclaim, as the kubelet counts.
 	[ -z "$used" ] || [ -z "$idle" ] || [ "$used" -lt "$idle" ] || used=$((used - idle))
 }
 
@@ -149,9 +149,9 @@ sample() {
 	fi
 }
 
-# The listener starts a worker for its job, and the worker opens a log of its own. Of all the signs of a
-# job this one needs no pipe between the runner and its output, is there however short the job is, and
-# belongs to this runner alone, where the list of processes may be the whole machine's.
+# The listener starts a worker for its job, and the worker opens its own log. This sign of a job needs no
+# pipe between the runner and its output, appears for the shortest job, and belongs to this runner alone;
+# the list of processes may be the whole machine's.
 workers() {
 	set -- "$work"/_diag/Worker_*
 	if [ -e "$1" ]; then count=$#; else count=0; fi
@@ -165,7 +165,7 @@ mark_job() {
 	echo "$now" >"$vitals/.job-started" && mv -f "$vitals/.job-started" "$vitals/job-started"
 }
 
-# Once a second until the job has started, to tell when; then only for samples.
+# Runs once a second until the job has started, to record when; then only for samples.
 sampler() {
 	exec </dev/null >/dev/null 2>&1
 	umask 022
@@ -188,8 +188,9 @@ sampler() {
 	done
 }
 
-# finish CODE: the last sample tells whether memory ran out. Nothing the job left on the stage may keep the
-# container from ending, a pipe that nobody reads for example: hence the other one, who ends it.
+# finish CODE: take the last sample, which shows whether memory ran out. Nothing that the job left on the
+# stage may keep the container from ending, for example a pipe without a reader. So a second subshell
+# kills the first after 2 s.
 finish() {
 	(
 		exec </dev/null >/dev/null 2>&1
@@ -244,11 +245,11 @@ workers
 workers_before=$count
 
 [ -z "$told" ] || exit 143
-# A first word, so that a log which does not begin here is known to be the rest of one.
+# The first line of every log: a log that begins otherwise has lost its beginning.
 say "starting the runner"
 (
 	cd "$work" || exit 72
-	# Exported here only: nothing but the runner ever has it in its environment.
+	# Exported only here: no other process gets the JIT in its environment.
 	export ACTIONS_RUNNER_INPUT_JITCONFIG="$jit"
 	export ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT="${ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT:-1}"
 	export ACTIONS_RUNNER_RETURN_JOB_RESULT_FOR_HOSTED="${ACTIONS_RUNNER_RETURN_JOB_RESULT_FOR_HOSTED:-true}"
@@ -262,8 +263,8 @@ unset jit
 sampler &
 sampling=$!
 
-# bash can lose a child's code for good if a signal comes at the very moment of the child's end, and would
-# then wait for ever for a process that it believes to run. 143 must do in that case.
+# bash can lose a child's exit code if a signal comes just when the child ends. It would then wait for ever
+# for a process that it believes to run. The exit code is 143 in that case.
 lost() {
 	[ -n "${BASH_VERSION:-}" ] && ! kill -0 "$child" 2>/dev/null || return 1
 	for pid in $(jobs -rp); do
@@ -272,8 +273,8 @@ lost() {
 	return 1
 }
 
-# A trap interrupts `wait`, which then returns the signal's number and not the child's code: so as long as
-# one came meanwhile, again. A shell that has given the code already says 127 to that.
+# A trap interrupts `wait`, which then returns the signal's number instead of the child's code. So wait
+# again as long as a signal came. A shell that has already returned the child's code answers 127.
 code=''
 while :; do
 	told=''

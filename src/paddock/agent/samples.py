@@ -1,8 +1,7 @@
-"""Samples and marks as `run.sh` leaves them on the stage, read as what they are: files that any job can
-write. No link is followed, nothing but a regular file is read, no read is longer than a bound, and
-nothing but numbers comes out.
+"""Reads the samples and marks that `run.sh` writes on the stage. Any job can write these files too, so
+no link is followed, only regular files are read, every read has a bound, and only numbers come out.
 
-    vitals/samples, samples.old    a line every few seconds; moved aside when it has grown
+    vitals/samples, samples.old    a line every few seconds; moved aside when it is large
     vitals/job-started             Unix time
     vitals/ended                   Unix time, exit code (for people)
 """
@@ -13,14 +12,13 @@ import os
 import stat
 from typing import Final, NamedTuple
 
-#: The words of a line, in the order in which they are reported too; "-" stands for what could not be
-#: measured.
+#: The words of a line, in the order in which they are also reported; "-" means not measured.
 FIELDS: Final = (
     "at",  # Unix time
     "memory_used",  # bytes, without the page cache that can be given back, as the kubelet counts
     "memory_limit",  # bytes
     "oom_kills",  # since the container's start
-    "memory_pressure",  # per cent of the last ten seconds in which somebody waited for it
+    "memory_pressure",  # per cent of the last ten seconds in which a process waited for memory
     "cpu_pressure",
     "io_pressure",
     "cpu_seconds",  # since the container's start; a line has microseconds
@@ -29,20 +27,19 @@ FIELDS: Final = (
 )
 _CPU: Final = FIELDS.index("cpu_seconds")
 
-#: As much as `run.sh` writes before it moves the file aside; with less than that unread, nothing is
-#: ever dropped.
+#: As much as `run.sh` writes before it moves the file aside. Nothing is dropped while less is unread.
 _MOST_READ: Final = 64 * 1024
 _MOST_LINE: Final = 256
 #: Digits: enough for a byte count of any machine, and for any integer that JSON readers take.
 _MOST_DIGITS: Final = 16
-#: In the year 2096; a mark later than that was not made by a clock.
+#: In the year 2096; no clock makes a later mark.
 _LAST_TIME: Final = 4e9
 
 Sample = list[float | None]
 
 
 def parse(line: bytes) -> Sample | None:
-    """None: no sample. A word that is no number is as good as none."""
+    """`None` if the line is no sample. A word that is not a number counts as missing."""
     words = line.split(b" ") if len(line) <= _MOST_LINE else []
     if len(words) != len(FIELDS):
         return None
@@ -73,7 +70,7 @@ class Samples:
         self._offset = 0
 
     def new(self) -> list[Sample]:
-        """Those added since it was called last; the oldest are left out when there are too many."""
+        """The samples since the last call; the oldest are left out if there are too many."""
         lines: list[bytes] = []
         directory = self._open_directory()
         if directory is None:
@@ -94,7 +91,7 @@ class Samples:
             os.close(directory)
         started_at = _number(started or b"")
         if started_at is not None and started_at > _LAST_TIME:
-            started_at = None  # a report that names such a time would be refused whole
+            started_at = None  # the server would refuse a whole report with such a time
         return Marks(started_at, ended is not None)
 
     def _open_directory(self) -> int | None:
@@ -102,7 +99,7 @@ class Samples:
         try:
             return os.open(self._path, flags)
         except OSError:
-            return None  # not there yet, or not ours any more
+            return None  # it does not exist yet, or a job has replaced it
 
     def _read(self, directory: int, name: str, lines: list[bytes]) -> None:
         file = _open(directory, name)
@@ -118,7 +115,7 @@ class Samples:
             os.close(file)
 
     def _read_old(self, directory: int, lines: list[bytes]) -> None:
-        """What was added to the file after we last read it, before it was moved aside."""
+        """Read what `run.sh` added after our last read and before it moved the file aside."""
         file = _open(directory, "samples.old")
         if file is None:
             return
@@ -130,20 +127,20 @@ class Samples:
             os.close(file)
 
     def _lines(self, file: int, size: int) -> list[bytes]:
-        """Whole lines only; the rest is read when it is complete."""
+        """Whole lines only; an incomplete line is read later."""
         if size < self._offset:
             self._offset = 0
         self._offset = max(self._offset, size - _MOST_READ)
         content = os.pread(file, _MOST_READ, self._offset)
         end = content.rfind(b"\n") + 1
         if not end and len(content) > _MOST_LINE:
-            end = len(content)  # it will never be a line of ours
+            end = len(content)  # no line of `run.sh` is so long
         self._offset += end
         return content[:end].splitlines()
 
 
 def _first_word(directory: int, name: str) -> bytes | None:
-    """None: there is no such file."""
+    """`None` if there is no such file."""
     file = _open(directory, name)
     if file is None:
         return None
@@ -156,7 +153,7 @@ def _first_word(directory: int, name: str) -> bytes | None:
 def _open(directory: int, name: str) -> int | None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        # Non-blocking: nobody need ever write to a pipe that lies there instead.
+        # Non-blocking: a job may have put a pipe there, to which no process writes.
         file = os.open(name, flags | os.O_NONBLOCK, dir_fd=directory)
     except OSError:
         return None

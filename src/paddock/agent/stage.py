@@ -1,12 +1,12 @@
-"""The stage: a memory volume on which the poller leaves what the runner starts with.
+"""The stage: a memory volume on which the poller puts the files that the runner starts with.
 
     jit     the JIT, readable by the runner's user alone; `run` deletes it before anything starts
-    run     the start script: the runner image need not have it, nor a Python to run it
+    run     the start script: the runner image needs neither it nor Python
     name    the runner's name at GitHub, for people who look into a Pod
 
-`jit` comes last: where it is, all is there. Everything is written under another name, synced, and
-moved into place, so that a poller that is killed leaves nothing half-written to be run. Nothing that
-lies there is followed or trusted.
+`jit` is written last: if it exists, all files do. Each file is written under another name, synced, and
+moved into place, so that a killed poller leaves no half-written file to be run. No existing link is
+followed, and no existing file is trusted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Stage:
         self._script = b""
 
     def prepare(self) -> None:
-        """Raises OSError where staging could not work. Before work is asked for: a JIT that cannot be
-        staged is a job that waits for nothing."""
+        """Raises OSError if staging cannot work. Called before the poller asks for work: a job whose
+        JIT cannot be staged waits in vain."""
         script = f"{os.path.dirname(__file__)}/run.sh"
         with open(script, "rb") as file:
             self._script = file.read()
@@ -39,7 +39,7 @@ class Stage:
         self._remove(_PROBE)
 
     def put(self, *, jit: str, runner_name: str) -> None:
-        """Raises OSError; then nothing is staged."""
+        """Stage the work. Raises OSError; then nothing is staged."""
         try:
             self._write("run", self._script, 0o555)
             self._write("name", f"{runner_name}\n".encode(), 0o444)
@@ -50,7 +50,7 @@ class Stage:
             raise
 
     def clear(self) -> None:
-        """Whatever happens next, no runner can start from here."""
+        """Remove all files: no runner can start from this stage afterwards."""
         if self._directory < 0:
             return
         for name in _ALL:
@@ -66,7 +66,7 @@ class Stage:
         file = os.open(unfinished, flags, 0o400, dir_fd=self._directory)
         try:
             os.fchmod(file, mode)
-            # Not before the mode: whoever gave a file away may no longer change it.
+            # After the mode: a process that gave a file away may no longer change it.
             if owner != (-1, -1):
                 os.fchown(file, *owner)
             while content:

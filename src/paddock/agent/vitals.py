@@ -1,8 +1,8 @@
-"""The sidecar: carries samples and marks out of the Pod while it lives.
+"""The sidecar: sends samples and marks to the server while the Pod lives.
 
-A guest that dies with its console unflushed leaves an empty log; what it measured a few seconds before
-is then all there is. It runs beside the job and outlives its mistakes: the server's outage, files that
-are not what they should be. Nothing here can hold up the runner or change how it ends.
+A virtual machine that dies with its console unflushed leaves an empty log; the samples of the last
+seconds are then the only evidence. The sidecar survives outages of the server and malformed files.
+Nothing here can delay the runner or change how it ends.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from paddock.agent.log import log
 from paddock.agent.options import Options, UsageError
 from paddock.agent.samples import Marks, Sample, Samples
 
-#: What the server takes at once: five minutes of samples.
+#: The most samples that the server accepts in a report: five minutes.
 _MOST_PER_REPORT: Final = 64
-#: The server takes one report a second; a little more, since it is its clock that counts.
+#: The server accepts one report a second by its own clock, so this is a little more.
 _GAP: Final = 1.1
-#: An hour of samples: as much as an outage of the server may last without a gap.
+#: An hour of samples: a server's outage of up to an hour leaves no gap.
 _MOST_PENDING: Final = 720
 _REPORT_SECONDS: Final = 5.0
-#: The kubelet waits for us, and the Pod's end with it.
+#: The kubelet waits for the sidecar before the Pod ends.
 _LAST_SECONDS: Final = 1.8
 
 
@@ -45,14 +45,14 @@ def vitals(options: Options) -> int:
         reporter.report()
         nap.sleep(options.every / options.hurry)
     reporter.last_report(time.monotonic() + _LAST_SECONDS)
-    # A sidecar that ends before it is told to is started again; the kubelet tells it within moments.
+    # The kubelet restarts a sidecar that ends too early; it sends SIGTERM within moments.
     nap.sleep(_LAST_SECONDS / options.hurry)
     log("done")
     return Exit.STAGED
 
 
 class Nap:
-    """Sleep that SIGTERM ends. A plain `time.sleep` goes on when the handler returns."""
+    """Sleep that SIGTERM ends. A plain `time.sleep` goes on after the handler returns."""
 
     def __init__(self) -> None:
         self.told = False
@@ -88,14 +88,14 @@ class Reporter:
         return self._marks.ended
 
     def report(self) -> None:
-        """One report at most, if there is news and it is time."""
+        """Send at most one report, if there is news and a report is due."""
         self._look()
         due = max(self._not_before, self._sent_at + self._gap)
         if self._has_news() and time.monotonic() >= due:
             self._send(_REPORT_SECONDS)
 
     def last_report(self, deadline: float) -> None:
-        """One more, of the last moments: they tell more than whatever else could not be sent."""
+        """Send one more report, with the latest samples: they matter more than older unsent ones."""
         self._look()
         if self._has_news():
             time.sleep(max(0.0, self._sent_at + self._gap - time.monotonic()))
@@ -136,13 +136,13 @@ class Reporter:
             self._refused(answer, batch)
 
     def _refused(self, answer: Answer, batch: list[Sample]) -> None:
-        """What the server does not want, it will not want later either; unless it is unwell."""
+        """Drop a batch that the server refused; keep it if the server failed (5xx)."""
         if answer.status >= 500:
             self._keep(batch)
         self._failed(f"the server answered {answer.status}", answer.retry_after)
 
     def _keep(self, batch: list[Sample]) -> None:
-        """The oldest go when there is no room: the last moments tell more."""
+        """Keep the batch for later. Without room the oldest are dropped: the latest matter most."""
         room = _MOST_PENDING - len(self._pending)
         self._pending.extendleft(reversed(batch[-room:] if room else []))
 
