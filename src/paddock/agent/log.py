@@ -1,4 +1,4 @@
-"""One line of JSON per notable event, on stderr. Callers pass only public facts, no token and no JIT."""
+"""One line of JSON per notable event, on stderr. Callers pass only public facts: no token, no JIT."""
 
 from __future__ import annotations
 
