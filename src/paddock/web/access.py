@@ -1,9 +1,9 @@
-"""Who may look, and who may act.
+"""Who may read the dashboard and the API, and who may act.
 
-`paddock up` is open to the machine it runs on, and to nobody who merely makes a browser on that
-machine ask: a page elsewhere can point its own name at 127.0.0.1, so the name that is asked for is
-checked. Everywhere else a token or an authenticating proxy lets people in. What changes something
-needs a setting, a token of the page it came from, and a browser that says it came from there.
+`paddock up` is open to the machine it runs on, but not to foreign web pages in a browser on that
+machine: such a page can point its own name at 127.0.0.1, so the requested host name is checked.
+Elsewhere a visitor needs a token or an authenticating proxy. An action needs a setting, a token of the
+page that sent it, and a browser that says that the page is ours.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from paddock.ports import Clock, Ids, Store
 from paddock.web.settings import DashboardSettings
 
 SESSION_COOKIE: Final = "paddock_session"
-#: A working day: whoever leaves a browser open overnight logs in again.
+#: A working day: a browser that is open overnight must log in again.
 SESSION_LENGTH: Final = timedelta(hours=12)
 
-#: Names are shown and stored as the actor of events.
+#: Names are shown, and stored as the actor of events.
 _LONGEST_NAME: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who may look. `name` signs what he does; `csrf` proves that a form is from a page he
-    was shown."""
+    """A person or program that may read. `name` is recorded as the actor; `csrf` proves that a form is
+    from a page of this visitor's."""
 
     name: str
     csrf: str
     may_act: bool
-    #: Whether there is a session that could be ended.
+    #: Whether the visitor has a session that can be ended.
     has_session: bool = False
 
 
 class Refused(Exception):
-    """Not let in; says why in a sentence. `may_log_in`: with the token he would be."""
+    """The request is not allowed; the sentence says why. `may_log_in`: the token would allow it."""
 
     def __init__(self, status: int, sentence: str, *, may_log_in: bool = False) -> None:
         super().__init__(sentence)
@@ -68,14 +68,14 @@ class Access:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        """`secret` is the same for all replicas: a form of one may be sent to another."""
+        """`secret` is the same for all replicas: a form of one replica may be sent to another."""
         self._settings = settings
         self.open_to_this_machine = open_to_this_machine
         self._token = settings.token.get_secret_value() if settings.token else None
         self._store = store
         self._clock = clock
         self._ids = ids
-        # Another token, other sessions: whoever changes it throws everybody out.
+        # The key depends on the token: changing the token ends all sessions.
         self._key = hmac.digest(
             self._token.encode() if self._token else secret, b"paddock dashboard", "sha256"
         )
@@ -113,7 +113,7 @@ class Access:
         )
 
     def check_action(self, request: HTTPConnection, visitor: Visitor, token: str) -> None:
-        """Raises `Refused` unless it may be done, and was sent from one of our own pages."""
+        """Raises `Refused` unless actions are allowed and the request is from one of our own pages."""
         if not visitor.may_act:
             raise Refused(403, "The dashboard only shows: PADDOCK_DASHBOARD_ACTIONS is not set.")
         self.check_origin(request)
@@ -123,14 +123,14 @@ class Access:
     def check_origin(self, request: HTTPConnection) -> None:
         site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
-        # A browser sends at least one with a form. The second is compared by name and port alone: a
-        # proxy may have taken the encryption off.
+        # A browser sends at least one of these with a form. `Origin` is compared by name and port
+        # alone: a proxy may have ended TLS.
         same = site == "same-origin" if site else _authority(origin) == _authority(_host(request))
         if not same:
             raise Refused(403, "Another site asked for this, or nobody knows which.")
 
     def begin_session(self, token: str) -> str | None:
-        """The cookie of a person who has the token; `None` without it."""
+        """The cookie for a visitor with the right token; otherwise `None`."""
         if self._token is None or not _same(token, self._token):
             return None
         ends = int((self._clock.now() + SESSION_LENGTH).timestamp())
@@ -138,12 +138,12 @@ class Access:
         return f"{said}.{self._sign('session', said)}"
 
     async def end_session(self, request: HTTPConnection) -> None:
-        """Copies of its cookie are worth nothing any more."""
+        """End the session: copies of its cookie become invalid."""
         if session := self._session(request):
             await self._store.end_session(session.id, ends_at=session.ends_at)
 
     def _session(self, request: HTTPConnection) -> _Session | None:
-        """By the cookie's own words and their signature: a made-up one costs no question."""
+        """The session by the cookie's content and signature: a forged cookie costs no query."""
         said, _, signature = request.cookies.get(SESSION_COOKIE, "").rpartition(".")
         if self._token is None or not _same(signature, self._sign("session", said)):
             return None
@@ -197,7 +197,7 @@ class Access:
 
 
 def _same(one: str, other: str) -> bool:
-    """However long it takes to find out says nothing."""
+    """Compare in constant time: the duration reveals nothing about the token."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 
@@ -206,7 +206,7 @@ def _peer(request: HTTPConnection) -> str:
 
 
 def _is_forwarded(request: HTTPConnection) -> bool:
-    """A proxy on this machine speaks for others, who may be anywhere."""
+    """A proxy on this machine may forward requests from other machines."""
     return any(name == "forwarded" or name.startswith("x-forwarded-") for name in request.headers)
 
 
@@ -215,7 +215,7 @@ def _host(request: HTTPConnection) -> str:
 
 
 def _authority(address: str | None) -> str | None:
-    """`localhost:8787` of `http://localhost:8787`, which is all that is left of it in Host."""
+    """`localhost:8787` of `http://localhost:8787`: the part that `Host` also contains."""
     if not address:
         return None
     return address.rpartition("://")[2].partition("/")[0].lower()

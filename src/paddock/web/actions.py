@@ -1,5 +1,5 @@
-"""What somebody may do from the dashboard: few things, each with a name, each undone by another or
-harmless, and each an event in the name of whoever did it. The command line does them the same way."""
+"""The actions of the dashboard. Each has a name, is harmless or can be undone by another action, and is
+recorded as an event with its actor. The command line does them in the same way."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LONGEST_WHY: Final = 300
 
 
 class CannotAct(Exception):
-    """It was not done; says why in a sentence."""
+    """The action was not done; the argument is a sentence that says why."""
 
 
 Act = Callable[[Operator, str, str], Awaitable[object]]
 
-#: Each answers whether something changed.
+#: Each returns whether something changed.
 ACTIONS: Final[dict[str, Act]] = {
     "retire-runner": lambda operator, name, why: operator.retire_runner(name, why=why),
     "force-retire-runner": lambda operator, name, why: operator.retire_runner(
@@ -34,7 +34,8 @@ ACTIONS: Final[dict[str, Act]] = {
     "resume-dispatch": lambda operator, _, why: operator.resume_dispatch(why=why),
 }
 
-#: What the next page says of each; by its name, for an address could say anything else.
+#: The next page's text for each action. The address carries only the action's name: a free text there
+#: could be forged.
 SAID: Final[dict[str, str]] = {
     "retire-runner": "The runner is being retired. If it executes a job, it finishes that first.",
     "force-retire-runner": "The runner is ended by force, whether a job is on it or not.",
@@ -49,7 +50,7 @@ SAID: Final[dict[str, str]] = {
 
 
 async def act(store: Store, action: str, *, name: str, why: str, actor: str) -> bool:
-    """False if it was so already."""
+    """False if nothing had to change."""
     do = ACTIONS.get(action)
     if do is None:
         raise CannotAct("There is no such action.")

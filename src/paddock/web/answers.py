@@ -1,4 +1,4 @@
-"""Answers over HTTP: their types, and the ready-made messages of those that are given often."""
+"""Answers over HTTP: their types, and ready-made messages for frequent ones."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Final
 import msgspec
 from starlette.types import Send
 
-#: A database is restarted or fails over in seconds; a queue of the size we keep is worked off in two.
+#: A database restarts or fails over within seconds. A full queue is worked off in two.
 RETRY_AFTER: Final = 5
 
 
 class Outcome(StrEnum):
-    """What became of a webhook that was accepted."""
+    """The outcome of an accepted webhook."""
 
     STORED = "stored"
     DUPLICATE = "duplicate"  # its GUID is known
-    IGNORED = "ignored"  # an event that changes nothing here
+    IGNORED = "ignored"  # an event that paddock does not use
     PONG = "pong"
 
 
@@ -66,7 +66,7 @@ class Health(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The two messages that ASGI sends it as."""
+    """An answer as its two ASGI messages."""
 
     status: int
     start: dict[str, Any]

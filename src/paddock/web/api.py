@@ -1,7 +1,7 @@
-"""The read API: everything there is, as JSON, page by page.
+"""The read API: all data as JSON, in pages.
 
-Each list is one row of `LISTS`. Its filters are the fields of a type, and what is decoded, refused and
-described in `/openapi.json` follows from that type, so that the three cannot part.
+Each list is one row of `LISTS`. Its filters are the fields of a type. Decoding, refusals and the
+description in `/openapi.json` are all made from that type, so they always agree.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
 class Told(Line, frozen=True, kw_only=True):
-    """In a sentence each: why it is where it is, and what would have to happen next."""
+    """One sentence each: the reason for the present state, and what must happen next."""
 
     why: str
     next: str
@@ -134,7 +134,7 @@ LISTS: Final = (
 
 
 class NotFound(Exception):
-    """There is none; says so in a sentence."""
+    """The requested object does not exist; the argument is a sentence."""
 
 
 class Api:
@@ -154,7 +154,7 @@ class Api:
         self._settings = settings
 
     def looks(self) -> dict[str, Look]:
-        """What is answered where."""
+        """The handlers, by path."""
         return {
             f"{ROOT}/overview": self._overview,
             f"{ROOT}/trends": self._trends,
@@ -234,7 +234,7 @@ class Api:
         return StreamingResponse(
             await self._live.watch(),
             media_type=STREAM_TYPE,
-            # nginx would keep events until it has a page full of them.
+            # Without this nginx would buffer events until it has a page full of them.
             headers={"cache-control": "no-store", "x-accel-buffering": "no"},
         )
 
@@ -248,7 +248,7 @@ def _host(given: dict[str, str]) -> str | None:
 
 
 def bounded(text: str) -> str:
-    """No name of ours is longer, and PostgreSQL has no text with a NUL in it: both name nothing."""
+    """The text; "" if it cannot be a name: too long, or with a NUL, which PostgreSQL cannot store."""
     return "" if len(text) > 256 or "\x00" in text else text
 
 

@@ -28,7 +28,7 @@ from paddock.web.shown_settings import SettingLine
 
 _REF: Final = "#/components/schemas/{name}"
 
-#: Whatever is asked: not let in, or the database does not answer.
+#: Possible for every request: bad request, not allowed, or the database does not answer.
 _REFUSALS: Final = (400, 401, 403, 503)
 
 _WHOLE: Final[dict[str, tuple[str, Any]]] = {
@@ -100,7 +100,7 @@ def _filters(kind: type[Any]) -> list[dict[str, Any]]:
 
 
 def _plain(kind: Any) -> dict[str, Any]:
-    """Enumerations are written out."""
+    """The schema, with enumerations written out."""
     [schema], components = msgspec.json.schema_components([kind], ref_template=_REF)
     if "$ref" in schema:
         schema = components[schema["$ref"].rpartition("/")[2]]

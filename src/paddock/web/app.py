@@ -1,4 +1,4 @@
-"""All addresses paddock answers at."""
+"""All paths that paddock serves."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _log = structlog.get_logger()
 
 
 class Application:
-    """Webhooks, and what Pods ask most, go past the framework, whose routing would cost them as much as
-    all else they need."""
+    """Webhooks and the Pods' most frequent requests bypass the framework: its routing would double
+    their cost."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Application:
         pods: PodEndpoints | None = None,
         console: Console | None = None,
     ) -> None:
-        """Without `pods` nobody can ask for work here, without `console` nobody can look."""
+        """Without `pods`, Pods cannot ask for work here; without `console`, there is no dashboard."""
         self._receiver = receiver
         self._access = console.access if console is not None else None
         framework = _framework(receiver, readiness, metrics, pods, console)
@@ -55,7 +55,8 @@ class Application:
             raise
 
     def _refusal(self, scope: Scope) -> str | None:
-        """What is open to this machine must not answer a page that gave it a name of its own."""
+        """A server that is open to this machine must refuse a foreign page that reaches it under a name
+        of the page's own."""
         if self._access is None or not self._access.open_to_this_machine:
             return None
         try:

@@ -1,6 +1,6 @@
-"""What a request asks for, decoded from its query, or refused in a sentence that names what there is.
+"""Decodes a request's query, or refuses it in a sentence that names the valid filters.
 
-A filter that is misspelt must not answer with everything: somebody would believe it.
+A misspelt filter must be refused: the reader would take an unfiltered list for a filtered one.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from paddock.domain.reading import LONGEST_PAGE, PAGE, Number, Paging
 T = TypeVar("T")
 
 _PAGING: Final = ("limit", "cursor")
-#: Longer than any cursor of ours.
+#: Longer than any cursor that paddock makes.
 _LONGEST_CURSOR: Final = 100
-#: A moment beyond these is one of them: nothing was ever before, and PostgreSQL counts no further.
+#: A time outside these limits is replaced by the nearer one: nothing happened before the first, and
+#: PostgreSQL stores none after the last.
 _FIRST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _LAST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 class BadRequest(Exception):
-    """What was asked makes no sense; says why in a sentence."""
+    """The request is invalid; the argument is a sentence that says why."""
 
 
 def kinds_of(kind: type[Any]) -> dict[str, Any]:
-    """The filters of a list and what each is. One that is not given is not there; that is not a value
-    anybody could send."""
+    """The filters of a list and their types, without `None`: it stands for a missing filter, and a
+    query cannot contain it."""
     return {
         name: hint if get_origin(hint) not in (UnionType, Union) else _but_none(hint)
         for name, hint in get_type_hints(kind, include_extras=True).items()
@@ -43,7 +44,7 @@ def _but_none(union: Any) -> Any:
 
 
 def asked(query: Iterable[tuple[str, str]], kind: type[T]) -> tuple[T, Paging]:
-    """The filter of this kind, and which page of it."""
+    """The filter of this kind, and the requested page."""
     given = _once(query, known=[*kinds_of(kind), *_PAGING])
     paging = Paging(limit=_limit(given.pop("limit", None)), cursor=given.pop("cursor", None))
     if paging.cursor is not None and len(paging.cursor) > _LONGEST_CURSOR:
@@ -58,7 +59,7 @@ def filter_of(given: dict[str, str], kind: type[T]) -> T:
 
 def _read(name: str, value: str, kind: Any) -> Any:
     try:
-        # Only what a query cannot say but by text is read from it: `since=1` is no moment.
+        # Only booleans and numbers are converted from text: `since=1` is not a time.
         read = msgspec.convert(value, kind, strict=kind not in (bool, Number))
     except msgspec.ValidationError as error:
         raise BadRequest(f"`{name}` is not understood: {error}.") from None
@@ -66,7 +67,7 @@ def _read(name: str, value: str, kind: Any) -> Any:
 
 
 def only(query: Iterable[tuple[str, str]], *known: str) -> dict[str, str]:
-    """Where there are no filters, or these."""
+    """The query of a page that has only these parameters."""
     return _once(query, known=known)
 
 

@@ -1,5 +1,5 @@
-"""The dashboard and the read API, put together: every request is let in or not, answered or refused in
-a sentence, and sent with the headers that keep a browser from believing anybody else."""
+"""The dashboard and the read API together. Every request is authorised, then answered or refused in a
+sentence. Every response has the headers that keep a browser from trusting other sites."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from paddock.web.live import Crowded, Live
 
 _log = structlog.get_logger()
 
-#: Pages and answers that are being made at once; each may want one of a few connections.
+#: Pages and answers in preparation at the same time; each may need one of few connections.
 MOST_AT_ONCE: Final = 32
-#: A form of ours has some hundred bytes.
+#: The dashboard's forms have some hundred bytes.
 _MOST_FORM: Final = 8 * 1024
 
 _NOT_NOW: Final = "paddock cannot read its database now; the log says why. Try again in a moment."
@@ -69,7 +69,7 @@ class Console:
         ]
 
     async def not_found(self, request: Request, _: Exception) -> Response:
-        """Where there is nothing, whoever asks."""
+        """The answer for an unknown path, for every visitor."""
         if request.url.path.startswith(f"{ROOT}/"):
             return await self._answered(_no_answer)(request)
         return await self._shown(_no_page)(request)
@@ -242,14 +242,15 @@ def _entered(request: Request, back: str, session: str) -> Response:
         path="/",
         httponly=True,
         samesite="strict",
-        # A proxy that ends TLS says so. Whoever lies makes only his own cookie stricter.
+        # A proxy that ends TLS says so in this header. A client that forges it only makes its own
+        # cookie stricter.
         secure=request.headers.get("x-forwarded-proto", request.url.scheme) == "https",
     )
     return response
 
 
 def _own_path(text: str | None) -> str:
-    """A path of ours to go back to; never another site."""
+    """A path of ours to return to, never another site's."""
     if not text or not text.startswith("/") or text.startswith(("//", "/\\")):
         return "/"
     parts = urlsplit(text)

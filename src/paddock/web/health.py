@@ -1,6 +1,6 @@
 """Whether this replica is alive, and whether it can do its work.
 
-Both are public, so neither says more than that; why not is in the log.
+Both answers are public, so they say no more than that; the log has the reasons.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from paddock.store.migrate import check_schema
 
 _log = structlog.get_logger()
 
-#: A kubelet's probe gives up after one second unless it is told otherwise.
+#: A kubelet's probe gives up after one second by default.
 CHECK_TIMEOUT: Final = 0.9
-#: Whoever asks more often gets the last answer: the database is not for strangers to keep busy.
+#: More frequent requests get the last answer: strangers must not keep the database busy.
 REMEMBERED: Final = 1.0
 
 
-#: Without these a replica takes webhooks that nobody applies, or questions that nobody answers.
+#: Without these tasks a replica accepts webhooks without applying them, or Pods' requests without
+#: answering them.
 _NEEDED: Final = ("deliveries", "dispatch")
 
 
 class Readiness:
-    """The database can be reached, its schema is one this program can use, what applies webhooks and
-    what matches does not keep failing, and it is not about to stop.
+    """A replica is ready if the database answers, its schema is one this program can use, the tasks
+    that apply webhooks and match jobs do not keep failing, and the replica is not about to stop.
 
-    Not whether this replica leads, and not how fresh its view of the fleet is: a replica without
-    either answers webhooks and Pods as well as any other, and while the API server is away it must
-    (S5). `paddock_fleet_read_timestamp_seconds` tells of the view."""
+    Leadership and a fresh view of the fleet are not required: a replica without them answers webhooks
+    and Pods as well as any other, and while the API server is away it must (S5).
+    `paddock_fleet_read_timestamp_seconds` shows the age of the view."""
 
     def __init__(self, database: Database, clock: Clock, troubles: Troubles | None = None) -> None:
         self._database = database
@@ -47,7 +48,7 @@ class Readiness:
         self._last_trouble: str | None = None
 
     def stop(self) -> None:
-        """Whoever sends requests here should look for another."""
+        """Report not ready, so that load balancers send requests to other replicas."""
         self._stopping = True
 
     async def check(self) -> bool:
@@ -72,7 +73,7 @@ class Readiness:
         return self._troubles.of(*_NEEDED) if self._troubles else None
 
     def _tell(self, trouble: str | None) -> None:
-        """Changes only: a probe asks every few seconds."""
+        """Log only changes: a probe asks every few seconds."""
         if trouble == self._last_trouble:
             return
         if trouble is None:

@@ -1,8 +1,8 @@
-"""What everybody sees at once, read once.
+"""The overview, read once for all viewers.
 
-Whoever watches would ask every second, and ten who watch would ask ten times. So one loop per server
-reads the overview when something moved, at most once a second and only while somebody watches; pages,
-the API and the stream are given the same one.
+Ten viewers who ask every second would cost ten reads per second. So one loop per server reads the
+overview when something has changed, at most once a second, and only while there are viewers. Pages, the
+API and the stream all get this overview.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from paddock.web.telling import Teller
 
 _log = structlog.get_logger()
 
-#: Nobody reads faster than this, and the loop never asks more often.
+#: A person reads no faster than this, and the loop reads no more often.
 OVERVIEW_AGE: Final = 1.0
-#: An hour's charts move slowly.
+#: Charts of an hour change slowly.
 TRENDS_AGE: Final = 10.0
-#: If nothing moves, ages still grow; and a proxy closes what is silent for a minute.
+#: Ages grow even if nothing changes, and a proxy closes a connection that is silent for a minute.
 QUIET: Final = 10.0
-#: Each holds a connection and a task; a wall of screens has a dozen.
+#: Each viewer holds a connection and a task; a wall of screens has a dozen.
 MOST_WATCHERS: Final = 100
-#: Then a browser asks again, and is let in again or not: its session may have ended meanwhile.
+#: After this the browser connects again and is authorised again: its session may have ended.
 LONGEST_WATCH: Final = 600.0
 
 
 class Pulse(Line, frozen=True, kw_only=True):
-    """What the stream tells: the overview in numbers."""
+    """An event of the stream: the overview in numbers."""
 
     at: datetime
     last_event: int
@@ -49,12 +49,12 @@ class Pulse(Line, frozen=True, kw_only=True):
     to_jit: Latency | None
     pending_deliveries: int
     dead_deliveries: int
-    #: How many watch. The more they are, the less often each should ask for more than this.
+    #: The number of viewers. The more there are, the less often each should ask for more than this.
     watchers: int
 
 
 class Crowded(Exception):
-    """As many watch as can be served."""
+    """The limit of concurrent viewers is reached."""
 
 
 class Live:
@@ -94,7 +94,7 @@ class Live:
 
     async def _tell(self) -> None:
         try:
-            # What was read before the wake-up may not know what it was for.
+            # Read again: an overview from before the wake-up may lack the change.
             self._pulse = self._event(await self.overview(anew=True))
         except StoreError as error:
             _log.warning("stream.publish_failed", error=error.message)
@@ -103,8 +103,8 @@ class Live:
             watcher.set()
 
     async def watch(self) -> AsyncIterator[bytes]:
-        """Server-sent events: one now, and one whenever something moved, until `close` or
-        `LONGEST_WATCH`. A watcher who is slow misses those in between and gets the last."""
+        """Server-sent events: one now, and one after each change, until `close` or `LONGEST_WATCH`. A
+        slow viewer skips those in between and gets the last."""
         first = self._event(await self.overview())
         if len(self._watchers) >= MOST_WATCHERS:
             raise Crowded
@@ -127,7 +127,7 @@ class Live:
         return b"retry: 2000\nevent: pulse\ndata: " + msgspec.json.encode(pulse) + b"\n\n"
 
     async def _goes_on(self, told: asyncio.Event) -> bool:
-        """When there is something to tell, or it has been quiet for long; false at the end."""
+        """Return after the next event, or after a quiet period; false once the stream is closed."""
         if not self._is_closed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(QUIET):
@@ -135,7 +135,7 @@ class Live:
         return not self._is_closed
 
     async def close(self) -> None:
-        """Everybody is sent home, so that the server can stop."""
+        """End all streams, so that the server can stop."""
         self._is_closed = True
         for watcher in self._watchers:
             watcher.set()

@@ -1,8 +1,8 @@
-"""What Prometheus is told.
+"""The metrics for Prometheus.
 
 Counters and times live in the process that counted. Levels (how many wait, since when, what is left)
-are read from the rows when somebody asks, so that a leak cannot hide its own metric and the series of
-a deleted pool disappear with it (I61). Every replica tells the same levels: take the `max`.
+are read from the rows at each scrape, so that a leak cannot hide its own metric, and the series of a
+deleted pool disappear with it (I61). Every replica reports the same levels: take the `max`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
-#: Whoever asks more often gets the last answer: the database is not for strangers to keep busy.
+#: More frequent requests get the last answer: strangers must not keep the database busy.
 REMEMBERED: Final = 5.0
-#: Prometheus gives up after ten seconds; the counters of this process must reach it all the same.
+#: Prometheus gives up after ten seconds; this process's counters must reach it even without levels.
 READ_TIMEOUT: Final = 5.0
 
 
@@ -63,7 +63,7 @@ class Metrics:
             return self._levels
 
     async def _read(self) -> bytes:
-        """Levels that cannot be read are absent: alerts notice that, and nobody believes an old one."""
+        """Levels that cannot be read are absent: alerts notice a missing level, but not an old one."""
         try:
             async with asyncio.timeout(READ_TIMEOUT):
                 levels = await self._store.levels()
@@ -77,8 +77,8 @@ class Metrics:
 
 
 def _begin_at_zero() -> None:
-    """A series that begins above zero has no increase that Prometheus could see: the first deaths of a
-    kind would raise no alarm."""
+    """Create each series at zero: Prometheus sees no increase in a series that begins above zero, so
+    the first deaths of a kind would raise no alarm."""
     for ending in Ending:
         ENDINGS.labels(ending)
     for outcome in (MINTED, TOO_LATE, *Kind):
@@ -99,7 +99,7 @@ class _Fixed(Collector):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A gauge that is read from rows: what it is called, what it means, and what it is told by."""
+    """A gauge that is read from rows: its name, its meaning, and its labels."""
 
     name: str
     meaning: str

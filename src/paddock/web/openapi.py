@@ -1,5 +1,5 @@
 """`/openapi.json`, made from the types that decode the requests and encode the answers, so that it
-cannot say anything else than they do."""
+always agrees with them."""
 
 from __future__ import annotations
 

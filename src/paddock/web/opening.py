@@ -1,4 +1,4 @@
-"""The dashboard and the API, from their parts."""
+"""Opens the dashboard and the API, from their parts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paddock.web.settings import DashboardSettings
 from paddock.web.shown_settings import SettingLine
 from paddock.web.telling import Teller
 
-#: Two who look and one who acts; the others wait for milliseconds. Dispatch has ten of its own.
+#: Connections for two readers and one action; others wait for milliseconds. Dispatch has its own ten.
 READERS: Final = 3
 
 
@@ -39,7 +39,7 @@ async def open_console(
     open_to_this_machine: bool,
     secret: bytes,
 ) -> AsyncIterator[Console]:
-    """With connections of its own, so that dispatch does not feel who looks."""
+    """The console has its own connections, so that viewers do not slow down dispatch."""
     readers = await database.beside(application_name="paddock dashboard", max_size=READERS)
     try:
         reading = PgReading(readers, clock)

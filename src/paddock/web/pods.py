@@ -1,7 +1,7 @@
-"""What Pods ask over HTTP: work, and where to leave their vitals.
+"""The HTTP requests of Pods: asking for work, acknowledging it, reporting vitals.
 
-A request for work is held until there is some. Thousands are, so a held one costs a task and a row in
-a dictionary, and whoever hangs up frees both at once.
+The server holds a request for work until there is some. Thousands are held at once, so each costs only
+a task and an entry in a dictionary. When a Pod disconnects, both are freed at once.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _log = structlog.get_logger()
 T = TypeVar("T")
 
 DISPATCH: Final = "/v1/dispatch"
-#: As long as a request may be held: below the minute after which balancers cut idle connections.
+#: The longest that a request is held: below the minute after which load balancers cut idle connections.
 LONGEST_WAIT: Final = 50.0
 DEFAULT_WAIT: Final = 30.0
 #: An acknowledgement has some sixty bytes; a report of 64 samples some ten thousand.
 _MOST_ACK: Final = 1024
 _MOST_VITALS: Final = 64 * 1024
-#: A sidecar reports every few seconds. More often than this is refused, however many connections.
+#: A sidecar reports every few seconds. A Pod's more frequent reports are refused, over all connections.
 _VITALS_GAP: Final = 1.0
 
 REFUSED = Counter("paddock_pod_requests_refused_total", "Pods' requests refused.", ["reason"])
@@ -63,7 +63,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A runner's vitals, and when its job began by its own words."""
+    """A runner's vitals, and when its job began, as the Pod reports it."""
 
     samples: Annotated[list[Sample], msgspec.Meta(max_length=MOST_REPORTED)]
     job_started_at: Annotated[float, msgspec.Meta(ge=0, le=4e9)] | None = None
@@ -104,7 +104,7 @@ class PodEndpoints:
         return [Route("/v1/vitals", self._guarded(self._vitals), methods=["POST"])]
 
     def before(self, framework: ASGIApp) -> ASGIApp:
-        """Polls go past the framework, whose routing would cost them as much as all else they need."""
+        """Let polls bypass the framework: its routing would double their cost."""
         dispatch = self._guarded(self._dispatch)
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,7 +124,7 @@ class PodEndpoints:
                 REFUSED.labels(refused.reason).inc()
                 return _problem(refused.status, refused.sentence)
             except ReviewsExhausted:
-                # Counted and not logged: hundreds may come in a second.
+                # Counted, not logged: there may be hundreds per second.
                 REFUSED.labels("reviews").inc()
                 return _problem(503, "Too many tokens are reviewed now; ask again.")
             except (FleetUnavailable, StoreError) as error:
@@ -150,7 +150,7 @@ class PodEndpoints:
         except asyncio.CancelledError:
             if not hung_up.done() or polling.uncancel():
                 raise
-            return Response(status_code=HTTPStatus.NO_CONTENT)  # the Pod does not read it
+            return Response(status_code=HTTPStatus.NO_CONTENT)  # the Pod has disconnected
         finally:
             hung_up.remove_done_callback(end)
             hung_up.cancel()
@@ -184,12 +184,12 @@ class PodEndpoints:
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _who(self, request: Request, audience: Audience) -> PodIdentity:
-        # The other end of the connection, and no header that the sender could choose.
+        # The connection's peer address, not a header that the sender could choose.
         peer = request.client.host if request.client is not None else ""
         pod = await self._identities.identify(request.headers, peer=peer)
         if pod is None:
             raise _Refused(401, "The token is not one of a Pod's.", reason="token")
-        # What may ask for work may report vitals too; not the other way round.
+        # A token for work may also report vitals, but a token for vitals may not ask for work.
         if pod.audience is not audience and pod.audience is not Audience.DISPATCH:
             raise _Refused(403, "The token is not for this.", reason="audience")
         return pod
@@ -227,7 +227,7 @@ async def _body(request: Request, kind: type[T], *, most: int) -> T:
 
 
 async def _hang_up(request: Request) -> None:
-    """Returns when the other side is gone."""
+    """Returns when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -235,7 +235,7 @@ async def _hang_up(request: Request) -> None:
 def _answer(answer: Answer | None) -> Response:
     match answer:
         case None:
-            # Its row may be on the way, or it is a stranger's: adoption is recovery's business.
+            # The Pod's row may not be written yet, or the Pod is not ours: recovery adopts Pods.
             return _problem(403, "No runner is known by this Pod.")
         case Handover():
             return _json(

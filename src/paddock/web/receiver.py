@@ -1,8 +1,8 @@
 """`POST /webhooks/github`: check the signature, store the delivery durably, answer (I1).
 
-Nothing else happens before the answer: GitHub waits ten seconds, does not try again, and sends hundreds
-of these in a second. It is plain ASGI, without a framework's request, because this is the one address
-where a burst arrives.
+Nothing else happens before the answer: GitHub waits ten seconds, does not retry, and may send hundreds
+of webhooks per second. This is plain ASGI, without a framework's request object, because only this
+address receives bursts.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from paddock.web.refusals import RefusalLog
 
 _log = structlog.get_logger()
 
-#: GitHub sends no payload above 25 MB. (A form can make three bytes of one; the events that are
-#: applied here have some ten thousand.)
+#: GitHub sends no payload above 25 MB. (Form encoding can turn one byte into three; the events that
+#: paddock applies have some ten thousand bytes.)
 MAX_BODY: Final = 25 * 1024 * 1024
-_LONGEST_LENGTH: Final = 10  # digits, which the server has checked
-#: Of all requests together. Ten of the largest, or some twenty thousand ordinary ones.
+_LONGEST_LENGTH: Final = 10  # digits; the HTTP server has checked that they are digits
+#: For all requests together: ten of the largest, or some twenty thousand ordinary ones.
 MAX_HELD: Final = 256 * 1024 * 1024
-#: GitHub gives up after ten seconds, of which the commit may need some.
+#: GitHub gives up after ten seconds, and the commit needs some of them.
 BODY_TIMEOUT: Final = 5.0
-#: Whoever still sends when it is refused gets this long to read why, instead of a reset connection.
+#: A refused sender that is still sending gets this long to read why, instead of a reset connection.
 LINGER: Final = 2.0
-#: Above this a signature takes more than a millisecond, and other requests would wait for it.
+#: Above this size checking a signature takes more than a millisecond, and would delay other requests.
 LARGE: Final = 1024 * 1024
 
 DELIVERIES = Counter(
@@ -62,7 +62,7 @@ SECONDS = Histogram(
 )
 
 
-# Found again a million times a day.
+# Cached: looked up a million times a day.
 _counter = functools.cache(DELIVERIES.labels)
 
 
@@ -71,16 +71,16 @@ class Refused(Exception):
         super().__init__(sentence)
         self.refusal = refusal
         self.sentence = sentence
-        #: For the log alone: it may name parts of the installation.
+        #: Only for the log: it may name parts of the installation.
         self.detail = detail or sentence
 
 
 class Disconnected(Exception):
-    """Whoever asked has gone; nobody is left to be answered."""
+    """The sender has disconnected, so there is no answer to send."""
 
 
 class _Request:
-    """The body as far as it has come."""
+    """A request, with the part of its body that has arrived."""
 
     __slots__ = ("body", "headers", "held", "is_read", "receive")
 
@@ -163,8 +163,8 @@ class Receiver:
             raise Refused(Refusal.MALFORMED, str(error)) from None
 
     async def _read(self, request: _Request) -> None:
-        """The whole body, its size held down as it comes: it may have no Content-Length, and nobody
-        has proven yet to be GitHub."""
+        """Read the whole body and check its size while it arrives: there may be no Content-Length, and
+        the sender has not yet proven to be GitHub."""
         length = request.headers.get(b"content-length", b"0")
         if len(length) > _LONGEST_LENGTH or int(length) > MAX_BODY:
             raise _too_large()
@@ -212,7 +212,7 @@ def _too_large() -> Refused:
 
 
 async def _send_and_linger(answer: Answer, request: _Request, send: Send) -> None:
-    """Answer somebody who is still sending, and throw the rest away."""
+    """Answer a sender that is still sending, and discard the rest."""
     await send(answer.start)
     await send({**answer.body, "more_body": True})
     with suppress(TimeoutError):

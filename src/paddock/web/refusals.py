@@ -1,7 +1,7 @@
-"""Refusals are logged, and yet cannot fill a disk.
+"""Logs refusals without letting them fill a disk.
 
-Anybody can reach a webhook's address. Of each kind of refusal the first is logged at once; those of the
-minute after it are one line with their number.
+Every host on the internet can reach the webhook's address. The first refusal of each kind is logged at
+once; those of the next minute become one line with their number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from paddock.web.answers import Refusal
 
 _log = structlog.get_logger()
 
-#: Often enough to see when something ended, seldom enough to read.
+#: Short enough to show when refusals ended, long enough to keep the log readable.
 SUMMARY_EVERY: Final = 60.0
 
 

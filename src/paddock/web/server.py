@@ -13,16 +13,16 @@ from starlette.types import ASGIApp
 from paddock.listener import BACKLOG, Listener, ListenerLimits
 from paddock.web.tls import ServerCertificate
 
-#: No webhook is answered later than this (see `paddock.dispatch.inbox`).
+#: Every webhook is answered within this time (see `paddock.dispatch.inbox`).
 FINISH_WITHIN: Final = 10
 
 
 class CannotListen(Exception):
-    """The address cannot be served at; says why in a sentence."""
+    """The server cannot listen at the address; the argument is a sentence that says why."""
 
 
 def bind(address: tuple[str, int]) -> socket.socket:
-    """From now on the kernel keeps connections waiting instead of refusing them."""
+    """Listen: from now on the kernel queues connections instead of refusing them."""
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -47,8 +47,8 @@ async def serving(
     limits: ListenerLimits | None = None,
     certificate: ServerCertificate | None = None,
 ) -> AsyncIterator[Listener]:
-    """Serve until the end of the block, over TLS if there is a certificate. Then nothing new is
-    accepted, and what is under way is finished, unless that is cancelled."""
+    """Serve until the end of the block, over TLS if there is a certificate. Then accept no new requests
+    and finish those under way, unless cancelled."""
     server = Listener(
         app,
         limits or ListenerLimits(),

@@ -1,4 +1,4 @@
-"""The dashboard's part of the settings: who may look, and whether looking is all."""
+"""The dashboard's settings: who may read, and whether actions are allowed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pydantic import (
     model_validator,
 )
 
-#: Nobody types it, and nothing slows down whoever guesses: 24 characters of base64 are 144 bits.
+#: People do not type the token, and guesses are not slowed down: 24 characters of base64 are 144 bits.
 SHORTEST_TOKEN: Final = 24
 
 
 def _split(value: Any) -> Any:
-    """`one two` in one variable."""
+    """Split `one two` in one variable."""
     return tuple(value.split()) if isinstance(value, str) else value
 
 
@@ -28,8 +28,8 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
 class DashboardSettings(BaseModel):
-    """`[dashboard]`: who may see the dashboard and ask the API. `paddock up` is open to this machine;
-    elsewhere nobody is let in until a token or a proxy is named here."""
+    """`[dashboard]`: who may see the dashboard and use the API. `paddock up` is open to this machine.
+    Elsewhere there is no access until a token or a proxy is named here."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 

@@ -1,4 +1,4 @@
-"""The settings as they may be shown: of a secret only whether it is set."""
+"""The settings for display: for a secret only whether it is set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddock.domain.reading import Line
 
 
 class SettingLine(Line, frozen=True, kw_only=True):
-    """A setting as it is in force. `value` of a secret is whether it is set."""
+    """A setting in force. The `value` of a secret is whether it is set."""
 
     name: str
     value: Any

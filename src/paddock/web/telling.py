@@ -1,4 +1,4 @@
-"""The sentences of `paddock why`, for the API, the dashboard and lists: all are told the same."""
+"""The sentences of `paddock why`, the same for the API, the dashboard and lists."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Teller:
         return msgspec.structs.replace(seen, oldest=await self._explained(seen.oldest))
 
     async def _explained(self, jobs: Sequence[J]) -> list[J]:
-        """The same jobs; those that are queued say why. One read for all of them."""
+        """The same jobs, with the reason for each queued one. One read for all of them."""
         queued = [job for job in jobs if _is_queued(job)]
         if not queued:
             return list(jobs)

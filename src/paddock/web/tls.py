@@ -1,8 +1,8 @@
 """TLS for the listeners that Pods reach: the certificate, and its renewal.
 
-Certificates are renewed while the server runs: cert-manager writes a new Secret, and the kubelet swaps
-the files under it. A server that loaded them once would be refused by every Pod when the first one
-expires. A replacement that cannot be used must not take the place of one that can.
+Certificates are renewed while the server runs: cert-manager writes a new Secret, and the kubelet
+replaces the mounted files. If the server loaded them only once, every Pod would refuse it after the
+first certificate expires. An unusable replacement must not take the place of a usable certificate.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ EXPIRY = Gauge(
     "paddock_tls_certificate_expiry_timestamp_seconds",
     "When the certificate of the listeners for Pods expires; 0 where they are served without TLS.",
 )
-#: The kubelet itself takes up to a minute or two to bring a changed Secret to its Pods.
+#: The kubelet itself takes up to a minute or two to update a changed Secret in its Pods.
 LOOK_EVERY: Final = 10.0
-#: cert-manager renews when a third of the lifetime is left: at a sixth a renewal was missed.
+#: cert-manager renews when a third of the lifetime is left; at a sixth it has missed a renewal.
 _SOON_FRACTION: Final = 6
 _SOON_AT_MOST: Final = timedelta(days=30)
 
 
 class CertificateRejected(Exception):
-    """The certificate cannot be used; a sentence that names the file."""
+    """The certificate cannot be used; the argument is a sentence that names the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFiles:
-    """PEM: the certificate with its intermediates, and its private key."""
+    """PEM files: the certificate with its intermediates, and its private key."""
 
     certificate: Path
     key: Path
 
     def stamp(self) -> tuple[object, ...]:
-        """Changes when one of the files does, also if a symbolic link on the way to it does."""
+        """Changes when one of the files changes, or a symbolic link on its path."""
         return tuple(map(_stamp, (self.certificate, self.key)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     context: ssl.SSLContext
-    #: DNS names and addresses that it is valid for.
+    #: The DNS names and addresses of the certificate.
     names: frozenset[str]
     not_before: datetime
     not_after: datetime
@@ -64,14 +64,13 @@ class Certificate:
         return host in self.names or f"*.{host.partition('.')[2]}" in self.names
 
     def expires_soon(self, now: datetime) -> bool:
-        """A renewal was due and has not come."""
+        """True if a renewal was due and is missing."""
         lifetime = self.not_after - self.not_before
         return self.not_after - now < min(lifetime / _SOON_FRACTION, _SOON_AT_MOST)
 
 
 def load_certificate(files: CertificateFiles) -> Certificate:
-    """Raises CertificateRejected. An expired certificate is loaded: what that means depends on whether
-    there is another."""
+    """Raises CertificateRejected. An expired certificate is loaded: the caller may have no other."""
     chain, key = _read(files.certificate), _read(files.key)
     try:
         leaf, *_ = x509.load_pem_x509_certificates(chain)
@@ -130,29 +129,29 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
 def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # The agent resumes no session: each ticket would be two packets for nothing.
+    # The agent resumes no session, so each ticket would waste two packets.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     return context
 
 
 class ServerCertificate:
-    """The certificate that handshakes use, replaced when its files change. Connections that are open
-    stay as they are."""
+    """The certificate that handshakes use, replaced when its files change. Open connections keep
+    theirs."""
 
     def __init__(self, files: CertificateFiles, clock: Clock) -> None:
         """Raises CertificateRejected."""
         self._files = files
         self._clock = clock
-        # Before the files are read: one that changes meanwhile is read again.
+        # Stamped before the files are read: a file that changes in between is read again.
         self._tried = files.stamp()
         self._current = load_certificate(files)
         if self._current.not_after <= clock.now():
-            # Webhooks are taken in all the same: only Pods are served by this certificate.
+            # Not fatal: only Pods use this certificate, and webhooks are still accepted.
             _log.error("tls.certificate_expired", **self._described())
         EXPIRY.set(self._current.not_after.timestamp())
-        #: Never changes: each handshake takes what is current. An assignment cannot leave a certificate
-        #: with another one's key, as loading into a context that is in use could.
+        #: Never replaced: each handshake selects the current certificate. Selecting by assignment never
+        #: pairs a certificate with another one's key, as loading into a context in use could.
         self.context = _context()
         self.context.sni_callback = self._choose
 

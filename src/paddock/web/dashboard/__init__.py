@@ -1,1 +1,1 @@
-"""The dashboard: pages made on the server, drawn without any help from elsewhere."""
+"""The dashboard: pages made on the server, without resources of other sites."""

@@ -1,4 +1,4 @@
-"""What somebody should look at, worst first, in sentences."""
+"""What an operator should look at, worst first, in sentences."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from paddock.domain.pauses import describe_pause
 from paddock.domain.states import JobState
 from paddock.web.dashboard.words import count, length
 
-#: Below this, what GitHub allows is nearly used up.
+#: Below this share of the rate limit, GitHub's allowance is nearly used up.
 _LITTLE_LEFT: Final = 0.1
-#: Webhooks are applied in milliseconds; so many that wait mean that nobody applies them.
+#: Webhooks are applied in milliseconds; with so many waiting, no replica applies them.
 _MANY_PENDING: Final = 200
-#: A pool that is scaled up has its runners by then.
+#: A pool that scales up has its runners within this time.
 _LONG_WAIT: Final = timedelta(minutes=5)
 
 _RANK: Final = {"bad": 0, "warn": 1, "info": 2}

@@ -1,8 +1,8 @@
 """Charts as SVG, made on the server.
 
-A plot stretches with its page, so it holds shapes alone: no text, which would stretch along, and no
-style attributes, which the Content-Security-Policy forbids. Labels stand beside it in HTML. Everything
-a chart shows is also said in words (`label`), for those who do not see it.
+A plot stretches with its page, so it holds only shapes: text would be stretched too, and the
+Content-Security-Policy forbids style attributes. Labels are HTML beside the plot. `label` says in words
+what the chart shows, for readers who cannot see it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from math import log10
 
 from markupsafe import Markup
 
-#: The units a plot is drawn in; the page decides how large it is.
+#: The units in which a plot is drawn; the page decides its size.
 WIDTH, HEIGHT = 600.0, 100.0
 
 _ROUND = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
-#: Less than any amount that is drawn, and more.
+#: Less and more than any amount that is drawn.
 _NOTHING, _BEYOND = 1e-9, 1e30
 #: Seconds.
 _LENGTHS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
@@ -28,9 +28,9 @@ _LENGTHS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_4
 class Chart:
     svg: Markup
     label: str
-    #: What the top of the plot stands for.
+    #: The value at the top of the plot.
     top: str
-    #: What its left and right end stand for.
+    #: The values at its left and right end.
     left: str = ""
     right: str = ""
     is_empty: bool = False
@@ -40,7 +40,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def area(points: Points, *, span: tuple[float, float], top: float, kind: str) -> Markup:
-    """The space below a line that moves in steps."""
+    """The area below a stepped line."""
     if not points:
         return Markup()
     steps = _steps(points, span, top)
@@ -75,7 +75,7 @@ def level(value: float, *, top: float, kind: str) -> Markup:
 
 
 def decades(least: float, top: float) -> Markup:
-    """A line at every power of ten, for what is drawn by its logarithm."""
+    """A line at every power of ten, for logarithmic plots."""
     drawn, value = Markup(), least * 10
     while value < top:
         drawn += Markup('<line class="grid" x1="0" x2="{}" y1="{}" y2="{}"/>').format(
@@ -86,7 +86,7 @@ def decades(least: float, top: float) -> Markup:
 
 
 def scaled(value: float, least: float, top: float) -> float:
-    """Where a value stands between two others by its logarithm, of 1."""
+    """The position of a value between two others on a logarithmic scale, from 0 to 1."""
     return log10(max(value, least) / least) / log10(top / least)
 
 
@@ -112,7 +112,7 @@ def stacks(columns: Sequence[Mapping[str, int]], order: Sequence[str], *, top: f
 
 
 def segments(parts: Sequence[tuple[float, float, str]], *, span: tuple[float, float]) -> Markup:
-    """A line of time, coloured by what it was spent in."""
+    """A time line, coloured by kind."""
     drawn = Markup()
     for start, end, kind in parts:
         left, right = _across(start, span), _across(end, span)
@@ -130,7 +130,7 @@ def plot(*shapes: Markup, label: str) -> Markup:
 
 
 def bar(value: float, most: float, *, kind: str, label: str) -> Markup:
-    """How much of something is used."""
+    """A bar that shows how much of something is used."""
     share = 0.0 if most <= 0 else min(1.0, value / most)
     return Markup(
         '<svg class="gauge" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" '
@@ -140,7 +140,7 @@ def bar(value: float, most: float, *, kind: str, label: str) -> Markup:
 
 
 def shares(parts: Mapping[str, int], *, label: str) -> Markup:
-    """What something is made up of, as one bar."""
+    """One bar of all parts of something."""
     total = sum(parts.values())
     drawn, left = Markup(), 0.0
     for kind, count in parts.items():
@@ -156,8 +156,8 @@ def shares(parts: Mapping[str, int], *, label: str) -> Markup:
 
 
 def nice(value: float) -> float:
-    """The next round number above. What is next to nothing, or beyond all numbers, has none: the steps
-    below would end at zero, or never."""
+    """The next round number above. Values near zero or infinity are limited first: the loops below
+    would end at zero, or never."""
     if value <= _NOTHING:
         return 1.0
     value = min(value, _BEYOND)
@@ -170,7 +170,7 @@ def nice(value: float) -> float:
 
 
 def nice_length(value: float) -> float:
-    """The next length of time above that somebody would say."""
+    """The next round length of time above."""
     return next((length for length in _LENGTHS if length >= value), nice(value))
 
 
@@ -184,7 +184,7 @@ def _line(points: Points, kind: str) -> Markup:
 
 
 def _steps(points: Points, span: tuple[float, float], top: float) -> list[tuple[float, float]]:
-    """Each value holds until the next."""
+    """The line in steps: each value holds until the next."""
     found: list[tuple[float, float]] = []
     for at, value in points:
         x, y = _at((at, value), span, top)

@@ -1,4 +1,4 @@
-"""The pages: what each shows, read and put into words. How it looks stands in `templates`."""
+"""The pages: reads the data of each and puts it into words. `templates` defines how it looks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ T = TypeVar("T")
 #: The states of a living runner, in the order of its life.
 LIVING: Final = tuple(state for state in RunnerState if state is not RunnerState.GONE)
 
-#: How far back the endings go, and how much time a column stands for.
+#: The periods of the endings page, and the time per column.
 _RANGES: Final = {
     "1h": (timedelta(hours=1), timedelta(minutes=2)),
     "24h": (timedelta(hours=24), timedelta(minutes=30)),
@@ -310,8 +310,8 @@ def theme_of(request: Request) -> str:
 
 
 def _asked(request: Request, kind: type[T], *beside: str) -> tuple[T, Paging]:
-    """Forms send every field; an empty one is none. `beside`: the page's own, and what an action
-    said."""
+    """The filter and the page. Forms send every field, so an empty one counts as missing. `beside`: the
+    page's own parameters, and the name of a finished action."""
     given = [
         (name, value)
         for name, value in request.query_params.multi_items()

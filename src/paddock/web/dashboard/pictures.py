@@ -1,4 +1,4 @@
-"""What each page draws, from what it was told."""
+"""The charts of each page, from the data that the page has read."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from paddock.web.dashboard.charts import (
 )
 from paddock.web.dashboard.words import brief, count, length, memory
 
-#: Conclusions as they are drawn: what succeeded below, what failed above it, the rest on top.
+#: Conclusions from bottom to top: success, failure, the rest.
 OUTCOMES: Final = ("success", "failure", "other")
 
 _MIB: Final = 2**20
-#: A claim and a mint together take no less. Medians and waits lie decades apart, so both are drawn by
-#: their logarithm.
+#: A claim and a mint together take no less. Medians and waits are decades apart, so both are drawn on a
+#: logarithmic scale.
 _LEAST_JIT: Final = 0.01
-#: Seconds. Samples are five apart; a rate over less time than this says nothing.
+#: Seconds. Samples are five seconds apart; a rate over less time than this is meaningless.
 _LEAST_STEP: Final = 0.001
-#: A point stands for five minutes; it is drawn in their middle.
+#: A point covers five minutes and is drawn at their middle.
 _MIDDLE: Final = 2.5 * TREND_STEP
 
 
@@ -142,7 +142,7 @@ def endings_chart(
 
 
 def pool_chart(decisions: Sequence[DecisionLine], *, now: datetime) -> Chart:
-    """Decisions newest first."""
+    """`decisions`: newest first."""
     past = list(reversed(decisions))
     span = (seconds(past[0].at) if past else 0.0), seconds(now)
     most = max((max(each.wanted, each.target) for each in past), default=0)
@@ -168,7 +168,7 @@ Spell = tuple[str, datetime, datetime]
 
 
 def spells(story: RunnerStory, *, now: datetime) -> list[Spell]:
-    """In which states it was, from when until when."""
+    """The states of the runner, each with its start and end."""
     steps = [(event.after, event.at) for event in story.events]
     ends = [at for _, at in steps[1:]] + [story.runner.gone_at or now]
     return [

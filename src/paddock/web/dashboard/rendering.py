@@ -1,7 +1,7 @@
-"""Templates to pages.
+"""Renders templates to pages.
 
-Everything that is shown may come from a stranger: a job's name, a label, the last words of a runner.
-So everything is escaped, always, and the browser is told to load and run nothing but our own files.
+A job's author may have chosen any text on a page: a job's name, a label, a runner's log. So all text is
+escaped, and the browser is told to load and run only our own files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paddock.web.dashboard import words
 
 _FILES: Final = resources.files("paddock.web.dashboard").joinpath("static")
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-#: A year, as long as caches keep anything; another version has another address.
+#: A year, the longest that caches keep a file; another version has another address.
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 HEADERS: Final = {
@@ -52,7 +52,7 @@ NAVIGATION: Final = (
 
 
 class Static:
-    """Our own files, under addresses that change with them."""
+    """Our own files, under addresses that change with their content."""
 
     def __init__(self) -> None:
         self._contents = {file.name: file.read_bytes() for file in _FILES.iterdir()}
@@ -75,7 +75,7 @@ class Renderer:
             loader=PackageLoader("paddock.web.dashboard"),
             autoescape=True,
             undefined=StrictUndefined,
-            # Names that others chose: what a reader would not see, or see in another order, is shown.
+            # Texts may be chosen by others: invisible and reordering characters are made visible.
             finalize=lambda value: escaped(value) if type(value) is str else value,
             trim_blocks=True,
             lstrip_blocks=True,

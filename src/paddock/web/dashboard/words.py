@@ -1,4 +1,4 @@
-"""How times, lengths and amounts are written, on every page the same."""
+"""Formats times, lengths and amounts, in the same way on every page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddock.domain.plain_text import escaped, escaped_lines
 
 
 def length(time: timedelta | float | None) -> str:
-    """`0.4 s`, `48 s`, `3m 12s`, `1h 04m`, `2d 03h`: as exact as matters to somebody who waits."""
+    """`0.4 s`, `48 s`, `3m 12s`, `1h 04m`, `2d 03h`: as exact as a waiting reader needs."""
     if time is None:
         return "–"
     seconds = max(0.0, time.total_seconds() if isinstance(time, timedelta) else time)
@@ -27,14 +27,14 @@ def length(time: timedelta | float | None) -> str:
 
 
 def brief(seconds: float | None) -> str:
-    """For what takes milliseconds."""
+    """A length that may be milliseconds."""
     if seconds is None:
         return "–"
     return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else length(seconds)
 
 
 def age(moment: datetime | None, now: datetime) -> Markup:
-    """How long ago, which the browser goes on counting."""
+    """How long ago; the browser keeps counting."""
     if moment is None:
         return Markup("–")
     return Markup('<time datetime="{}" title="{}" data-age>{}</time>').format(
@@ -43,7 +43,7 @@ def age(moment: datetime | None, now: datetime) -> Markup:
 
 
 def clock(moment: datetime | None, now: datetime) -> Markup:
-    """The time of day; with the day if that is another."""
+    """The time of day; with the date if it is not today."""
     if moment is None:
         return Markup("–")
     shape = "%H:%M:%S" if moment.date() == now.date() else "%b %d, %H:%M:%S"
@@ -80,7 +80,7 @@ def ticked(text: str) -> Markup:
 
 
 def shown(value: object) -> str:
-    """A setting as it would be written."""
+    """A setting's value as in the settings file."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -93,5 +93,5 @@ def shown(value: object) -> str:
 
 
 def plain(text: str) -> Markup:
-    """A log, line by line; what is in a line is escaped as everywhere."""
+    """A log, line by line; each line is escaped."""
     return Markup("\n").join(escaped_lines(text))
