@@ -103,8 +103,8 @@ def limits(
 ) -> None:
     """Change what an account may use at once.
 
-    What is not named stays as it is; `none` takes a limit away; 0 means none at all. A limit below
-    what is in use stops new runners and ends none.
+    Limits that are not named stay; `none` removes a limit; 0 allows nothing. A limit below what is in
+    use stops new runners and ends none.
 
     With --repository: while any repository of an organisation has limits, all runners for the
     organisation register at repositories. Runners that are registered at the organisation already can
@@ -150,7 +150,7 @@ def weight(
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Change an account's share of scarce runners beside the others (1 is usual)."""
+    """Change an account's share of scarce runners relative to other accounts (1 is usual)."""
     as_operator(
         lambda operator: operator.set_weight(login, value), config=config, data_dir=data_dir
     )
@@ -161,7 +161,7 @@ def weight(
 def pause(
     login: Login, why: Why = "paused by hand", config: Config = None, data_dir: DataDir = None
 ) -> None:
-    """Give an account no new runners. Those it has go on."""
+    """Give an account no new runners. Its present runners go on."""
     done = as_operator(
         lambda operator: operator.pause_account(login, why=why), config=config, data_dir=data_dir
     )

@@ -1,4 +1,4 @@
-"""Where the paddock of a data directory can be opened, for whoever starts another one there."""
+"""The address of a data directory's running paddock, shown when a second one is started there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME = "up.address"
 
 
 class AlreadyRunning(Exception):
-    """One is running in that directory; the sentence says where."""
+    """paddock already runs in that directory; the sentence gives its address."""
 
 
 def refuse_a_second(data_dir: Path) -> None:
@@ -36,8 +36,8 @@ def refuse_a_second(data_dir: Path) -> None:
 
 @contextmanager
 def published(data_dir: Path) -> Iterator[Callable[[str], None]]:
-    """For as long as the block lasts. The kernel lets go of the lock with the process, however that
-    ends; what was written stays and means nothing."""
+    """Publish the address for the length of the block. The kernel releases the lock when the process
+    ends, however it ends. The file stays, and is ignored without the lock."""
     data_dir.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(data_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 

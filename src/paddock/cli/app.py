@@ -1,4 +1,4 @@
-"""`paddock`: its commands, and the one place where errors become a sentence and an exit code."""
+"""`paddock`: its commands, and the only place that turns errors into a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import paddock
 from paddock.cli.commands import Commands
 from paddock.cli.output import complain, guard_streams, show, show_trace
 
-EXIT_FAILED = 1  # 2 is for wrong usage, and typer's
+EXIT_FAILED = 1  # typer uses 2 for wrong usage
 EXIT_NOT_FOUND = 3
-EXIT_INTERRUPTED = 130  # what a shell makes of Ctrl-C
+EXIT_INTERRUPTED = 130  # a shell's code for Ctrl-C
 
 app = typer.Typer(
     name="paddock",
@@ -73,7 +73,7 @@ def main(program: typer.Typer = app) -> None:
 
 
 def _explain(error: Exception) -> None:
-    # What they are is known to whoever raised one; until then nobody has to read these modules.
+    # Imported only here: a command without errors need not load these modules.
     from paddock.cli.address import AlreadyRunning
     from paddock.cli.operating import NotFound
     from paddock.pools.spec import PoolFileError

@@ -1,5 +1,5 @@
-"""What commands there are. Each is loaded when it is asked for: who wants the version does not wait
-for a server to be read."""
+"""The list of commands. Each is imported only when it is called: `paddock version` need not import the
+server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-#: By name: where it is, and what is said of it in the list of all.
+#: By name: the command's module and function, and its line in the list of commands.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "up": ("up:up", "Run all of paddock on this machine, with a PostgreSQL of its own."),
     "serve": ("serve:serve", "Run paddock for production: one replica of any number."),

@@ -41,8 +41,8 @@ def list_(
 ) -> None:
     """List deliveries, the newest first.
 
-    A dead one could not be applied; its note says why. After the cause is gone it can be tried
-    again with `paddock deliveries retry`, until it is forgotten: 30 days after it was set aside.
+    A dead delivery could not be applied; its note says why. Once the cause is removed, try it again
+    with `paddock deliveries retry`. It is deleted 30 days after it was set aside.
 
     Example:
 
@@ -85,7 +85,7 @@ def retry(
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Try dead deliveries again: those named, or all."""
+    """Try dead deliveries again: the named ones, or all."""
     if bool(numbers) == every:
         raise typer.BadParameter("name the deliveries to try again, or say --all")
     chosen = None if every else [DeliveryNumber(number) for number in numbers or ()]

@@ -37,11 +37,11 @@ _MARKS: Final = {
 
 
 def doctor(as_json: Json = False, config: Config = None, data_dir: DataDir = None) -> None:
-    """Look whether all that paddock stands on is as it needs it.
+    """Check everything that paddock depends on.
 
-    The settings, the database and its pooling mode, the GitHub App's permissions and webhook,
+    That is the settings, the database and its pooling mode, the GitHub App's permissions and webhook,
     access to runner groups, the cluster and its RunnerPool, the clock. Each failure comes with its
-    remedy. Nothing is changed. Exit code 1: something failed.
+    remedy. Nothing is changed. Exit code 1: a check failed.
 
     Examples:
 
@@ -166,7 +166,7 @@ async def _fleet(settings: Settings) -> AsyncIterator[Finding]:
                     "set PADDOCK_SEALING_KEYS to the output of `head -c 32 /dev/urandom | base64`",
                 )
             yield examine_certificate(settings, SystemClock().now())
-            # Seven megabytes, only where they are needed.
+            # Seven megabytes, imported only if needed.
             from paddock.checkup.cluster import examine_cluster
 
             async for finding in examine_cluster(settings.kube, SystemClock()):
@@ -244,7 +244,7 @@ def _show(finding: Finding) -> None:
     said: Line = ((mark, style), (f"{finding.about}: ", "bold"), finding.what)
     remedy = f"→ {finding.remedy}" if finding.remedy else ""
     if room() is None:
-        show(*said, *([f"  {remedy}"] if remedy else []))  # a line each, for grep
+        show(*said, *([f"  {remedy}"] if remedy else []))  # one line per finding, for grep
         return
     show(*said, hanging=len(mark))
     if remedy:

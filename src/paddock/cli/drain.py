@@ -28,11 +28,11 @@ def drain(abandon: Abandon = False, config: Config = None) -> None:
     """Delete every pool of the cluster, and wait until the last runner has gone.
 
     For uninstalling: the chart does this before it deletes anything. paddock must be running
-    meanwhile: idle runners leave at once, and jobs are waited for. Then nothing is left that waits
-    for paddock. It talks to Kubernetes and needs no database.
+    meanwhile: it sends idle runners away at once and waits for jobs. Afterwards no object waits for
+    paddock. The command talks to Kubernetes and needs no database.
 
-    With --abandon pools and Pods are only freed of paddock's finalizers. Runners go on as long as
-    their jobs do; what ends them is yours to decide.
+    With --abandon the command only removes paddock's finalizers from pools and Pods. Runners go on
+    as long as their jobs do; you decide how they end.
 
     Examples:
 
@@ -45,7 +45,7 @@ def drain(abandon: Abandon = False, config: Config = None) -> None:
 
 
 async def _drain(settings: Settings, *, abandon: bool) -> None:
-    # Seven megabytes, only where they are needed.
+    # Seven megabytes, imported only if needed.
     from paddock.fleet.kube.api import KubeApi, configured
     from paddock.fleet.kube.leaving import Leaving
 

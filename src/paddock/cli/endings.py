@@ -31,7 +31,7 @@ app = typer.Typer(
 Pool = Annotated[str | None, typer.Option(metavar="POOL")]
 Node = Annotated[str | None, typer.Option(metavar="NODE")]
 Image = Annotated[str | None, typer.Option(metavar="IMAGE")]
-#: A class of endings that is seen on one node, or with one image, alone is that one's fault.
+#: If a class of endings occurs on one node only, or with one image only, that node or image causes it.
 Since = Annotated[str, typer.Option(metavar="TIME", help="From so long ago on: 30m, 24h, 7d.")]
 
 

@@ -1,4 +1,4 @@
-"""`paddock host …`: the same program as `python3 …/paddock/host`, where all of paddock is installed."""
+"""`paddock host …`: the same program as `python3 …/paddock/host`, for a full installation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddock.host.command import main
 
 app = typer.Typer(no_args_is_help=True, help="Make a Mac fit to run runners' virtual machines.")
 
-#: Its options are its own: on a Mac it runs without typer.
+#: `paddock.host` parses its own options: on a Mac it runs without typer.
 _AS_THEY_ARE: Final = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -20,5 +20,5 @@ _AS_THEY_ARE: Final = {
 
 @app.command(context_settings=_AS_THEY_ARE)
 def bootstrap(context: typer.Context) -> None:
-    """Packet-filter rules, what launchd starts, and the word of it to the cluster."""
+    """Set up packet-filter rules and launchd jobs, and report the result to the cluster."""
     raise typer.Exit(main(["bootstrap", *context.args]))

@@ -1,7 +1,7 @@
-"""Rows and sentences as lines of text: for a pipe, for a wide terminal and for a narrow one.
+"""Lays out rows and sentences as lines of text: for a pipe, a wide terminal and a narrow one.
 
 A name, an id, a label or a number that is broken or shortened can be neither copied nor searched for,
-so it is always printed whole. Only prose gives way: a table shortens it, everything else wraps it at
+so it is always printed whole. Only prose is fitted: tables shorten it, all other output wraps it at
 spaces.
 """
 
@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 
 from paddock.domain.plain_text import escaped
 
-#: Text, or text with a style of rich.
+#: Text, or text with a rich style.
 Part = str | tuple[str, str]
 Line = tuple[Part, ...]
 
@@ -24,7 +24,7 @@ _GAP: Final = 2
 _EMPTY: Final = "–"
 _HEADING: Final = "bold"
 _FIELD: Final = "dim"
-#: Shorter than this, a sentence says too little to be worth a column: about four words.
+#: About four words: a shorter column of prose would say too little.
 _LEAST_PROSE: Final = 24
 _INDENT: Final = "  "
 _BETWEEN_FIELDS: Final = "   "
@@ -33,9 +33,9 @@ _BETWEEN_FIELDS: Final = "   "
 @dataclass(frozen=True, slots=True)
 class Column:
     heading: str
-    #: Sentences. All other columns hold names and numbers, and are never shortened.
+    #: The column holds sentences. Other columns hold names and numbers, and are never shortened.
     prose: bool = False
-    #: Sentences that are the reason why the table is printed: wrapped, not shortened.
+    #: The sentences are the table's purpose: wrapped, not shortened.
     whole: bool = False
 
 
@@ -46,11 +46,11 @@ def prose(heading: str, *, whole: bool = False) -> Column:
 def lay_out(
     headings: Sequence[str | Column], rows: Iterable[Sequence[object]], *, width: int | None
 ) -> list[Line]:
-    """A line per row in aligned columns, under a heading. `width` is the terminal's; `None` is a pipe,
-    whose lines may have any length.
+    """One line per row in aligned columns, under a heading. `width` is the terminal's; `None` is a
+    pipe, whose lines may have any length.
 
-    What is wider than the terminal even with short prose becomes a record of several lines: the first
-    column and the narrow ones stay aligned, the others follow below them with their headings.
+    If the rows are too wide even with short prose, each becomes a record of several lines: the first
+    column and the narrow ones stay aligned, and the others follow below with their headings.
     """
     columns = [each if isinstance(each, Column) else Column(each) for each in headings]
     cells = [[_EMPTY if cell is None else escaped(str(cell)) for cell in row] for row in rows]
@@ -76,7 +76,7 @@ def _total(sizes: Sequence[int]) -> int:
 
 
 def _with_short_prose(columns: Sequence[Column], sizes: Sequence[int], width: int) -> list[int]:
-    """The sizes, with the room that names and numbers leave divided among the prose."""
+    """The sizes; the prose columns share the room that names and numbers leave."""
     short = [at for at, column in enumerate(columns) if column.prose and not column.whole]
     room = width - _total([0 if at in short else size for at, size in enumerate(sizes)])
     share = max(_LEAST_PROSE, room // len(short)) if short else 0
@@ -114,7 +114,7 @@ def _records(
 
 
 def _first_line(columns: Sequence[Column], sizes: Sequence[int], width: int) -> list[int]:
-    """The first column, which names the record, and of the others as many as have room."""
+    """The first column, which names the record, and as many others as fit."""
     chosen = [0]
     for at in sorted(range(1, len(columns)), key=lambda at: sizes[at]):
         if not columns[at].prose and _total([sizes[each] for each in [*chosen, at]]) <= width:
@@ -123,7 +123,7 @@ def _first_line(columns: Sequence[Column], sizes: Sequence[int], width: int) -> 
 
 
 def _fields(fields: Sequence[tuple[Column, str]], width: int) -> Iterator[Line]:
-    """Names beside each other as far as they fit, and each sentence on a line of its own."""
+    """Names side by side as far as they fit; each sentence on a line of its own."""
     room = width - len(_INDENT)
     line: list[Part] = []
     left = room
@@ -145,7 +145,7 @@ def _fields(fields: Sequence[tuple[Column, str]], width: int) -> Iterator[Line]:
 
 
 def wrap(line: Line, width: int, *, hanging: int) -> Iterator[Line]:
-    """The line, broken at spaces alone. A word that is wider than the terminal stays where it is."""
+    """Break the line only at spaces. A word that is wider than the terminal is not broken."""
     parts: list[tuple[str, str]] = []
     used, has_words = 0, False
     for token in _tokens(line):
@@ -155,7 +155,7 @@ def wrap(line: Line, width: int, *, hanging: int) -> Iterator[Line]:
             yield _without_last_spaces(parts)
             parts, used, has_words = [(" " * hanging, "")], hanging, False
         if not is_word and not has_words and used:
-            continue  # the space at which the line was broken
+            continue  # drop the space at which the line was broken
         parts += token
         used += size
         has_words |= is_word

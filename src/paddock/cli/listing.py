@@ -1,4 +1,4 @@
-"""What the commands that list things have in common: `paddock jobs` is `paddock jobs list`."""
+"""Shared by the commands that list things: `paddock jobs` is `paddock jobs list`."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Listing(TyperGroup):
 def with_reading(
     work: Callable[[Reading], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
-    """Look at the database, without touching anything."""
+    """Read the database without changing it."""
     return with_teller(lambda reading, _: work(reading), config=config, data_dir=data_dir)
 
 
 def with_teller(
     work: Callable[[Reading, Teller], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
-    """The same, for what is told with its reason."""
+    """Read the database, with a teller that gives the reasons."""
     thresholds = load(config, data_dir=data_dir).recovery.thresholds
 
     async def read(database: Database) -> R:
@@ -71,7 +71,7 @@ def with_teller(
 
 
 def there_is_more(page: Page[Any]) -> None:
-    """To standard error: what is piped are the lines."""
+    """Written to standard error: a pipe gets only the rows."""
     if page.next is not None:
         say(f"there are more: --after {page.next}")
 
@@ -81,7 +81,7 @@ def ago(then: datetime | None) -> str | None:
 
 
 def time_ago(text: str) -> datetime:
-    """`90s`, `30m`, `24h`, `7d`: from so long ago on."""
+    """The time that is `90s`, `30m`, `24h` or `7d` ago."""
     found = re.fullmatch(r"(\d{1,6})([smhd])", text)
     if found is None:
         raise typer.BadParameter(f"{text!r} is no length of time: write 90s, 30m, 24h or 7d")

@@ -16,7 +16,7 @@ from paddock.system import SystemClock, SystemIds
 
 
 class Runners:
-    """Where they live, and within which limits."""
+    """The directory of the runners, and their limits."""
 
     def __init__(
         self, settings: Settings, *, environment: Mapping[str, str], grace: float = GRACE
@@ -27,7 +27,7 @@ class Runners:
         self._grace = grace
         self._fleet: LocalFleet | None = None
         self._ours: Path | None = None
-        #: Why they have none; empty if they have.
+        #: Why runners have no limits; empty if they have limits.
         self.unlimited_because = ""
         self._cgroup = self._find_cgroup(settings.local.cgroup)
 
@@ -59,8 +59,8 @@ class Runners:
         return self._fleet
 
     async def stop(self) -> None:
-        """All of them, whoever started them. By the fleet that did: it alone knows of supervisors that
-        have not begun yet."""
+        """Stop all runners, also those of an earlier process. The fleet that started them must do this:
+        only it knows of supervisors that have not begun yet."""
         await (await self.fleet()).stop_all()
         if self._ours is not None:
             give_back(self._ours)
@@ -72,7 +72,7 @@ class Runners:
         if wanted is not None:
             return Path(wanted)
         try:
-            # Two data directories are two fleets.
+            # Each data directory is a fleet of its own.
             name = hashlib.sha256(str(self.root).encode()).hexdigest()[:10]
             self._ours = cgroup_for_runners(name)
         except NoCgroup as reason:

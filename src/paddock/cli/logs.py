@@ -1,5 +1,5 @@
-"""Logs go to standard error: as lines for people, or as JSON for a collector. Neither holds a control
-character of what others chose: lines escape them here, JSON is ASCII."""
+"""Logs go to standard error: as lines for people, or as JSON for a collector. Neither contains control
+characters of foreign texts: lines escape them here, JSON is ASCII."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paddock.settings import LogFormat, Settings
 
 
 def configure_logs(settings: Settings, *, untold: frozenset[str] = frozenset()) -> None:
-    """`untold`: what the screen tells already."""
+    """`untold`: events that are not logged because the screen shows them."""
 
     def tell(_logger: object, _method: str, event: EventDict) -> EventDict:
         if event.get("event") in untold:
@@ -38,7 +38,7 @@ def configure_logs(settings: Settings, *, untold: frozenset[str] = frozenset()) 
 
 
 def _rendering(wanted: LogFormat) -> list[structlog.typing.Processor]:
-    """Traces without the values of variables, of which some are secrets."""
+    """Traces omit the values of variables: some are secrets."""
     match wanted:
         case LogFormat.JSON:
             traces = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
@@ -56,14 +56,14 @@ def _rendering(wanted: LogFormat) -> list[structlog.typing.Processor]:
 
 
 def _escape_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Other values are shown by their `repr`, which escapes of itself."""
+    """Escape strings. Other values are shown by their `repr`, which escapes already."""
     return {
         name: escaped(value) if isinstance(value, str) else value for name, value in event.items()
     }
 
 
 def _write_trace(file: TextIO, trace: ExcInfo) -> None:
-    """Indented: no line of an error's message looks like an event."""
+    """Indented, so that no line of an error's message looks like an event."""
     text = StringIO()
     structlog.dev.plain_traceback(text, trace)
     file.writelines(f"\n    {line}" for line in escaped_lines(text.getvalue().strip("\n")))

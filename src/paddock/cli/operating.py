@@ -1,4 +1,4 @@
-"""What the commands that look at a running paddock, or change it, have in common."""
+"""Shared by the commands that read or change a running paddock."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ Why = Annotated[str, typer.Option("--why", help="The reason, kept with the chang
 
 
 def paused(summary: AccountSummary | PoolSummary) -> str | None:
-    """Who paused it, when and why, for the column of a list."""
+    """Who paused the account or pool, when and why, for the column of a list."""
     if summary.paused_at is None or summary.paused_by is None:
         return None
     return describe_pause(summary.paused_at, summary.paused_by, summary.paused_why)
 
 
 def tell_dispatch_pause(pause: Pause | None) -> None:
-    """Beside a list, to standard error: no row of it says so."""
+    """Written to standard error beside a list: no row shows this pause."""
     if pause is not None:
         say(f"all dispatch is paused {pause}")
 
 
 class NotFound(Exception):
-    """What the command was told to work on is not there; the sentence says what is."""
+    """The named object does not exist; the sentence lists what does."""
 
 
 def with_store(
     work: Callable[[PgStore], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
-    """To read. What changes something is done `as_operator`."""
+    """Only for reading. Changes are made `as_operator`."""
 
     async def named(database: Database) -> R:
         clock = await DatabaseClock.measured(asking(database), SystemClock())
@@ -65,17 +65,17 @@ def with_store(
 def as_operator(
     work: Callable[[Operator], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
-    """Do it in the name of the user who runs the command."""
+    """Act in the name of the user who runs the command."""
     return with_store(
         lambda store: work(Operator(store, actor=user())), config=config, data_dir=data_dir
     )
 
 
 def user() -> str:
-    """Who runs the command, as events and logs name them."""
+    """The name of the user who runs the command, for events and logs."""
     try:
         return f"operator:{getpass.getuser()}"
-    except (KeyError, OSError):  # a container's user has a number, and need not have a name
+    except (KeyError, OSError):  # a container's user has a number but may have no name
         return f"operator:uid-{os.getuid()}"
 
 

@@ -1,9 +1,9 @@
-"""All that the command line writes passes through here, and nothing of it is obeyed by a terminal.
+"""All output of the command line passes through here, so that it cannot control the terminal.
 
-Results go to standard output; progress and errors to standard error, so that the first can be piped.
-What is shown contains names, labels and logs that others chose. A field is one line, and its control
-characters are escaped (`plain_text`). What rich draws is checked again on its way out, and what is
-written without rich (usage errors, warnings, traces) passes a guard: no other way is left.
+Results go to standard output; progress and errors go to standard error, so that results can be piped.
+The output contains names, labels and logs that others chose. A field is one line, and its control
+characters are escaped (`plain_text`). Text that rich draws is checked again before it is written. Text
+that is written without rich (usage errors, warnings, traces) passes a guard. There is no other way out.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _HANGING: Final = 2
 
 class _Terminal(Console):
     def __init__(self, *, stderr: bool = False) -> None:
-        # No markup and no emoji codes: `[red]` and `:skull:` are as good a name as any.
+        # No markup and no emoji codes: `[red]` and `:skull:` may be names.
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Every string that is printed or stands in a table."""
+        """Called for every string that is printed or put into a table."""
         return super().render_str(escaped(text), **how)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """A `Text` that was not made by `text` below; rich's own sequences are control segments."""
+        """Escape a `Text` that `text` below did not make; rich's own sequences are control segments."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -52,7 +52,7 @@ errors: Final = _Terminal(stderr=True)
 
 
 class _Guarded:
-    """A standard stream for all that writes without rich: typer, warnings, traces."""
+    """A standard stream for output without rich: typer, warnings, traces."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -68,8 +68,8 @@ class _Guarded:
 
 
 def guard_streams() -> None:
-    """Once, before anything is written. rich and structlog keep the streams themselves, for they escape
-    what is not theirs."""
+    """Called once, before any output. rich and structlog keep the original streams: they get foreign
+    text only escaped."""
     console.file, errors.file = sys.stdout, sys.stderr
     sys.stdout = cast("TextIO", _Guarded(sys.stdout))
     sys.stderr = cast("TextIO", _Guarded(sys.stderr))
@@ -77,7 +77,7 @@ def guard_streams() -> None:
 
 def room() -> int | None:
     """How many columns a line may have; `None` if standard output is no terminal. FORCE_COLOR asks for
-    colours in a pipe, not for lines that are shortened to a width which no terminal has."""
+    colours in a pipe, but a pipe has no width to which lines should be shortened."""
     return _room(console)
 
 
@@ -86,7 +86,7 @@ def _room(terminal: Console) -> int | None:
 
 
 def text(*parts: Part, style: str = "") -> Text:
-    """One line of text, of parts with or without a style."""
+    """One line of text, made of parts with or without a style."""
     drawn = Text(style=style)
     for part in parts:
         words, how = (part, "") if isinstance(part, str) else part
@@ -95,8 +95,8 @@ def text(*parts: Part, style: str = "") -> Text:
 
 
 def _write(terminal: Console, line: Line, *, style: str = "", hanging: int = _HANGING) -> None:
-    """A sentence: a terminal would break it, and the names in it, anywhere. Further lines are always
-    indented, so that none of them looks like a line of paddock's own."""
+    """Write a sentence, wrapped at spaces: a terminal would also break the names in it. Further lines
+    are always indented, so that none looks like a new line of paddock's."""
     width = _room(terminal)
     if width is None:
         terminal.print(text(*line, style=style))
@@ -112,12 +112,12 @@ def _escaped(line: Line) -> Line:
 
 
 def show(*parts: Part, style: str = "", hanging: int = _HANGING) -> None:
-    """`hanging`: where its further lines begin, if a terminal is too narrow for one."""
+    """`hanging`: the indentation of further lines, if the terminal is too narrow for one line."""
     _write(console, parts, style=style, hanging=hanging)
 
 
 def show_lines(lines: Iterable[str]) -> None:
-    """Indented lines stay indented."""
+    """Show lines and keep their indentation."""
     for line in lines:
         show(line, hanging=len(line) - len(line.lstrip()) + _HANGING)
 
@@ -127,7 +127,7 @@ def say(line: str) -> None:
 
 
 def complain(sentence: str) -> None:
-    """Further lines are indented: none looks like a second error."""
+    """Further lines are indented, so that none looks like a second error."""
     first, *rest = escaped_lines(sentence)
     indent = len(_ERROR) + 1
     _write(errors, ((_ERROR, "bold red"), " ", first), hanging=indent)
@@ -136,7 +136,7 @@ def complain(sentence: str) -> None:
 
 
 def screen(lines: Iterable[Line]) -> Group:
-    """For a live screen, which cuts off what is too wide: a terminal would go on in the next line."""
+    """For a live screen, which cuts off lines that are too wide; a terminal would wrap them."""
     drawn: list[Text] = []
     for line in lines:
         whole = text(*line)
@@ -153,7 +153,7 @@ def show_trace(error: BaseException) -> None:
 def table(
     headings: Sequence[str | Column], rows: Iterable[Sequence[object]], *, empty: str
 ) -> None:
-    """Columns for people; where there are no rows, the sentence that says what to do about it."""
+    """Columns for people; without rows, the sentence `empty`, which says what to do."""
     found = list(rows)
     if not found:
         show(empty)
@@ -163,5 +163,5 @@ def table(
 
 
 def show_json(value: object) -> None:
-    """What is escaped in it is escaped as JSON wants it, so nothing is lost."""
+    """JSON has its own escapes, so no character is lost."""
     console.print(text(msgspec.json.encode(value).decode()))

@@ -8,10 +8,10 @@ from paddock.cli.output import show
 
 
 def pause(why: Why = "paused by hand", config: Config = None, data_dir: DataDir = None) -> None:
-    """Give out no runners at all. Those at work go on, and jobs keep their place in the queue.
+    """Give out no runners at all. Running jobs go on; waiting jobs keep their place in the queue.
 
-    Webhooks are taken in and recovery goes on; every replica heeds it at once. One pool alone is
-    paused with `paddock pools pause`, one account with `paddock accounts pause`.
+    Webhooks are still accepted and recovery goes on. Every replica obeys at once. To pause one pool
+    or account, use `paddock pools pause` or `paddock accounts pause`.
 
     Example:
 

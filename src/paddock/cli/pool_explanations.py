@@ -12,14 +12,14 @@ from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.domain.surveys import DemandedKey, PoolExplanation
 
-#: Of each kind of runner so many are named.
+#: The most runners of each kind that are named.
 _NAMED = 5
 
 _WAITING = (RunnerState.BOOTING, RunnerState.IDLE)
 
 
 def told(explanation: PoolExplanation, *, now: datetime) -> Iterator[str]:
-    """Line by line."""
+    """The explanation, line by line."""
     pool = explanation.pool
     yield f"{pool.name}: {_state(explanation)}"
     yield from _sizing(explanation, now)
@@ -75,7 +75,7 @@ def _sizing(explanation: PoolExplanation, now: datetime) -> Iterator[str]:
 
 
 def _not_more(explanation: PoolExplanation) -> Iterator[str]:
-    """Why it has not more, now."""
+    """Why the pool has no more runners now."""
     pool, past = explanation.pool, explanation.decision
     if past is None or pool.state != "active" or pool.paused:
         return
@@ -91,7 +91,7 @@ def _not_more(explanation: PoolExplanation) -> Iterator[str]:
 
 
 def _planned(explanation: PoolExplanation) -> Plan:
-    """What a round would do now, as far as it can be told without a look at the fleet."""
+    """What a round would do now, as far as is known without reading the fleet."""
     pool, past = explanation.pool, explanation.decision
     try:
         terms = Terms.of(pool.spec)
@@ -173,7 +173,7 @@ def _is_stale(runner: Runner, explanation: PoolExplanation) -> bool:
 
 
 def _length(length: timedelta) -> str:
-    """To the nearest that matters: seconds within minutes, minutes within hours."""
+    """Rounded to what matters: seconds within minutes, minutes within hours."""
     seconds = max(0, int(length.total_seconds()))
     if seconds >= 2 * 3600:
         return shown(timedelta(hours=seconds // 3600))

@@ -43,10 +43,10 @@ def apply(
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Make the pools a file describes, or change those of the same names.
+    """Create the pools that a file describes, or change those of the same names.
 
     A file with a mistake in it changes nothing. Jobs that waited because no pool fitted them are
-    looked at again at once.
+    matched again at once.
 
     Example of a file:
 
@@ -68,7 +68,7 @@ def apply(
 
 @app.command("list")
 def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None) -> None:
-    """List pools with their labels and what they have."""
+    """List pools with their labels and their runners."""
 
     async def work(store: PgStore) -> tuple[Sequence[PoolSummary], Pause | None]:
         return await store.list_pools(), await store.dispatch_pause()
@@ -103,7 +103,7 @@ def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None
 def pause(
     name: Name, why: Why = "paused by hand", config: Config = None, data_dir: DataDir = None
 ) -> None:
-    """Claim no runners of a pool. Those at work go on, and jobs keep their place in the queue."""
+    """Claim no runners of a pool. Running jobs go on; waiting jobs keep their place in the queue."""
     done = as_operator(
         lambda operator: operator.pause_pool(name, why=why), config=config, data_dir=data_dir
     )
@@ -125,10 +125,10 @@ def resume(
 def explain(
     name: Name, as_json: Json = False, config: Config = None, data_dir: DataDir = None
 ) -> None:
-    """Tell why a pool has the size it has: term by term, and what keeps it from having more.
+    """Tell why a pool has its size: term by term, and what keeps it from having more.
 
-    Also what is starting, what is stale and about to be exchanged, what is leaving and why,
-    and the jobs that wait for it.
+    Also which runners are starting, which are stale and about to be replaced, which are leaving and
+    why, and which jobs wait for the pool.
     """
 
     async def work(store: PgStore) -> PoolExplanation:
@@ -149,10 +149,10 @@ def explain(
 def delete(
     name: Name, why: Why = "deleted by hand", config: Config = None, data_dir: DataDir = None
 ) -> None:
-    """Delete a pool. Runners at work finish their jobs; those that wait leave at once.
+    """Delete a pool. Runners with a job finish it; idle runners leave at once.
 
-    Jobs that wait for it are taken by another pool with their labels, if there is one, or as soon
-    as there is one: to rename a pool, delete it and apply it under its new name.
+    Jobs that wait for the pool go to another pool with their labels, as soon as there is one. To
+    rename a pool, delete it and apply it under its new name.
     """
     done = as_operator(
         lambda operator: operator.delete_pool(name, why=why), config=config, data_dir=data_dir

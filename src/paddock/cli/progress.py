@@ -1,5 +1,5 @@
-"""What is going on, in the terminal, while `paddock up` runs: what recovery does and how runners end as
-it happens, and below that one line that says how things are."""
+"""The terminal output while `paddock up` runs: each action of recovery and each abnormal ending when it
+happens, and below them one line with the current state."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from paddock.ports.reading import Reading
 from paddock.store.errors import StoreError
 
 _EVERY: Final = 1.0
-#: A log is not a screen: one line now and then will do.
+#: Seconds between lines without a terminal: in a log a line now and then is enough.
 _EVERY_LINE: Final = 5.0
 _WINDOW: Final = timedelta(minutes=5)
-#: More than this in a second is a storm, of which the first few say enough.
+#: The most lines per second: in a storm the first few are enough.
 _AT_ONCE: Final = 20
 
 _AT_WORK: Final = (
@@ -51,13 +51,13 @@ class Screen:
         self._began = clock.now()
 
     def say(self, who: str, what: str) -> None:
-        """A line that stays."""
+        """Print a line that stays on the screen."""
         at = f"{self._clock.now():%H:%M:%S}  "
         show((at, "dim"), (f"{who:<9}", _STYLES.get(who, "")), f" {what}")
 
     async def follow(self) -> None:
-        """For ever."""
-        await self._look()  # what was before is not news
+        """Runs for ever."""
+        await self._look()  # earlier actions and endings are not shown
         if not console.is_terminal:
             while True:
                 await self._tell_news()
@@ -86,14 +86,14 @@ class Screen:
             self.say(who, what)
 
     async def _look(self) -> tuple[list[ActionLine], list[VerdictLine]]:
-        """What is new since the last look."""
+        """Actions and verdicts since the last call."""
         page = Paging(limit=_AT_ONCE)
         try:
             actions = (await self._reading.actions(ActionFilter(), page)).items
             wanted = VerdictFilter(abnormal=True, since=self._began)
             verdicts = (await self._reading.verdicts(wanted, page)).items
         except StoreError:
-            return [], []  # the line below tells
+            return [], []  # the state line shows the error
         fresh = [each for each in actions if each.id > self._last_action]
         self._last_action = max((each.id for each in fresh), default=self._last_action)
         ended = [each for each in verdicts if each.runner not in self._told]

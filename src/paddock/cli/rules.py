@@ -21,7 +21,7 @@ def rules(as_json: Json = False, config: Config = None) -> None:
     """Print what recovery looks for and what it does about it, strongest evidence first.
 
     The first rule that holds decides. A rule that asks for GitHub's record of the runner, the
-    runner's log or the job at GitHub does nothing without the answer. The times are those of your
+    runner's log or the job at GitHub does nothing without the answer. The times are from your
     settings, [recovery].
     """
     recovery = load(config).recovery

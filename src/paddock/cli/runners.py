@@ -42,7 +42,7 @@ def list_(
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
-    """List the runners that have not ended, or those that have, the newest first.
+    """List living runners, or with --ended the ended ones, the newest first.
 
     Examples:
 
@@ -102,15 +102,15 @@ def retire(
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Send a runner away. One that executes a job finishes it first.
+    """Send a runner away. A runner with a job finishes it first.
 
     It gets no more work from now on. Then GitHub removes it, and its Pod is deleted when GitHub, its
     own log and the events agree that no job is on it: within seconds if it was never given work,
-    within two minutes otherwise. `paddock serve` or `paddock up` does that; it has to run.
+    within two minutes otherwise. `paddock serve` or `paddock up` does that, so one must be running.
 
-    With --force its Pod is deleted at once, whether a job is on it or not. Use it for a runner that
-    will never end by itself, for instance of an account that has removed the App. You are named in its
-    history and in its verdict.
+    With --force its Pod is deleted at once, even in the middle of a job. Use it for a runner that
+    will never end by itself, for instance of an account that has removed the App. Its history and its
+    verdict record your name.
     """
     if force and not yes:
         typer.confirm(

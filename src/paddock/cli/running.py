@@ -1,7 +1,7 @@
-"""How a command runs: until it is done, or until it is told to stop.
+"""Runs a command until it is done or a signal stops it.
 
-Ctrl-C and SIGTERM cancel it, and it tidies up. A second one cancels the tidying: the embedded
-PostgreSQL then ends at once, without its checkpoint, and recovers at the next start.
+Ctrl-C and SIGTERM cancel the command, and it cleans up. A second signal cancels the cleanup: the
+embedded PostgreSQL then ends at once, without its checkpoint, and recovers at the next start.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def _until_signalled(command: Coroutine[Any, Any, T]) -> T:
         is_first = False
 
     def cut_short() -> None:
-        # Again and again: a single cancellation ends one step of the tidying, and the next waits.
+        # Repeated: one cancellation ends only one step of the cleanup.
         task.cancel()
         loop.call_later(_CUT_SHORT_INTERVAL, cut_short)
 

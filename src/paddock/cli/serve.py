@@ -25,8 +25,8 @@ Migrate = Annotated[
 def serve(migrate: Migrate = False, config: Config = None, data_dir: DataDir = None) -> None:
     """Run paddock for production: one replica of any number.
 
-    It needs a GitHub App and a database whose schema is up to date. Ctrl-C or SIGTERM
-    finishes what is under way and stops it; a second one stops it at once.
+    It needs a GitHub App and a database whose schema is up to date. After Ctrl-C or SIGTERM it
+    finishes the work under way and stops; after a second one it stops at once.
 
     Examples:
 

@@ -15,15 +15,15 @@ from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.errors import DatabaseUnavailable, DirectoryInUse, EmbeddedPostgresError
 
-#: A person waits for the answer: a server that restarts is back by then, and one that is gone is not.
+#: Seconds: a person waits for the answer. A restarting database is back by then; a dead one is not.
 _LOOK_WAIT: Final = 3.0
-#: For all of it, also for an address that drops what is sent to it.
+#: The limit for the whole attempt, also for an address that drops all packets.
 _LOOK_LIMIT: Final = 5.0
 
 
 @asynccontextmanager
 async def open_database(settings: Settings, *, name: str) -> AsyncIterator[Database]:
-    """For a command that may create the database, and waits for it."""
+    """For commands that may create the database and wait for it."""
     async with AsyncExitStack() as stack:
         url = await _url(settings, stack)
         yield await stack.enter_async_context(connected(url, settings, name=name))
@@ -31,8 +31,8 @@ async def open_database(settings: Settings, *, name: str) -> AsyncIterator[Datab
 
 @asynccontextmanager
 async def existing_database(settings: Settings, *, name: str) -> AsyncIterator[Database]:
-    """For a command that looks at a paddock which is there already, or changes it: nothing is created,
-    and a database that does not answer is not waited for."""
+    """For commands that read or change an existing paddock: they create nothing, and do not wait for a
+    database that does not answer."""
     if not settings.database_url and has_no_database(settings):
         raise EmbeddedPostgresError(
             f"There is no paddock here: PADDOCK_DATABASE_URL is not set, and {settings.data_dir} holds "
@@ -66,13 +66,13 @@ async def connected(url: str, settings: Settings, *, name: str) -> AsyncIterator
 
 
 def has_no_database(settings: Settings) -> bool:
-    """Whether the data directory holds none of paddock's own."""
+    """Whether the data directory holds no database of paddock's."""
     return DataDirectory(settings.data_dir).existing_pgdata() is None
 
 
 async def _url(settings: Settings, stack: AsyncExitStack) -> str:
-    """paddock's own server is started for as long as `stack` is open, unless `paddock up` runs it in
-    the same directory: then that one is used."""
+    """Start paddock's own server while `stack` is open. If `paddock up` already runs one in the same
+    directory, use that one."""
     if settings.database_url:
         return settings.database_url.get_secret_value()
     try:

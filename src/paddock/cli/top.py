@@ -20,7 +20,7 @@ from paddock.domain.states import RunnerState
 from paddock.store.errors import StoreError
 from paddock.stories.story import length
 
-#: A cell for each runner, in the order of its life.
+#: The style of a runner's cell by state, in the order of a runner's life.
 _STYLES: Final = {
     RunnerState.BOOTING: "grey50",
     RunnerState.IDLE: "green",
@@ -48,7 +48,7 @@ def top(
 ) -> None:
     """Watch the fleet: every runner a cell, what waits and for how long, what recovery does.
 
-    Ctrl-C ends it. Where there is no terminal, or with --json, it looks once.
+    Ctrl-C ends it. Without a terminal, or with --json, it prints the state once.
 
     Examples:
 
@@ -125,7 +125,7 @@ def _head(overview: Overview) -> Line:
 
 
 def _runners(overview: Overview, width: int | None) -> Iterator[Line]:
-    """A cell for each, and how many are in each state. In a pipe cells have no colour."""
+    """A cell per runner, and the number of runners in each state. In a pipe cells have no colour."""
     if not overview.runners:
         yield ("no runners",)
     elif width is None:

@@ -42,18 +42,18 @@ from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 
-#: In chaos a Pod that is told to go and cannot hear it is killed after this, not after half a minute.
+#: In chaos a Pod that does not react to its deletion is killed after this, not after half a minute.
 _CHAOS_GRACE: Final = 6.0
 
 _ATTEMPTS: Final = 5
-#: What it did to whom, in the data directory.
+#: A file in the data directory that records what chaos did to which object.
 _CHAOS: Final = "chaos.jsonl"
 
-#: Endings and their reasons are; a log tail is what `paddock why` is for.
+#: Events that the screen replaces: it shows endings with their reasons, and `paddock why` the log tail.
 _ON_THE_SCREEN: Final = frozenset({LOG_CAPTURED})
 
-#: For a real GitHub, where no pool is described yet: as many runners as this machine has processors,
-#: under the labels that GitHub's own runners have.
+#: For a real GitHub, if there is no pool yet: as many runners as this machine has processors, with the
+#: labels of GitHub's own runners.
 _POOL: Final = """
 apiVersion: paddock.dev/v1alpha1
 kind: RunnerPool
@@ -75,13 +75,12 @@ DemoMode = Annotated[
 def up(demo: DemoMode = None, config: Config = None, data_dir: DataDir = None) -> None:
     """Run all of paddock on this machine, with a PostgreSQL of its own.
 
-    Nothing else has to be installed. Without a GitHub App in the settings it brings a
-    GitHub of its own with some work in it, and runs that as processes of this machine;
-    `--demo chaos` breaks things, and shows how they are found out and put right.
-    With an App, and actions/runner installed (PADDOCK_LOCAL_RUNNER), it serves real jobs.
+    Nothing else has to be installed. Without a GitHub App in the settings it starts a fake
+    GitHub with some jobs, and runs them as processes of this machine; `--demo chaos` breaks
+    things, and shows how paddock detects and repairs them. With an App, and actions/runner
+    installed (PADDOCK_LOCAL_RUNNER), it serves real jobs.
 
-    Ctrl-C stops everything it started; the data directory is there again at the next
-    start.
+    Ctrl-C stops everything it started; the next start uses the same data directory.
 
     Examples:
 
@@ -96,7 +95,7 @@ def up(demo: DemoMode = None, config: Config = None, data_dir: DataDir = None) -
         _check_for_a_real_github(settings, demo)
     mode = demo or Mode.STEADY
     if "log_level" not in settings.model_fields_set:
-        # What happens is on the screen already.
+        # The screen already shows what happens.
         settings = settings.model_copy(update={"log_level": LogLevel.WARNING})
     if mode is Mode.CHAOS:
         settings = _hurried(settings)
@@ -119,7 +118,7 @@ def _check_for_a_real_github(settings: Settings, demo: Mode | None) -> None:
 
 
 def _hurried(settings: Settings) -> Settings:
-    """What somebody has set himself stays."""
+    """The settings with quicker recovery; values that the operator has set stay."""
     recovery = settings.recovery
     given = recovery.model_fields_set
     quicker = {name: value for name, value in HURRIED_RECOVERY.items() if name not in given}
@@ -139,13 +138,13 @@ async def _up(settings: Settings, mode: Mode) -> None:
 
 
 def _but_migrations(text: str) -> None:
-    """A newcomer's first start applies all there are, and he wants to see something else."""
+    """Hide migrations: the first start applies all of them, and they are of no interest then."""
     if not text.startswith("applying "):
         say(text)
 
 
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
-    """Of what runs side by side the first to fail ends the rest, and is what there is to tell."""
+    """The first failure: it cancelled the other tasks, so only it is reported."""
     failure = failures.exceptions[0]
     return _first(failure) if isinstance(failure, ExceptionGroup) else failure
 
@@ -182,7 +181,7 @@ async def _run(settings: Settings, mode: Mode, stack: AsyncExitStack) -> None:
 async def _github(
     settings: Settings, mode: Mode, stack: AsyncExitStack
 ) -> tuple[Demo | None, Apps]:
-    """The Apps of the settings, or a GitHub of our own."""
+    """The Apps of the settings, or a fake GitHub."""
     if settings.github.all_apps:
         apps = configured_apps(settings)
         show(f"  GitHub      {', '.join(str(app.key) for app in apps)}")
@@ -240,8 +239,8 @@ class _Up:
             )
 
     async def _patiently(self, prepare: Callable[[], Awaitable[None]]) -> None:
-        """On a machine that is busy beyond measure our own database may throw us out for being slow.
-        All of it may be done twice."""
+        """Retry: on an overloaded machine our own database may close slow connections. `prepare` may
+        run more than once."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return await prepare()
@@ -295,7 +294,7 @@ def _own_pool() -> str:
 
 
 def _own_key(directory: Path) -> bytes:
-    """Made once: what it sealed must open after a restart."""
+    """Created once: a later start must be able to open what it sealed."""
     path = directory.expanduser() / "sealing-key"
     if not path.exists():
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

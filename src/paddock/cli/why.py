@@ -21,11 +21,11 @@ from paddock.stories import Story, tell
 from paddock.stories.story import length
 from paddock.system import SystemClock
 
-#: As GitHub shows a job in the browser.
+#: The address of a job in the browser.
 _JOB_URL = re.compile(r"https?://\S+/actions/runs/\d+/(?:attempts/\d+/)?jobs?/(\d+)\S*")
 #: Lines of a log tail that fit a screen; `--json` has all of it.
 _LAST_WORDS = 15
-#: Of a fact's further lines: more would leave a narrow terminal too little.
+#: The largest indentation of a fact's further lines: more would leave too little of a narrow terminal.
 _WIDEST_HANGING = 40
 
 
@@ -41,11 +41,11 @@ def why(
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Tell why a job or a runner is where it is, and what would have to happen next.
+    """Tell why a job or a runner is in its state, and what must happen next.
 
-    One sentence says why, one what comes next; below them stands who knew what when. It asks the
-    database alone: what GitHub and the fleet said is written down there. Exit code 3: nothing is
-    known by that name.
+    One sentence gives the reason, one the next step. Below them are the recorded facts, each with its
+    source and time. It reads only the database, which has what GitHub and the fleet reported. Exit
+    code 3: nothing is known by that name.
 
     Examples:
 
