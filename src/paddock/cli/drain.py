@@ -31,8 +31,8 @@ def drain(abandon: Abandon = False, config: Config = None) -> None:
     meanwhile: it sends idle runners away at once and waits for jobs. Afterwards no object waits for
     paddock. The command talks to Kubernetes and needs no database.
 
-    With --abandon the command only removes paddock's finalizers from pools and Pods. Runners go on
-    as long as their jobs do; you decide how they end.
+    With --abandon it waits for nothing: it deletes the pools and removes paddock's finalizers from
+    pools and Pods. Runners go on as long as their jobs do; you decide how they end.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`paddock pools explain`: why a pool has the size it has, in sentences."""
+"""`paddock pools explain`: why a pool has its size, in sentences."""
 
 from __future__ import annotations
 

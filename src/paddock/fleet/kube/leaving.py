@@ -90,8 +90,8 @@ class Leaving:
             await self._clock.sleep(_EVERY)
 
     async def abandon(self) -> Left:
-        """Remove our finalizers from everything now, without waiting. Running Pods go on. Returns what
-        existed before."""
+        """Delete the pools and remove our finalizers from everything, without waiting. Running Pods go
+        on. Returns what existed before."""
         left = await self.left()
         await self._delete_pools(left)
         await self._let_go(left)
