@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 #: The words of a line, in the order in which they are also reported; "-" means not measured.
 FIELDS: Final = (
     "at",  # Unix time
-    "memory_used",  # bytes, without the page cache that can be given back, as the kubelet counts
+    "memory_used",  # bytes, without the page cache that the kernel can reclaim, as the kubelet counts
     "memory_limit",  # bytes
     "oom_kills",  # since the container's start
     "memory_pressure",  # per cent of the last ten seconds in which a process waited for memory

@@ -29,15 +29,15 @@ _PROFILE_ANNOTATIONS: Final[Mapping[str, Rule]] = {
 
 
 def malformed(spec: Json) -> str | None:
-    """What is wrong with the first field whose type is not the one that the code here and in `shapes`
-    relies on; `None` if there is none."""
+    """What is wrong with the first field that lacks the type on which this module and `shapes` rely;
+    `None` if no field is wrong."""
     found = POD_SPEC.findings(spec, "template.spec")
     return next((each.malformed for each in found if each.rule is None), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnParts:
-    """Which of paddock's volumes a container of this Pod mounts, by its name; all others mount none."""
+    """Paddock's volumes that each container mounts, by the container's name; others mount none."""
 
     prefix: str
     mounts: Mapping[str, Collection[str]]

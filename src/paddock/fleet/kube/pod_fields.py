@@ -1,7 +1,7 @@
 """The fields of a Pod, each with its type and the rule for its values (I63).
 
-A field that is not listed here is refused by the rule `UNLISTED`. "Anything" means that no value of the
-field gives job code more than its Pod; the API server judges such values when the Pod is tried out.
+The rule `UNLISTED` refuses a field that is not listed here. "Anything" means that no value of the field
+gives job code more than its Pod; the API server judges such values when the Pod is tried out.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ RULES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`rule` is `None` where the field is malformed, and `expected` says what it should be."""
+    """If the field is malformed, `rule` is `None` and `expected` says what it should be."""
 
     path: str
     rule: Rule | None

@@ -121,8 +121,8 @@ class Placement:
     token_audiences: Sequence[str] = ()
 
 
-#: For a description that is checked before any cluster is known. Which audiences are permitted is
-#: checked when a Pod is tried out.
+#: For a check of a description before any cluster is known. The audiences are checked when a Pod is
+#: tried out.
 _SAMPLE_PLACEMENT: Final = Placement(
     namespace="runners",
     service_account="runner",

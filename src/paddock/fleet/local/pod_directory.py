@@ -210,7 +210,7 @@ def could_be_a_pod(name: str) -> bool:
 
 
 def pod_names(root: Path) -> list[str]:
-    """Raises OSError: a fleet whose directory is away has not lost its Pods (I29)."""
+    """Raises OSError: a fleet whose directory is unavailable has not lost its Pods (I29)."""
     with os.scandir(root) as entries:
         return [entry.name for entry in entries if could_be_a_pod(entry.name)]
 
@@ -286,7 +286,7 @@ def show(record: Record, status: Status | None, deletion_requested_at: datetime 
 
 
 def _merged(status: Status) -> ContainerStatus:
-    """The one container of the single shape: it runs from the poller's start to the runner's end."""
+    """The only container of the single shape: it runs from the poller's start to the runner's end."""
     poller, runner = status.poller, status.runner
     polled = poller.state.terminated
     if polled is None or polled.exit_code != 0:
