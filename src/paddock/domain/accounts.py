@@ -10,7 +10,7 @@ from paddock.domain.budgets import TokenBucket
 from paddock.domain.ids import AccountId, AppId, HostId
 from paddock.domain.limits import Limits, Resources
 
-#: Between two confirmations of a removal that count as two: one outage of GitHub's is rarely longer.
+#: Two confirmations of a removal are at least this far apart: an outage of GitHub is rarely longer.
 CONFIRMED_APART: Final = timedelta(minutes=10)
 
 
@@ -34,9 +34,9 @@ class MintBudget:
     minute, 5 a write) and the hourly quota `generate-jitconfig` has for itself. `None` is no limit:
     Enterprise hosts have none unless their administrator sets one.
 
-    The last minute is counted exactly, so that a burst may use all of it. The hour is a bucket of
-    one burst that refills so slowly that burst and refill together stay within any hour's quota:
-    about 163 mints a minute, for as long as one likes.
+    The last minute is counted exactly, so that a burst may use all of it. The hour is a bucket of one
+    burst that refills so slowly that burst and refill together stay within any hour's quota: about 163
+    mints a minute, sustained.
     """
 
     per_minute: int | None = 180
@@ -61,7 +61,7 @@ class ServedAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountSummary:
-    """An account as it is listed for people. `installation` is how it stands at GitHub."""
+    """An account as it is listed for people. `installation` is its state at GitHub."""
 
     id: AccountId
     host: str

@@ -47,7 +47,7 @@ class QueuedJob(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class KeyDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The jobs of one key that no supply is on its way to, oldest first.
+    """The jobs of one key that no runner is on its way to, oldest first.
 
     `truncated` says that there are more than were read. `blocked` is a reason found before any
     counting: a pause, a back-off, an installation that cannot be used.
@@ -63,7 +63,7 @@ class KeyDemand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AccountTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`mints` is how many JITs its installation may still mint; `None` is as many as it likes."""
+    """`mints` is how many JITs its installation may still mint; `None` is no limit."""
 
     mints: int | None = None
     weight: int = 1
@@ -143,7 +143,8 @@ def allocate(
             else:
                 heapq.heapreplace(account.queues, queue)
         else:
-            # Limits, tokens and Pods only shrink during an allocation: refused once is refused.
+            # Limits, tokens and Pods only shrink during an allocation: a queue refused once stays
+            # refused.
             heapq.heappop(account.queues)
             short_of_pods |= refusal is Withheld.NO_POD
             if queue.taken == 0:
@@ -152,8 +153,8 @@ def allocate(
             heapq.heapreplace(turns, account.turn())
         else:
             heapq.heappop(turns)
-    # Nothing is left to be given, so no turn matters any more, but each key gets its reason. A key
-    # without one is served by the next batch.
+    # Nothing is left to give, so the order of turns no longer matters. Each remaining key gets its
+    # reason. A key without a reason is served by the next batch.
     for *_, account in turns:
         for queue in account.queues:
             refusal = account.refusal(queue)
@@ -171,12 +172,12 @@ def allocate(
     )
 
 
-# What is left to give, kept while it is given out. Every match passes through here under the matcher's
-# lock: whoever asks for something finds it in its own fields and looks nothing up.
+# What is left to give, updated during the allocation. Every match runs this under the matcher's lock,
+# so each object holds references to all it needs and looks nothing up.
 
 
 class _Room(msgspec.Struct, gc=False):
-    """What limits leave: infinitely much where there is none."""
+    """What the limits still admit: infinite where there is no limit."""
 
     runners: float
     vcpu_milli: float
@@ -184,7 +185,7 @@ class _Room(msgspec.Struct, gc=False):
 
     @classmethod
     def within(cls, limits: Limits, used: Resources) -> _Room | None:
-        """`None` is room for anything."""
+        """`None`: there is no limit."""
         if limits == UNLIMITED:
             return None
         return cls(
@@ -244,12 +245,13 @@ class _Account(msgspec.Struct, eq=False, gc=False):
     queues: list[_Queue]
 
     def turn(self) -> tuple[float, float, AccountId, _Account]:
-        """The account with the smallest is next."""
+        """The account with the smallest tuple is next."""
         queue = self.queues[0]
         return (self.runners + 1) / self.weight, queue.jobs[queue.taken].queued_at, self.id, self
 
     def refusal(self, queue: _Queue) -> Withheld | None:
-        """The first thing that stands in the way, the one its owner can least change first."""
+        """The first reason against this queue. The reasons its owner can least change are checked
+        first."""
         pool = queue.pool
         if queue.demand.blocked is not None:
             return queue.demand.blocked

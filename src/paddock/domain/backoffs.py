@@ -36,8 +36,8 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOffTerms:
-    """The first failure waits `seconds`, each further one twice as long, up to `ceiling`. So many
-    in a row are `forgiven` first."""
+    """The first failure causes a wait of `seconds`, each further one twice as long, up to `ceiling`.
+    The first `forgiven` failures in a row cause none."""
 
     cause: BackOffCause
     reason: str
@@ -57,8 +57,8 @@ class UnassignedTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PausedScope:
-    """What GitHub is not asked about at present: an App, one of its installations (GitHub's number), or
-    a repository of that (its full name)."""
+    """A scope about which GitHub is not asked at present: an App, one of its installations (GitHub's
+    number), or a repository of that installation (its full name)."""
 
     app: AppId
     installation: int | None = None
@@ -76,14 +76,14 @@ ENDED_WITHOUT_A_JOB: Final = BackOffTerms(
 )
 
 
-#: A job that GitHub does not assign although a runner for it was online: the job waits, and not the
-#: others of its key. It is tried again with another runner, which costs a mint and a Pod for minutes.
+#: GitHub does not assign a job although a runner for it was online. Only this job waits, not the others
+#: of its key. Each further try takes another runner: a mint, and a Pod for minutes.
 NOT_ASSIGNED: Final = UnassignedTerms(seconds=900, ceiling=4 * 3600)
 
 
 def subject_of(failure: Failure, claim: Claim) -> Subject | None:
-    """The scope that a failed mint is about; `None` if none has to wait. A repository that registers at
-    its organisation shares its key with others: then it is the key that waits."""
+    """The scope that a failed mint is about; `None` if none has to wait. For a failure of one job or
+    repository the key waits, since repositories that register at their organisation share a key."""
     match failure.backs_off:
         case BackOff.NONE:
             return None
@@ -96,8 +96,8 @@ def subject_of(failure: Failure, claim: Claim) -> Subject | None:
 
 
 def subjects_of(claim: Claim) -> tuple[Subject, ...]:
-    """All that a mint which went well speaks for. Not the key: whether its runners get jobs is
-    another question."""
+    """The scopes whose failures a successful mint ends. Not the key: a mint does not show that its
+    runners get jobs."""
     return (Subject(BackOffScope.ACCOUNT, claim.account), Subject(BackOffScope.APP, claim.app))
 
 

@@ -1,8 +1,8 @@
-"""How much may be asked of GitHub, as arithmetic.
+"""How many requests GitHub allows, as arithmetic.
 
 GitHub bans Apps that go on asking when told to stop, and a mint refused for its rate is a Pod that
-waits. So every request is paid for beforehand out of token buckets. A bucket is a value; whoever
-keeps it (one process now, a row later) stores what `take` returns.
+waits. So every request is paid for beforehand out of token buckets. A bucket is a value; its keeper (a
+process, or a database row) stores what `take` returns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POINTS_BURST: Final = 1 / 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBucket:
-    """`tokens` there were at `as_of`; they come back at `refill_per_s` up to `capacity`.
+    """There were `tokens` at `as_of`; they refill at `refill_per_s` up to `capacity`.
 
     An `as_of` in the future means that nothing comes back until then.
     """
@@ -72,8 +72,8 @@ class TokenBucket:
         return frozen + missing / self.refill_per_s
 
     def limit_to(self, remaining: float) -> Self:
-        """At most what GitHub says is left: others may spend from the same quota. It is never
-        raised on GitHub's word, since answers overtake one another."""
+        """At most what GitHub says is left: other clients may spend from the same quota. GitHub's
+        number never raises the bucket, since answers overtake one another."""
         return replace(self, tokens=min(self.tokens, max(remaining, 0.0)))
 
     def empty_until(self, then: datetime) -> Self:
@@ -81,8 +81,9 @@ class TokenBucket:
         return replace(self, tokens=0.0, as_of=max(self.as_of, then))
 
     def told(self, remaining: float, resets_in_s: float | None, now: datetime) -> Self:
-        """What GitHub's answer says is left; with nothing left and a time, nothing until then. The time
-        counts from `now`: several requests that are refused together name the same moment."""
+        """The bucket after an answer of GitHub's: at most `remaining`. With none left and a reset time,
+        it stays empty until then. The time counts from `now`: several requests that are refused
+        together name the same moment."""
         limited = self.limit_to(remaining)
         if remaining > 0 or resets_in_s is None:
             return limited
@@ -97,8 +98,9 @@ class Bucket(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetKey:
-    """Whose bucket. GitHub counts for an installation, and for the App itself where it asks as such:
-    an account that has used up its own, or is told to slow down, must not hold up another (I26)."""
+    """A bucket and its owner: an installation, or the App itself for the requests it makes as an App.
+    GitHub counts these apart. An account that has used up its quota, or is told to slow down, must not
+    hold up another (I26)."""
 
     bucket: Bucket
     host: Host
@@ -152,7 +154,7 @@ class BudgetLimits:
 
 
 class BudgetSpent(Exception):
-    """There would be no token soon enough. `seconds` is how long it would take."""
+    """No token is available soon enough; the wait would be `seconds`."""
 
     def __init__(self, key: BudgetKey, seconds: float) -> None:
         whose = f"installation {key.installation} of App" if key.installation else "App"

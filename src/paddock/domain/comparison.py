@@ -1,8 +1,9 @@
-"""Comparing what is known here with what GitHub says now: which repositories, how often, what differs.
+"""Comparing paddock's jobs with GitHub's lists: which repositories, how often, what differs.
 
-Some webhooks are never sent, so no redelivery brings them (I8). A job GitHub has queued and nobody here
-knows of would wait until it is cancelled. Comparing costs requests that minting, deregistration and
-recovery need more, so it slows down as the quota shrinks and stops while a reserve is left.
+Some webhooks are never sent, so no redelivery brings them (I8). A job that GitHub has queued and
+paddock does not know would wait until GitHub cancels it. Comparing costs requests that minting,
+deregistration and recovery need more, so it slows down as the quota shrinks and stops while a reserve
+is left.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from paddock.domain.states import JobState
 #: GitHub cancels a job that was queued for a day: a repository that has been silent for longer has
 #: nothing that could still be served.
 RECENT: Final = timedelta(hours=24)
-#: Jobs come in bursts: whoever had one within this is likely to have the next.
+#: Jobs come in bursts: a repository that had one within this time is likely to have the next.
 LIVELY: Final = timedelta(hours=1)
 
-#: With a full quota. A lost webhook costs its job two minutes, and a hundred repositories without
-#: runs 6,000 requests an hour: about where the quota begins to shrink and slow this down.
+#: With a full quota. A lost webhook then delays its job by two minutes. A hundred repositories without
+#: runs cost 6,000 requests an hour: about where the quota begins to shrink and slow this down.
 FASTEST: Final = timedelta(minutes=2)
 #: With little left. GitHub's own time-outs are longer.
 SLOWEST: Final = timedelta(minutes=30)
 #: A repository that is not lively is compared this many times less often.
 CALMER: Final = 5
-#: The share of an hourly quota that is left to those who cannot wait.
+#: The share of an hourly quota that is reserved for requests that cannot wait.
 RESERVE: Final = 0.2
 
 #: GitHub's lists lag behind its events by some seconds.
@@ -72,8 +73,8 @@ class OpenJob:
 
 
 def interval(left: float) -> timedelta | None:
-    """How often to compare with so much of the quota left (0 to 1): in proportion to what is there
-    above the reserve, and not at all below it."""
+    """How often to compare when this share of the quota is left (0 to 1): in proportion to what exceeds
+    the reserve, and not at all below it."""
     share = (left - RESERVE) / (1 - RESERVE)
     if share <= 0:
         return None
@@ -86,8 +87,8 @@ def due(
     left: Mapping[tuple[AppId, int], float],
     now: datetime,
 ) -> list[ActiveRepository]:
-    """Those to compare now. First those that are most overdue for how often they should be; never
-    compared is most overdue of all, and of these the recently active come first."""
+    """The repositories to compare now, most overdue first, measured in their own intervals. Those never
+    compared come before all others, the recently active first."""
     overdue = [
         (-late, _silence(each, now), each.id, each)
         for each in repositories
@@ -114,7 +115,7 @@ def _silence(repository: ActiveRepository, now: datetime) -> float:
 
 
 def news(listed: Iterable[JobRecord], known: Mapping[JobId, JobState]) -> list[JobRecord]:
-    """Jobs that GitHub lists and nobody here knows, or that have gone further there than here."""
+    """Listed jobs that paddock does not know, or that are further along at GitHub than here."""
     return [
         job
         for job in listed
@@ -123,9 +124,9 @@ def news(listed: Iterable[JobRecord], known: Mapping[JobId, JobState]) -> list[J
 
 
 def unlisted(runs: ActiveRuns, open_jobs: Iterable[OpenJob], *, now: datetime) -> list[JobId]:
-    """Jobs that should be in the list and are not: each has to be asked for. That it is not listed
-    proves nothing about it, least of all in a list that is not whole (I29). A waiting job's run is
-    in neither list."""
+    """Jobs that should be in the list and are not: GitHub has to be asked for each. Absence from the
+    list proves nothing, least of all from an incomplete one (I29). A waiting job's run is neither among
+    the queued nor among the in_progress runs."""
     if not runs.complete:
         return []
     listed = {job.id for _, jobs in runs.runs for job in jobs}

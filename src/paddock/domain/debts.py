@@ -1,4 +1,4 @@
-"""What is owed at GitHub: runner records under names that are no runner's any more (I41)."""
+"""Debts: runner records to remove at GitHub, under names that no runner has any more (I41)."""
 
 from __future__ import annotations
 

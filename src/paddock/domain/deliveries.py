@@ -16,8 +16,8 @@ DeliveryNumber = NewType("DeliveryNumber", int)
 class DeliveryState(StrEnum):
     PENDING = "pending"
     APPLIED = "applied"
-    IGNORED = "ignored"  # understood, and nothing of ours
-    DEAD = "dead"  # cannot be applied; kept with its error until someone looks
+    IGNORED = "ignored"  # understood; nothing to do
+    DEAD = "dead"  # cannot be applied; kept with its error for an operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""All that is written down about one job or one runner, read at one moment.
+"""All that is recorded about one job or one runner, read at one moment.
 
-Who asks why a job waits, or how a runner ended, should not have to join six tables; and two who ask
-must not get two answers. `paddock.stories` makes sentences of these.
+An operator who asks why a job waits, or how a runner ended, should not have to join six tables, and two
+operators must not get two answers. `paddock.stories` makes sentences of these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paddock.domain.vitals import Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A step, and who made it. `pod` is the runner's whose step it was, if it was one's."""
+    """A step, and the component that made it. `pod` is the runner's Pod if it was a runner's step."""
 
     at: datetime
     actor: str
@@ -95,10 +95,11 @@ class JobOnFile:
     seen_at: datetime
     since: datetime
     why: str
-    #: Whether its code is the repository's own, and how that is known; `None` where nobody asked.
+    #: Whether its code is the repository's own, and how that is known; `None`: its run was not looked
+    #: up.
     trusted: bool | None = None
     trust_why: str | None = None
-    #: Its repository has limits, and why they do not hold for this job (I78).
+    #: Why its repository's limits do not hold for this job (I78).
     beside_limits: Literal["foreign", "organisation", "runner group"] | None = None
 
 
@@ -137,7 +138,7 @@ class Wait:
     account_paused: Pause | None
     pool_paused: Pause | None
     pool_state: Literal["active", "draining", "deleted"]
-    #: The best there is.
+    #: The best state among the account's installations.
     installation: Literal["active", "suspended", "removed"] | None
     back_off: BackedOff | None
     account_limits: Limits
@@ -174,7 +175,7 @@ class JobDossier:
     wait: Wait | None
     check: Check | None
     runners: tuple[RelatedRunner, ...]
-    #: Its own, and those of its runners while they were its.
+    #: Those of the job, and those of its runners while they belonged to it.
     events: tuple[Event, ...]
     actions: tuple[Action, ...]
 
@@ -207,7 +208,7 @@ class RunnerDossier:
     pool: str
     pool_paused: Pause | None
     everybody_paused: Pause | None
-    #: Jobs that wait for its pool, whoever is on the way to them.
+    #: Jobs that wait for its pool, with or without a runner on the way.
     queued: int
     account: str | None
     verdict: VerdictOnFile | None
@@ -216,13 +217,13 @@ class RunnerDossier:
     names: tuple[ChosenName, ...]
     events: tuple[Event, ...]
     actions: tuple[Action, ...]
-    #: By its own word.
+    #: As the runner itself reported it.
     last_sample: Sample | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """A job that only its webhooks tell of: nothing was done for it."""
+    """A job that is known only from its webhooks: paddock did nothing for it."""
 
     job: JobId
     labels: tuple[str, ...]

@@ -1,15 +1,14 @@
 """How a runner ended.
 
-"The self-hosted runner lost communication with the server" is what GitHub says of a clean exit, an
-OOM kill, a drained node and a segmentation fault alike. Here the runner's fingerprint and what else
-is known of it become one `Ending`. Where nothing is known the ending is `unknown`, and that is
-abnormal: a guess would hide the next incident (I58).
+"The self-hosted runner lost communication with the server" is what GitHub says of a clean exit, an OOM
+kill, a drained node and a segmentation fault alike. Here the runner's fingerprint and the other
+evidence become one `Ending`. Where nothing is known the ending is `unknown`, and that is abnormal: a
+guess would hide the next incident (I58).
 
-`RULES` is the whole of it, in order; the first that holds decides. Witnesses are heard from the one
-nearest to the death outwards: the kernel and the kubelet, then those who asked the Pod to go, then
-the exit code. For a runner that is told to stop exits with 0 as if its job were done, and one that
-is slow to obey is killed with 137 as if it had run out of memory: an exit code means what it says
-only if nobody asked for the end.
+`RULES` is the whole table, in order; the first rule that holds decides. Evidence from the kernel and
+the kubelet comes first, then requests to end the Pod, then the exit code. A runner that is told to stop
+exits with 0, as if its job were done. One that is slow to stop is killed with 137, as if it had run out
+of memory. So an exit code is taken at its word only if no end was requested.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from typing import Final
 
 from paddock.domain.fingerprints import Answer, Fingerprint
 
-#: For so long after an end was seen its log and circumstances are asked for again (I79). An API server
-#: that was restarted answers for its nodes again within a minute; a Pod kept in vain costs nothing.
+#: For this long after an end was seen, paddock retries to read its log and circumstances (I79). A
+#: restarted API server answers for its nodes again within a minute. A Pod kept in vain costs nothing.
 LOG_WANTED_FOR: Final = timedelta(minutes=2)
 
 
@@ -54,8 +53,8 @@ class Ending(StrEnum):
 
     @property
     def abnormal(self) -> bool:
-        """Whether its last words are worth keeping. What the job's own steps did is never abnormal:
-        a failing test suite leaves the runner with a clean exit."""
+        """Whether its log is worth keeping. A result of the job's own steps is never abnormal: the
+        runner exits cleanly after a failing test suite."""
         return self not in _NORMAL
 
 
@@ -90,31 +89,31 @@ _NORMAL: Final = frozenset({Ending.COMPLETED, Ending.LEFT, Ending.SURPLUS})
 
 
 class Retired(StrEnum):
-    """Why we asked for the end ourselves."""
+    """Why paddock itself asked for the end."""
 
     UNWANTED = "unwanted"  # idle, in a pool that shrinks, rolls, drains or goes away
     SURPLUS = "surplus"  # online, with more supply than demand
     GIVEN_UP = "given-up"  # a recovery rule found it stuck
     FINISHED = "finished"  # its job was completed long ago, its Pod still lived
-    DELETED = "deleted"  # somebody else had asked for its Pod's deletion; we only followed
+    DELETED = "deleted"  # another client asked for its Pod's deletion; paddock followed
     FORCED = "forced"  # by an operator, or because its account has long removed the App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndingEvidence:
-    """All that an ending is judged by. What nobody asked, or nobody answered, is `UNKNOWN`."""
+    """All that an ending is judged by. `UNKNOWN`: not asked, or not answered."""
 
     fingerprint: Fingerprint | None = None
     #: The Pod's own `status.reason`.
     pod_reason: str = ""
     #: It was never seen terminal, and is proven absent.
     vanished: bool = False
-    #: Somebody else had asked for its deletion before its runner ended.
+    #: A client other than paddock asked for its deletion before its runner ended.
     deleted: bool = False
     retired: Retired | None = None
     #: Who ended it by force, and why.
     forced: str = ""
-    #: Whether a job was ever on it. `NO` is GitHub's word, or no name was ever chosen for it.
+    #: Whether a job was ever on it. `NO`: GitHub says so, or no name was ever chosen for it.
     job: Answer = Answer.UNKNOWN
     #: Whether GitHub reports its job as lost.
     lost_communication: Answer = Answer.UNKNOWN
@@ -122,7 +121,7 @@ class EndingEvidence:
     started: Answer = Answer.UNKNOWN
     registered: Answer = Answer.UNKNOWN
     node: str | None = None
-    #: What else the fleet had to tell, for people: the Pod's events, how its node was.
+    #: More from the fleet, for people: the Pod's events, the state of its node.
     circumstances: tuple[str, ...] = ()
 
 
@@ -146,12 +145,12 @@ class Classified:
 
 
 def says_it_had_a_job(fingerprint: Fingerprint | None) -> bool:
-    """By its own exit code, though no webhook may have said so yet (I68)."""
+    """Whether its exit code says so. A webhook may not have said so yet (I68)."""
     return fingerprint is not None and fingerprint.exit_code in _HAD_A_JOB
 
 
 def ended_in_good_order(fingerprint: Fingerprint | None) -> bool:
-    """By itself, as a runner does after its job; a poller has other codes for whatever ends it."""
+    """Whether it ended by itself, as a runner does after its job. A poller exits with other codes."""
     return (
         fingerprint is not None
         and fingerprint.signal is None
@@ -176,7 +175,7 @@ def _first(evidence: EndingEvidence) -> Rule:
 
 
 def _answered(evidence: EndingEvidence) -> list[EndingEvidence]:
-    """The same evidence with every answer that GitHub may still give."""
+    """The evidence combined with every answer that GitHub may still give."""
     job, lost, registered = (
         (Answer.YES, Answer.NO) if answer is Answer.UNKNOWN else (answer,)
         for answer in (evidence.job, evidence.lost_communication, evidence.registered)
@@ -190,10 +189,10 @@ def _answered(evidence: EndingEvidence) -> list[EndingEvidence]:
 #: With ACTIONS_RUNNER_RETURN_JOB_RESULT_FOR_HOSTED the listener returns 100 + its job's result.
 _SUCCEEDED: Final = frozenset({100, 101})
 #: The one result that is no clean end. The listener gives its job up when GitHub does not renew the
-#: lease; GitHub will call the runner lost, although it lives to say so itself.
+#: lease; GitHub will call the runner lost, although its process lives and exits by itself.
 _ABANDONED: Final = frozenset({105})
 _CLEAN: Final = frozenset({0, *range(100, 105)})
-#: Its own word that it had a job.
+#: Exit codes which say that it had a job.
 _HAD_A_JOB: Final = frozenset(range(100, 106))
 _OUTDATED: Final = frozenset({7})
 _SIGKILL: Final = 9
@@ -209,7 +208,8 @@ _NODE_LOST: Final = frozenset({"NodeLost", "Terminated", "Shutdown", _STATUS_UNK
 
 
 def _exited(evidence: EndingEvidence, codes: frozenset[int]) -> bool:
-    """By itself, with one of these codes: a signal makes any code another's doing."""
+    """Whether it exited by itself with one of these codes. After a signal, the code is not the
+    runner's."""
     ended = evidence.fingerprint
     return ended is not None and ended.signal is None and ended.exit_code in codes
 
@@ -224,8 +224,8 @@ def _reason(evidence: EndingEvidence) -> str:
 
 
 def _idle(evidence: EndingEvidence) -> bool:
-    """No job was ever on it: GitHub says so, and its exit code does not say otherwise. GitHub has
-    been seen to call a busy runner idle (I65); such a death must not pass for a tidy one."""
+    """No job was ever on it: GitHub says so, and its exit code does not say otherwise. GitHub has been
+    seen to call a busy runner idle (I65); such a death must not count as normal."""
     return evidence.job is Answer.NO and not _exited(evidence, _HAD_A_JOB)
 
 
@@ -245,7 +245,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "oom-killed",
         "Its container reached its memory limit and the node's kernel killed in it",
         Ending.HOST_OOM,
-        # Whatever the exit code: when only the worker is killed, the listener still exits with 0.
+        # With any exit code: when only the worker is killed, the listener still exits with 0.
         lambda e: _reason(e) == _OOM_KILLED,
     ),
     Rule(
@@ -331,7 +331,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "exit-without-job",
         "It exited cleanly, and GitHub knows of no job that was ever on it",
         Ending.NEVER_RAN,
-        # I39. A code of 100 and more is its own word that there was a job, however short (I68).
+        # I39. An exit code of 100 or more says that there was a job, however short (I68).
         lambda e: _exited(e, _CLEAN) and _idle(e),
     ),
     Rule(

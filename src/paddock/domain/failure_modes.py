@@ -1,9 +1,9 @@
-"""What can go wrong, in the words of whoever meets it, and which rules and endings answer it.
+"""What can go wrong, in an operator's words, and which rules and endings answer it.
 
-The tables of rules are ordered by the strength of their evidence, which is how a program reads
-them. People come with a failure: a node died, a webhook never came. This is the index from the one
-to the other; the page is written from it and from the rules themselves, and a test fails for a rule
-that answers nothing here.
+The tables of rules are ordered by the strength of their evidence, as the program needs them. People
+start from a failure: a node died, a webhook never came. This is the index from failures to rules. The
+documentation page is generated from it and from the rules, and a test fails for a rule that is not
+named here.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Party(StrEnum):
 class FailureMode:
     party: Party
     what: str
-    #: By these rules of recovery it is noticed, and acted on.
+    #: The rules of recovery that notice it and act on it.
     rules: tuple[str, ...] = ()
-    #: What is done about it that is no rule.
+    #: What is done about it besides rules.
     besides: str = ""
     #: What becomes of the job.
     job: str
-    #: How such a runner's verdict may read.
+    #: The endings that such a runner's verdict may name.
     endings: tuple[Ending, ...] = ()
 
 

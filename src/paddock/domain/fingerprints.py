@@ -1,9 +1,9 @@
-"""What a container's status tells of its runner's process: whether it ever ran, and how it ended.
+"""What a container's status says about its runner's process: whether it ever ran, and how it ended.
 
-Both answers decide over lives. A Pod was once deleted under a running job because a sweep did not
-look whether its runner had started (I34); and "lost communication" could not be explained for
-weeks because nobody read the exit code before the Pod was reaped (I58). So an unfamiliar shape is
-never interpreted: it yields no fingerprint, and it protects its Pod.
+Whether a Pod may be deleted depends on these answers. A Pod was once deleted under a running job
+because a sweep did not check whether its runner had started (I34). "Lost communication" could not be
+explained for weeks because the exit code was not read before the Pod was reaped (I58). So an unfamiliar
+shape is never interpreted: it yields no fingerprint, and it protects its Pod.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CODES: Final = {
     104: "clean exit, job skipped",
     105: "job abandoned, GitHub no longer renewed its lease",
 }
-#: Linux' numbers of those that end runners.
+#: Linux's numbers of the signals that end runners.
 _SIGNALS: Final = {
     2: "SIGINT",
     4: "SIGILL",
@@ -42,7 +42,8 @@ _SIGNALS: Final = {
     11: "SIGSEGV",
     15: "SIGTERM",
 }
-#: A kubelet's words for any code but 0, and for 0. A clean exit with 100 would read as an error.
+#: The kubelet's reasons for any exit code but 0, and for 0. A clean exit with 100 would read as an
+#: error.
 _SAYS_NOTHING: Final = ("Error", "Completed")
 
 
@@ -62,7 +63,8 @@ class Terminated(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
-    """One of the three at most. A kubelet writes none only for a last state that never was."""
+    """At most one of the three is set. The kubelet sets none only for a last state that never
+    existed."""
 
     waiting: Waiting | None = None
     running: Running | None = None
@@ -92,7 +94,8 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """How the runner's process ended. `signal` is mostly absent: kubelets say 128 + n instead."""
+    """How the runner's process ended. `signal` is mostly absent: the kubelet reports exit code 128 + n
+    instead."""
 
     exit_code: int
     signal: int | None = None
@@ -106,7 +109,8 @@ class Fingerprint:
 
 
 def describe_exit(exit_code: int | None, signal: int | None, reason: str | None) -> str:
-    """How a process ended, for people; empty if nothing is known. A signal makes the code another's."""
+    """How a process ended, for people; empty if nothing is known. After a signal, the code is not the
+    runner's."""
     parts = []
     if exit_code is not None:
         meaning = "" if signal else _CODES.get(exit_code) or _SIGNALS.get(exit_code - 128, "")
@@ -126,7 +130,7 @@ class Answer(StrEnum):
 
 
 def fingerprint(statuses: Sequence[ContainerStatus]) -> Fingerprint | None:
-    """`None` for a runner that has not ended, that is not there, or of a shape nobody knows."""
+    """`None` for a runner that has not ended or is absent, and for a status of unknown shape."""
     runner = _runner(statuses)
     if runner is None or runner.state.running:
         return None
@@ -138,10 +142,10 @@ def fingerprint(statuses: Sequence[ContainerStatus]) -> Fingerprint | None:
 
 
 def ever_started(statuses: Sequence[ContainerStatus]) -> Answer:
-    """Whether the runner's container ever ran. Only `NO` may condemn a Pod, and it takes a container
-    that says it is waiting; a shape that nobody knows is `UNKNOWN` and protects its Pod (I34). In a
-    Pod whose one container polls and runs this is `YES` from its first second, and says nothing
-    about jobs."""
+    """Whether the runner's container ever ran. Only `NO` counts against a Pod. It takes a container
+    that says it is waiting, or no status at all. An unknown shape is `UNKNOWN` and protects its Pod
+    (I34). In a Pod whose one container polls and runs, this is `YES` from the first second and says
+    nothing about jobs."""
     if not statuses:
         return Answer.NO
     runner = _runner(statuses)

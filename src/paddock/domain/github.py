@@ -1,8 +1,8 @@
-"""What paddock knows of GitHub's things, and under which names it asks for them.
+"""GitHub's objects as paddock knows them, and the names under which it asks for them.
 
-Only the fields some decision needs, as values that say which host they came from: two GitHub hosts
-count their ids from one each, so an id without its host would sooner or later touch a stranger's
-runner (I71). Nothing here talks to GitHub; `paddock.github` fills these records.
+Only the fields that decisions need. Each value names its host: two GitHub hosts both count their ids
+from one, so an id without its host would sooner or later touch a stranger's runner (I71). Nothing here
+talks to GitHub; `paddock.github` fills these records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NewType
 from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.states import JobState
 
-#: `github.com`, `tenant.ghe.com`, `github.example.org`: what every number of GitHub's is unique in.
+#: `github.com`, `tenant.ghe.com`, `github.example.org`: GitHub's ids are unique within one host.
 Host = NewType("Host", str)
 
 GitHubAppId = NewType("GitHubAppId", int)
@@ -27,7 +27,7 @@ RunId = NewType("RunId", int)
 RunnerGroupId = NewType("RunnerGroupId", int)
 DeliveryId = NewType("DeliveryId", int)
 
-#: What GitHub takes as a runner's labels: at least one, since default labels are not added.
+#: GitHub accepts this many labels for a runner. It needs at least one: it adds no default labels.
 RUNNER_LABELS_MAX: Final = 100
 
 # A login or a repository's name. Everything outside it would change the path it is put into.
@@ -63,9 +63,9 @@ class Operation(StrEnum):
     def repeatable(self) -> bool:
         """Whether sending it twice does no more than sending it once.
 
-        A second mint registers a second runner, or meets its own name (I19). A second token is
-        merely unused, and a second redelivery would be applied once, but it costs someone else's
-        server a request, so it waits for the next round.
+        A second mint registers a second runner, or meets its own name (I19). A second token is merely
+        unused. A second redelivery would be applied once but costs one more request, so it waits for
+        the next round.
         """
         return self not in (Operation.MINT, Operation.REDELIVER)
 
@@ -103,7 +103,8 @@ class AppKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationKey:
-    """A tenant: one installation of one App (I4). All but the App itself asks as one of these."""
+    """A tenant: one installation of one App (I4). All requests are made as one of these, except those
+    of the App itself."""
 
     host: Host
     app: GitHubAppId
@@ -218,7 +219,7 @@ _JOB_STATES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job as a look-up tells of it. GitHub writes 0 for "no runner"; here that is `None`."""
+    """A job as a look-up returns it. GitHub writes 0 for "no runner"; here that is `None`."""
 
     host: Host
     id: JobId
@@ -238,7 +239,7 @@ class JobRecord:
 
     @property
     def state(self) -> JobState | None:
-        """`None` for a status nobody has seen before: no evidence, leave the job as it is (I29)."""
+        """`None` for an unknown status: that is no evidence, and the job stays as it is (I29)."""
         return _JOB_STATES.get(self.status)
 
 
@@ -329,9 +330,8 @@ class DeliveryPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """GitHub does not know it, and the same token could read the same scope at that moment (I66).
-
-    A 404 without that second half is not this: it is raised as a failure, and proves nothing.
+    """GitHub does not know it, and the same token could read the same scope at that moment (I66). A 404
+    without that proof is raised as a failure, and proves nothing.
     """
 
     proof: str
@@ -360,9 +360,9 @@ class NameConflict:
 
 
 def decide_conflict(found: RunnerRecord | Absent) -> NameConflict:
-    """A name that exists after our own mint is nearly always that mint, its answer lost: its JIT is
-    gone with the answer, so the record can only be removed. The name is never tried again, whatever
-    was found, so there is nothing to loop on (I19, runs-on#546)."""
+    """A name that exists already is nearly always our own earlier mint, whose answer was lost. Its JIT
+    was lost with the answer, so the record can only be removed. The name is never tried again, in any
+    case, so there is nothing to loop on (I19, runs-on#546)."""
     if isinstance(found, Absent):
         return NameConflict(
             action=ConflictAction.RENAME,

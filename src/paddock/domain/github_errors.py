@@ -1,9 +1,9 @@
-"""Every way GitHub says no, as a closed set that knows who has to back off, and for how long.
+"""Every way in which GitHub refuses a request, as a closed set: which scope backs off, and how long.
 
-One broken installation once absorbed every idle runner, because each refusal looked like bad luck
-and was tried again with the next Pod (I17). Here a refusal is read once, by an ordered table, and
-becomes a `Failure` that names the narrowest scope it is about. The texts are GitHub's own; those it
-does not document were seen in other people's logs, and what matches nothing ends in `unknown`.
+One broken installation once absorbed every idle runner, because each refusal looked like bad luck and
+was tried again with the next Pod (I17). Here an ordered table reads each refusal once and makes it a
+`Failure`, which names the narrowest scope it is about. The texts are GitHub's own. Those it does not
+document were seen in the logs of other projects. A refusal that matches no other row is `unknown`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paddock.domain.github import Operation
 
 #: GitHub's rate windows are an hour long: a longer wait is a misread clock or a confused proxy.
 LONGEST_TOLD_S: Final = 3600.0
-#: A reset that is due this instant is still a second away for whoever asks again.
+#: The next request waits for at least a second, even if the reset is due now.
 SHORTEST_TOLD_S: Final = 1.0
 _SAID_MAX = 300
 
@@ -57,7 +57,7 @@ class Kind(StrEnum):
 
 
 class BackOff(StrEnum):
-    """Who leaves GitHub alone for a while; everyone else goes on (I17)."""
+    """The scope that sends GitHub no requests for a while; all others go on (I17)."""
 
     NONE = "none"
     JOB = "job"
@@ -67,7 +67,7 @@ class BackOff(StrEnum):
 
 
 class Side(StrEnum):
-    """Who backs off where that depends on the request."""
+    """The scope that backs off where that depends on the request."""
 
     THING = "what was asked for"  # one job, or else the scope
     SCOPE = "its scope"  # the repository or account, never a single job
@@ -76,7 +76,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """A request that did not end well, as it was seen.
+    """A failed request, as the client saw it.
 
     `at` is the scope it was about. `status` is `None` if there was no answer; `sent` then says
     whether GitHub may have got the request all the same. `where` completes "GitHub … to": it names
@@ -113,17 +113,17 @@ class Failure:
     sentence: str
 
     def after(self, failures: int, *, lasted: float = math.inf) -> float:
-        """The back-off when this is failure number `failures` in a row: GitHub asks for waits that
-        grow exponentially, and may ban an App that goes on asking. Not longer than twice what the row
-        has lasted: those before may have been of another kind, whose first waits are seconds where
-        this one's are minutes."""
+        """The back-off after `failures` failures in a row. GitHub asks for waits that grow
+        exponentially, and may ban an App that goes on asking. The wait is at most twice as long as the
+        row has lasted: the failures before may have been of another kind, with first waits of seconds
+        instead of minutes."""
         grown = self.backoff_s * 2.0 ** min(max(failures - 1, 0), 16)
         return min(grown, self.ceiling_s, max(self.backoff_s, 2 * lasted))
 
     @property
     def unsettled(self) -> bool:
         """Whether the request may have taken effect at GitHub although there is no good answer. The
-        runner's name is then a debt until it is settled what became of it (I41)."""
+        runner's name is then a debt until its fate at GitHub is known (I41)."""
         return self.kind is Kind.OUTCOME_UNKNOWN
 
 
@@ -171,8 +171,8 @@ _NOT_ACCESSIBLE = _phrase(r"not accessible by integration")
 
 _MINUTE, _HOUR = 60.0, 3600.0
 
-#: First match wins. What a text says outright stands before what headers suggest: the last request
-#: of a window carries `x-ratelimit-remaining: 0` whatever it was refused for.
+#: First match wins. Rules about texts come before rules about headers: the last request of a window
+#: carries `x-ratelimit-remaining: 0`, for any reason of refusal.
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
         kind=Kind.OUTCOME_UNKNOWN,
@@ -193,7 +193,7 @@ RULES: Final[tuple[Rule, ...]] = (
         test=lambda t: t.status is None and not t.sent,
         backs_off=BackOff.APP,
         seconds=5.0,
-        # All accounts wait, and what never left costs GitHub nothing: they go on soon after it is back.
+        # All accounts wait. A request that never left costs GitHub nothing, so they try again soon.
         ceiling=_MINUTE / 4,
         retryable=True,
         sentence="GitHub could not be reached to {where}{said}. If this goes on, check the network,"
@@ -553,7 +553,7 @@ _SECRET = re.compile(r"gh[a-z]_\w{10,}|github_pat_\w+|eyJ[\w-]+\.[\w-]+(?:\.[\w-
 
 
 def _said(message: str) -> str:
-    """GitHub's own words for the end of a sentence: one line, no secrets, not endless."""
+    """GitHub's message for the end of a sentence: one line, no secrets, limited length."""
     message = _SECRET.sub("[hidden]", " ".join(message.split())).rstrip(".")
     if len(message) > _SAID_MAX:
         message = message[: _SAID_MAX - 1] + "…"

@@ -1,7 +1,7 @@
-"""Handing a JIT to a Pod: what it is told when it asks.
+"""Handing a JIT to a Pod: the answers to its poller.
 
-A Pod that was committed to a claim and asks again is answered from its row: the same JIT until it
-acknowledges, and "leave" ever after (I20). A lost reply costs one round trip, not a Pod.
+A Pod that has a claim and asks again is answered from its row: the same JIT until it acknowledges, then
+always "leave" (I20). A lost reply costs one round trip, not a Pod.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SealedJit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """A runner whose poller asked just now, with the JIT that waits for it, if one does."""
+    """A runner whose poller asked just now, with the JIT stored for it, if there is one."""
 
     runner: Runner
     jit: SealedJit | None

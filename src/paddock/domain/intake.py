@@ -22,13 +22,14 @@ class Passed(StrEnum):
 
     NO_INSTALLATION = "no installation"  # a repository's or organisation's own webhook
     INSTALLATION_REMOVED = "installation removed"
-    NOT_OURS = "not ours"  # labels of nobody's pool: `ubuntu-latest` is nobody's fault
+    NOT_OURS = "not ours"  # no pool has its labels: `ubuntu-latest` is no mistake
     UNKNOWN_ACTION = "unknown action"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPool:
-    """`in_accounts` are those in which the pool's runner group is known; `None`: it needs none."""
+    """`in_accounts`: the accounts in which the pool's runner group is known. `None`: it needs no
+    group."""
 
     id: PoolId
     labels: LabelSet
@@ -66,8 +67,8 @@ def judge(
     *,
     trusted: bool | None = None,
 ) -> tuple[JobReport, bool]:
-    """The report of a job, and whether it could be ours. One that could not is only stored if one
-    of our runners executes it: foreign jobs do land on them."""
+    """The report of a job, and whether it could be ours. A job that could not be ours is only stored if
+    one of our runners executes it: GitHub does give foreign jobs to them."""
     labels = {name: pool.labels for name, pool in around.pools.items()}
     resolution = resolve(LabelSet.of(facts.labels), labels)
     served: PoolId | Refusal
@@ -88,7 +89,7 @@ def judge(
 
 
 def _untrusted(name: PoolName) -> Refusal:
-    """Until its run has been looked up, and for good if that says so (I62)."""
+    """Refused until its run has been looked up, and for good if the run is untrusted (I62)."""
     return Refusal(
         reason=UnservedCause.UNTRUSTED,
         detail=f"pool {name} takes no jobs of strangers, and whose code it runs is not known yet",

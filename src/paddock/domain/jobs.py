@@ -1,9 +1,9 @@
-"""What is known of a job, and how two pieces of knowledge become one.
+"""Facts about a job, and how two sets of facts are merged.
 
 GitHub's events are lost, late, doubled and out of order. `merge` is the join of a lattice: it is
-commutative, associative and idempotent, so a job's row depends on *which* events arrived and never
-on when or how often. The database merges with the same rules in one statement
-(`store/queries/jobs.sql`); a test holds the two together.
+commutative, associative and idempotent, so a job's row depends on *which* events arrived and never on
+when or how often. The database merges with the same rules in one statement (`store/queries/jobs.sql`);
+a test compares the two.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Executor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """A job as one event, or one look-up, tells of it.
+    """A job as one event, or one look-up, describes it.
 
-    The first group never changes in a job's life. GitHub tells when it created the job, and not when
-    the job became queued: that is concluded (`queued_at`).
+    The first group of fields never changes. GitHub says when it created the job, but not when the job
+    became queued: `queued_at` derives that.
     """
 
     host: HostId
@@ -85,10 +85,10 @@ class JobFacts:
 
     @property
     def queued_at(self) -> datetime:
-        """From when its age counts (I76). A job is queued when it is created, unless it waited for an
-        approval: then it was queued no later than when it was first known to be. A job that was first
-        seen queued a day after its creation waited as well, and that report was lost: GitHub lets no
-        job be queued for longer."""
+        """The start of its queue time (I76). A job is queued when it is created, unless it waited for
+        an approval: then the first time counts at which it was known to be queued. A job that was first
+        seen queued more than a day after its creation waited as well, and the report of that was lost:
+        GitHub cancels a job that is queued for a day."""
         if self.known_queued_at is None:
             return self.created_at
         if self.waited or self.known_queued_at - self.created_at > LONGEST_QUEUED:
@@ -97,9 +97,9 @@ class JobFacts:
 
 
 def merge(one: JobFacts, other: JobFacts) -> JobFacts:
-    """All that either knows. Where both know and differ, a rule that does not depend on the order
-    decides: the greater state, the earliest time, the executor with the greatest id (GitHub counts
-    upwards, so that is the one the job was given to last)."""
+    """The union of both. Where they differ, a rule decides that does not depend on their order: the
+    greater state, the earliest time, the executor with the greatest id (GitHub counts upwards, so it
+    gave the job to that one last)."""
     if (one.host, one.id) != (other.host, other.id):
         raise ValueError(f"jobs {one.id} and {other.id} are not the same job")
     completed_at, conclusion = (
@@ -132,7 +132,7 @@ def merge(one: JobFacts, other: JobFacts) -> JobFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why nobody serves a job that could have been ours."""
+    """Why no pool serves a job that could be ours."""
 
     reason: str
     detail: str
@@ -159,8 +159,8 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
-    """An event named our runner in a state from which it cannot go where the event says: told to
-    the caller, left to recovery, never swallowed."""
+    """An event named our runner, and no legal transition leads from its state to the one the event
+    implies. This is returned to the caller and left to recovery, never swallowed."""
 
     runner: RunnerId
     name: RunnerName

@@ -1,10 +1,10 @@
 """Which pool a job belongs to, or the reason it belongs to none.
 
 GitHub gives a job to any runner that has all of its labels. paddock must know beforehand which pool
-that will be, because it is the pool that is sized and counted. So a job that fits two pools is
-refused, never given to the first in some list (I10), and no two pools may exist of which one would
-take every job of the other. Each way to be refused has its own name, since an outage must not look
-like a typo in `runs-on` (I11), and a job that was never meant for us is nobody's fault.
+that will be, because pools are sized and counted. So a job that fits two pools is refused, never given
+to the first in some list (I10), and two pools may not exist if one would take every job of the other.
+Each refusal has its own name: an outage must not look like a typo in `runs-on` (I11), nor must a job
+that was never meant for us.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _LISTED_LENGTH: Final = 60
 class LabelSet:
     """Labels as GitHub compares them: trimmed, without regard to case or order, each once.
 
-    Made by `LabelSet.of`, which takes anything: a job's labels are what they are. What a *pool* may
-    have is asked of `pool_labels_problem`.
+    `LabelSet.of` accepts any labels, as a job may have. `pool_labels_problem` checks those of a pool.
     """
 
     labels: frozenset[str]
@@ -64,9 +63,9 @@ class Refusal(StrEnum):
 
     @property
     def could_be_ours(self) -> bool:
-        """Whether someone may be waiting for us: such a job is stored with its reason, the others
-        are only counted. A job without labels counts: `runs-on` may name nothing but a runner
-        group, and that may be ours."""
+        """Whether the job's author may expect one of our runners. Such a job is stored with its reason;
+        the others are only counted. A job without labels is stored too: `runs-on` may name nothing but
+        a runner group, and that may be ours."""
         return self is not Refusal.NO_POOL
 
 

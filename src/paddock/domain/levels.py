@@ -1,4 +1,4 @@
-"""How full everything is right now, and how long each step of dispatch took: what is measured."""
+"""What the metrics show: how full everything is now, and how long each step of dispatch took."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Crew:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLevel:
-    """What a pool should have, as last decided, and may have at most; how many of them are suspect."""
+    """A pool's target, as last decided, its maximum, and how many of its runners are suspect."""
 
     pool: str
     target: int | None
@@ -40,7 +40,7 @@ class PoolLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLevel:
-    """What is left of one of an App's budgets towards GitHub, to the installation with the least."""
+    """What is left of one of an App's GitHub budgets, for the installation with the least left."""
 
     app: int
     bucket: str
@@ -52,7 +52,7 @@ class BudgetLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFault:
-    """A host that says of itself that it is not fit for runners."""
+    """A host that reports itself unfit for runners."""
 
     host: str
     why: str
@@ -95,11 +95,11 @@ class Levels:
     limit_bypasses: tuple[LimitBypass, ...]
     debts: int
     dead_deliveries: int
-    #: Since when the oldest delivery that is not applied yet has been here.
+    #: When the oldest delivery arrived that is not applied yet.
     oldest_pending_at: datetime | None
 
 
-#: The steps from a job's first word to its runner's: name, and what it is the time between.
+#: The steps from paddock's first word of a job to its start: name, and the interval it measures.
 STEPS: Final = {
     "claimed": "from the first word of a job to a Pod claimed for its key",
     "armed": "from the claim to the stored JIT: the mint",
@@ -110,7 +110,7 @@ STEPS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """How long one runner took for each, in seconds; `None` where it is not known."""
+    """How long one runner took for each step, in seconds; `None` where it is not known."""
 
     pool: str
     claimed: float | None

@@ -1,8 +1,8 @@
 """What Pods and GitHub runners are called.
 
-A runner's name is how GitHub's events find their way back to a row while its id is unknown, so two
-mints must never share one; and a name that is too long is a mint that fails every time (I19). Both
-follow from the way names are built here, not from luck:
+GitHub's events are matched to a row by the runner's name while its id is unknown, so two mints must
+never share a name. A mint whose name is too long fails every time (I19). The way names are built here
+ensures both:
 
     pool                                    1 to 63 characters, a DNS label
     Pod     = pool part "-" suffix          at most 44 characters, a DNS label
@@ -45,7 +45,7 @@ _SUFFIX: Final = re.compile(rf"[a-z0-9]{{1,{SUFFIX_LENGTH}}}")
 
 
 def pool_name_problem(name: str) -> str | None:
-    """Why this cannot be a pool's name, in a sentence for whoever chose it; `None` if it can."""
+    """Why this cannot be a pool's name, in a sentence for the pool's author; `None` if it can."""
     if not name:
         return "a pool needs a name"
     if len(name) > DNS_LABEL_MAX:
@@ -72,8 +72,8 @@ def runner_name(pod: PodName, generation: int) -> RunnerName:
         raise ValueError(f"a generation counts from 0; {generation} is none")
     name = f"{pod}-{generation}"
     if len(name) > RUNNER_NAME_MAX:
-        # Only a Pod we adopted can be named so long. The underscore cannot be part of a Pod's name,
-        # so such a name is no other mint's.
+        # Only an adopted Pod can have so long a name. The underscore cannot be part of a Pod's name, so
+        # no other mint has such a name.
         head = pod[: RUNNER_NAME_MAX - 1 - _RUNNER_DIGEST]
         name = f"{head}_{_digest(name, _RUNNER_DIGEST)}"
     return RunnerName(name)

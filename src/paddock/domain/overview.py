@@ -1,4 +1,4 @@
-"""What there is at one moment, and how the last hour went: what the first page shows."""
+"""What the dashboard's first page shows: the state at one moment, and the last hour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddock.domain.endings import Ending
 from paddock.domain.reading import ActionLine, Line
 from paddock.domain.states import JobState, RunnerState
 
-#: More cells than this are no picture any more; the counts are of all runners.
+#: The most cells that are drawn; the counts are of all runners.
 MOST_CELLS: Final = 1000
 #: Of the jobs that wait, those that have waited longest.
 MOST_WAITING: Final = 8
@@ -57,7 +57,7 @@ class WaitingJob(Line, frozen=True, kw_only=True):
 
 
 class Latency(Line, frozen=True, kw_only=True):
-    """Seconds from the first word of a job to its runner's JIT, of so many."""
+    """Seconds from the first word of a job to its runner's JIT; `count` is how many were measured."""
 
     p50: float
     p99: float
@@ -65,7 +65,7 @@ class Latency(Line, frozen=True, kw_only=True):
 
 
 class Pause(Line, frozen=True, kw_only=True):
-    """Something for which nothing is claimed: all dispatch, a pool, an account."""
+    """A pause of all dispatch, a pool or an account: nothing is claimed for it."""
 
     what: str
     name: str | None
@@ -83,7 +83,7 @@ class BackOffLine(Line, frozen=True, kw_only=True):
 
 
 class UnfitHost(Line, frozen=True, kw_only=True):
-    """A host that says of itself that runners must not be there."""
+    """A host that reports itself unfit for runners."""
 
     host: str
     why: str
@@ -100,8 +100,8 @@ class LimitBypassLine(Line, frozen=True, kw_only=True):
 
 
 class BudgetLine(Line, frozen=True, kw_only=True):
-    """What is left of a budget towards GitHub, of 1, to the installation of the App with the least.
-    `account` is whose; null is the App itself."""
+    """The share (of 1) that is left of a GitHub budget, for the App's installation with the least left.
+    `account` is the installation's; null is the App itself."""
 
     app: int
     bucket: str
@@ -142,7 +142,7 @@ class Overview(Line, frozen=True, kw_only=True):
 
     @property
     def oldest_at(self) -> datetime | None:
-        """Since when the oldest job waits that some pool takes."""
+        """When the oldest job was queued that a pool takes."""
         return min((queue.oldest_at for queue in self.queues), default=None)
 
 
@@ -186,8 +186,8 @@ def depths(
     went: dict[datetime, int],
     now: int,
 ) -> list[QueuePoint]:
-    """The queue's depth, minute by minute, counted back from what waits now: nobody has to write it
-    down while it happens."""
+    """The queue's depth, minute by minute, counted back from what waits now, so that it need not be
+    recorded."""
     points: list[QueuePoint] = []
     at, depth = since + ((until - since) // TREND_STEP) * TREND_STEP, now
     while at >= since:

@@ -1,10 +1,9 @@
 """Which hosts a pool's Pods may be put on.
 
-Pools share the room of the hosts there are; but a Mac is no room for Linux, and a pool of Macs whose
-hosts are all out of order must not be told of the room beside them. Of a scheduler's rules these are
-the two by which hosts are set apart for pools: the labels a Pod selects, and the taints it tolerates.
-Affinity is not read, and neither is what a RuntimeClass adds: a pool may seem to have a host that it
-cannot use, and never lacks one it can.
+Pools share the room of the existing hosts. But a Linux Pod cannot use a Mac, and a pool of Macs whose
+hosts are all unfit must not count the room of other hosts. Two of the scheduler's rules set hosts apart
+for pools: the labels a Pod selects, and the taints it tolerates. Affinity is not read, nor what a
+RuntimeClass adds: a pool may seem to have a host that it cannot use, but never lacks one that it can.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import msgspec
 from paddock.domain.ids import PoolId
 from paddock.domain.pods import Host, Taint
 
-#: They tell of a host's state, which is judged by itself, and not for whom it is.
+#: These taints report a host's state, which is judged separately. They do not set it apart for pools.
 _STATES: Final = "node.kubernetes.io/"
 
 
@@ -28,7 +27,7 @@ class Toleration(msgspec.Struct, frozen=True):
     effect: str = ""
 
     def covers(self, taint: Taint) -> bool:
-        """Without a key it is for all taints, without an effect for all of that key."""
+        """Without a key it covers all taints, without an effect all effects of its key."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
@@ -39,12 +38,13 @@ class Whereabouts(msgspec.Struct, frozen=True, rename="camel"):
 
     node_selector: dict[str, str] = {}
     tolerations: list[Toleration] = []
-    #: It may bring tolerations of its own, which only the API server knows.
+    #: A RuntimeClass may add tolerations, which only the API server knows.
     runtime_class_name: str | None = None
 
     @staticmethod
     def of(spec: str) -> Whereabouts:
-        """From a pool's description. One that cannot be read makes no Pods, wherever."""
+        """From a pool's description. One that cannot be read is taken as empty: no Pods are made from
+        it."""
         try:
             described = msgspec.json.decode(spec, type=_Described)
         except msgspec.MsgspecError:

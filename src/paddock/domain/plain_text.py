@@ -20,7 +20,7 @@ _TAB: Final = " " * 4
 
 
 def escaped(text: str) -> str:
-    """One line of it, whatever it holds."""
+    """The text as one line, with hidden characters shown."""
     if text.isprintable():
         return text
     text = without_sequences(text).replace("\t", _TAB)
@@ -28,7 +28,7 @@ def escaped(text: str) -> str:
 
 
 def escaped_lines(text: str) -> list[str]:
-    """Its lines, for logs and other text that has lines of its own."""
+    """The same line by line, for logs and other text with line breaks."""
     return [escaped(line) for line in text.replace("\r\n", "\n").split("\n")]
 
 

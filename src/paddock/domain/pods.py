@@ -56,9 +56,9 @@ class PodOrder:
     name: PodName
     pool: str
     spec: str
-    #: The label that says for whom; put on by the stamp, never at birth (I56).
+    #: The owner's label; the stamp sets it, never the create (I56).
     labels: dict[str, str] = field(default_factory=dict)
-    #: What it may take, where a fleet cannot read that from the template and can hold it to it.
+    #: Its resources, for a fleet that cannot read them from the template but can enforce them.
     cost: Resources = field(default_factory=Resources)
     #: Hosts that keep failing to start Pods: taken only if there is no other (I51).
     avoid: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class PodOrder:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """Keeps Pods off a host that do not tolerate it."""
+    """Keeps Pods that do not tolerate it off a host."""
 
     key: str
     value: str = ""
@@ -84,7 +84,7 @@ class Host:
     cordoned: bool = False
     deleting: bool = False
     ready: bool = True
-    #: Why runners must not be there, by the host's own word; `None` if it has none.
+    #: Why runners must not be there, as the host itself reports; `None` if there is no reason.
     fault: str | None = None
     capacity: Resources | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Host:
 
     @property
     def leaving(self) -> bool:
-        """Nobody is to wait there; who is at work stays."""
+        """No idle runner is kept on it; runners at work stay."""
         return self.cordoned or self.deleting or self.fault is not None
 
 
@@ -105,7 +105,7 @@ class PodList:
 
 
 class Audience(StrEnum):
-    """What a token is for. The one for vitals lives beside the job, and may do nothing else."""
+    """What a token is for. The one for vitals is kept next to the job, and permits nothing else."""
 
     DISPATCH = "dispatch"
     VITALS = "vitals"
@@ -113,7 +113,7 @@ class Audience(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodIdentity:
-    """Who asks: a token, as its issuer reads it."""
+    """The Pod that asks: its token, as the issuer reads it."""
 
     pod_name: PodName
     pod_uid: str

@@ -14,7 +14,7 @@ VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "RunnerPool"
 PLURAL: Final = "runnerpools"
-#: On each pool: it goes when its last runner has gone.
+#: On each pool until its last runner is gone.
 DRAIN_FINALIZER: Final = "paddock.dev/drain"
 
 

@@ -1,8 +1,8 @@
 """How many runners a pool has, how they are started and how they are renewed, as its description says.
 
-Read from the description in the pool's row. What is not understood there is passed over: the row may
-have been written by a program one version ahead, and a pool must not stand still for that. Files are
-read strictly (`paddock.pools.spec`).
+Read from the description in the pool's row. Unknown fields there are ignored: a replica one version
+ahead may have written the row, and the pool must not stop for that. Files are read strictly
+(`paddock.pools.spec`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 #: A pool's size is remembered for as long as the longest window, so there is a longest one.
 LONGEST_WINDOW: Final = timedelta(hours=1)
 
-#: Of one pool. More than any fleet can start in a day, so a number beyond it is a slip of the finger.
+#: Of one pool. More than any fleet can start in a day, so a greater number is a typing error.
 MOST: Final = 100_000
 
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -31,7 +31,7 @@ def duration(text: str | int) -> timedelta:
 
 
 def shown(length: timedelta) -> str:
-    """The way round: as it is written in a pool file."""
+    """The inverse of `duration`: as it is written in a pool file."""
     seconds = int(length.total_seconds())
     for unit, size in (("h", 3600), ("m", 60)):
         if seconds and seconds % size == 0:
@@ -40,10 +40,10 @@ def shown(length: timedelta) -> str:
 
 
 class Provisioning(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    #: Of one pool at once: a machine that starts a hundred Pods answers nobody (I49).
+    #: Of one pool at once: a machine that starts a hundred Pods answers no requests (I49).
     max_starting: int = 8
-    #: From its host to its poller's first question, time spent pulling images apart. A start takes
-    #: seconds; what takes this long waits for something that does not come.
+    #: From its placement on a host to its poller's first request, not counting the pull of images. A
+    #: start takes seconds; one that takes this long waits for something that does not come.
     start_timeout: str | int = "5m"
     #: Without a host. Absent: 5 minutes where hosts are fixed (a place that is about to come free
     #: does so in less), 20 where new ones are made (a cloud needs up to ten for one).
@@ -64,7 +64,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: How many runners there may be at once. Absent: no maximum; 0 means none (I54).
     max_runners: int | None = None
     #: Down only to the greatest size wanted within this time (I53). As long as the pause between two
-    #: pushes of somebody at work.
+    #: pushes of a developer at work.
     stabilisation_window: str | int = "5m"
     #: `fixed`: pools share the hosts there are. `elastic`: Pods may wait for hosts to be made.
     capacity: Literal["fixed", "elastic"] = "fixed"
@@ -73,7 +73,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @staticmethod
     def of(spec: str) -> Terms:
-        """Raises ValueError with a sentence for a description that is no use."""
+        """Raises ValueError with a sentence for a description that cannot be used."""
         try:
             terms = msgspec.json.decode(spec, type=Terms)
         except msgspec.MsgspecError as error:
@@ -102,14 +102,14 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return timedelta(minutes=5 if self.capacity == "fixed" else 20)
 
     def may_be_missing(self, waiting: int) -> int:
-        """Of so many that should wait for work, while stale ones are replaced. Never none: nothing
-        could ever be replaced."""
+        """How many of `waiting` runners may be missing while stale ones are replaced. At least 1: with
+        0, none could ever be replaced."""
         given = self.rollout.max_unavailable
         share = _share(given) if isinstance(given, str) else None
         return max(1, -(-waiting * share // 100) if share is not None else int(given))
 
     def problem(self) -> str | None:
-        """What is wrong with these terms, for whoever wrote them; `None` if nothing is."""
+        """What is wrong with these terms, for their author; `None` if nothing is."""
         return next(filter(None, (self._size_problem(), self.pace_problem())), None)
 
     def _size_problem(self) -> str | None:

@@ -12,8 +12,8 @@ from paddock.domain.limits import Resources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFacts:
-    """What of a pool is counted with and matched by. `spec` is the whole of its description, JSON,
-    and `spec_hash` names it: a runner of another hash is stale."""
+    """What counting and matching need of a pool. `spec` is the whole of its description, JSON.
+    `spec_hash` identifies it: a runner with another hash is stale."""
 
     name: str
     labels: tuple[str, ...]

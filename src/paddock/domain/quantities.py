@@ -26,7 +26,7 @@ MOST: Final = 2**31 - 1
 #: A number with more digits before its point is too large in any unit. Computing with one of a million
 #: digits takes half a minute.
 _DIGITS: Final = 30
-#: Of a quantity, in an error's sentence.
+#: How many characters of a quantity an error shows.
 _SHOWN: Final = 40
 
 

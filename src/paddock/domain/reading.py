@@ -1,7 +1,7 @@
-"""What people and programs are shown: the lines of lists, and one thing with all that is known of it.
+"""What people and programs are shown: the lines of lists, and one object with all that is known of it.
 
-The HTTP API answers with exactly these, the dashboard and the command line draw them. Nothing is
-decided by them, so they are read apart from everything that is, with time-outs of their own.
+The HTTP API answers with exactly these; the dashboard and the command line show them. No decision uses
+them, so they are read apart from what decisions use, with time-outs of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Page(Line, Generic[T], frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
-    """So many, from where `cursor` (the `next` of the page before) says."""
+    """At most `limit` items, from `cursor` on (the `next` of the page before)."""
 
     limit: int = PAGE
     cursor: str | None = None
@@ -81,7 +81,7 @@ class JobLine(Line, frozen=True, kw_only=True):
     pod: str | None
     #: Why it is queued, as `paddock why` says it: in lists of jobs. A job's story has it in `told`.
     waits_because: str | None = None
-    #: Whether the code is the repository's own, where its pool asks; absent where nobody knows.
+    #: Whether the code is the repository's own, where its pool asks; absent where that is not known.
     trusted: bool | None
     trust_why: str | None
 
@@ -201,7 +201,7 @@ class MintLine(Line, frozen=True, kw_only=True):
 
 
 class VitalsLine(Line, frozen=True, kw_only=True, omit_defaults=True):
-    """One look of a runner at itself. It comes from where untrusted code runs."""
+    """One measurement that a runner made of itself. It comes from where untrusted code runs."""
 
     at: float
     memory_used: float | None = None
@@ -257,7 +257,7 @@ class PoolLine(Line, frozen=True, kw_only=True):
     paused_at: datetime | None
     paused_by: str | None
     paused_why: str | None
-    #: How many runners there are, by state; none of a state is not mentioned.
+    #: How many runners there are, by state; states without runners are left out.
     runners: dict[RunnerState, int]
     stale: int
     queued: int
@@ -337,7 +337,7 @@ class RuleLine(Line, frozen=True, kw_only=True):
     last_at: datetime | None
 
 
-#: What a stranger may send: PostgreSQL has no text with a NUL in it, and names are shorter.
+#: What a client may send: PostgreSQL has no text with a NUL in it, and names are shorter.
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern="^[^\\x00]*$")]
 #: GitHub's numbers are those of a PostgreSQL bigint.
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -387,7 +387,7 @@ class EventFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFilter:
     rule: Text | None = None
-    #: Without what is done for every runner, or follows from what was done before.
+    #: Without actions that every runner gets, or that follow from an earlier action.
     noteworthy: bool = False
     outcome: Outcome | None = None
     runner: UUID | None = None

@@ -1,13 +1,13 @@
-"""What to do about a pool: create so many, fence these, and why.
+"""What to do about a pool: how many runners to create, which to fence, and why.
 
-A pure function of what is there and what is wanted, so that every promise about pools can be tested
-over all of it. It only ever names runners that wait for work (booting, idle): what holds a claim, or
-may hold a job, is not among what it is given (I42). To fence is to ask; whether and how a Pod may be
-deleted is for `recovery` to find out.
+A pure function of what is there and what is wanted, so that every promise about pools can be tested. It
+only names runners that wait for work (booting, idle): runners that hold a claim, or may hold a job, are
+not among its input (I42). A fence is only a request; `recovery` finds out whether and how the Pod may
+be deleted.
 
 In this order:
 
-`drain`   a pool that is being deleted keeps nobody; a host that is leaving keeps nobody idle (I43)
+`drain`   a pool that is being deleted, or a host that is leaving, keeps no waiting runner (I43)
 `shrink`  what is beyond the target: those that have not started first, the newest first
 `roll`    stale ones, as long as enough others are ready (I52)
 `fill`    the gap, within the maximum and the limit on starts (I49)
@@ -32,8 +32,8 @@ class Candidate:
 
     runner: Runner
     host: str | None = None
-    #: Its Pod has ended, or somebody has asked for its deletion: it is no supply and holds no place,
-    #: whatever its row still says (I40).
+    #: Its Pod has ended, or its deletion was requested: it is no supply and holds no place, even if its
+    #: row says otherwise (I40).
     ended: bool = False
 
     @property
@@ -50,11 +50,11 @@ class PoolAim:
     spec_hash: str
     #: How many runners there should be, occupied or waiting.
     target: int
-    #: How many there may be, of whatever kind; `None` is no maximum.
+    #: How many runners there may be, in any state; `None` is no maximum.
     maximum: int | None = None
     #: Runners that hold a place of an account.
     occupied: int
-    #: Runners of whatever kind whose Pods have not ended.
+    #: Runners in any state whose Pods have not ended.
     present: int
     max_starting: int
     #: How many of those that should wait may be missing while stale ones are replaced.
@@ -89,7 +89,7 @@ class Fence:
 class Plan:
     create: int = 0
     fence: tuple[Fence, ...] = ()
-    #: What keeps the pool from having more, now.
+    #: What keeps the pool from having more runners now.
     held_back: tuple[str, ...] = ()
 
 
@@ -125,8 +125,8 @@ def _how(host: Host) -> str:
 
 
 def _surplus(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
-    """One that has not started is nobody's loss; of the others the longest proven stay. A stale one
-    would have to go soon anyway."""
+    """Those that have not started go first, then stale ones, which would have to go soon anyway. Among
+    equals the newest go first: the longest proven stay."""
     surplus = max(0, aim.occupied + len(there) - aim.target)
     newest_first = sorted(there, key=_age, reverse=True)
     order = sorted(newest_first, key=lambda each: (each.ready, not _stale(aim, each)))
@@ -135,8 +135,8 @@ def _surplus(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
 
 
 def _rolled(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
-    """By availability, not by clock: so many are always ready, and new ones that do not become ready
-    stop the exchange instead of emptying the pool (I52)."""
+    """Paced by availability, not by time: enough runners stay ready, and new ones that do not become
+    ready stop the exchange instead of emptying the pool (I52)."""
     fresh_starting = sum(not each.ready and not _stale(aim, each) for each in there)
     enough = max(0, max(0, aim.target - aim.occupied) - aim.may_be_missing)
     may_go = max(0, len(there) - enough - fresh_starting)
@@ -147,7 +147,7 @@ def _rolled(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
 
 
 def _fill(aim: PoolAim, there: Sequence[Candidate]) -> tuple[int, tuple[str, ...]]:
-    """A row comes before its Pod, so a create that nobody has seen yet is among those starting."""
+    """A row is written before its Pod, so a Pod that the fleet does not show yet counts as starting."""
     missing = max(0, aim.target - aim.occupied - len(there))
     places = missing if aim.maximum is None else max(0, aim.maximum - aim.present)
     starting = sum(not each.ready for each in there)

@@ -1,9 +1,10 @@
 """Which webhook deliveries to ask GitHub for again, and from where on to look next time.
 
-GitHub sends a webhook once. What it could not deliver stands in its list for three days, and is lost
-if nobody asks. Two mistakes are easily made: to look only at failed attempts, and ask for ever for what
-has long arrived (I7); and to look back for a fixed time, and lose what an outage longer than that left
-behind (I8). So all attempts of a GUID are judged together, and a cursor passes only what is settled.
+GitHub sends a webhook once. A failed delivery stands in its list for three days, and is lost if paddock
+does not ask for it again. Two mistakes are easily made. Looking only at failed attempts means asking
+for ever for what has long arrived (I7). Looking back for a fixed time means losing what a longer outage
+left behind (I8). So all attempts of a GUID are judged together, and a cursor passes only what is
+settled.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from paddock.domain.github import DeliveryRecord
 #: Other events are answered and counted, and mean nothing here.
 APPLIED_EVENTS: Final = frozenset({"workflow_job", "installation", "installation_repositories"})
 
-#: For so long GitHub lists a delivery and repeats it (Enterprise Server: a week).
+#: GitHub lists a delivery, and can repeat it, for this long (Enterprise Server: a week).
 WINDOW: Final = timedelta(days=3)
 
 #: An attempt is listed once it has ended, up to ten seconds after it began, and not quite in that
@@ -44,7 +45,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What was asked for already: GitHub may not have listed that attempt yet, or never will."""
+    """What paddock asked for already. GitHub may list that attempt later, or never."""
 
     times: int
     last: datetime
@@ -80,9 +81,9 @@ def plan(
     now: datetime,
     most: int,
 ) -> Plan:
-    """Among `attempts` are all that GitHub lists since `seen_since`, but for those of GUIDs that were
-    settled before. If that is not as far back as the cursor, nothing is concluded about what lies
-    beyond it, and the cursor stays."""
+    """`attempts` holds all that GitHub lists since `seen_since`, except those of GUIDs that were
+    settled before. If `seen_since` is later than the cursor, nothing is concluded about attempts before
+    it, and the cursor stays."""
     groups = _by_guid(attempts)
     fates = {
         guid: _fate(
@@ -98,7 +99,7 @@ def plan(
     complete = seen_since <= cursor
     keep = set(open_guids)
     if not complete:
-        # A success that only GitHub knows of must still be known when the failure before it is read.
+        # A success that only GitHub knows of must still be known when the earlier failure is read.
         keep |= {guid for guid, group in groups.items() if guid not in arrived and _applies(group)}
     return Plan(
         ask=tuple(groups[guid][-1] for guid in due[:most]),

@@ -41,7 +41,7 @@ RETENTION: Final[Retention] = {
     # Applied bodies are only of use to someone debugging an event of the last days.
     History.PAYLOADS: timedelta(days=3),
     History.BACKOFFS: timedelta(days=1),
-    # Nothing was taken from it since: it is full again, as one that is not there is.
+    # Nothing was taken from it since: it is full again, and a missing bucket counts as full.
     History.BUDGETS: timedelta(days=1),
     # Why a pool had its size yesterday; a busy one decides every other second.
     History.DECISIONS: timedelta(days=2),

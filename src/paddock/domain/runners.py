@@ -63,7 +63,7 @@ class Runner:
     armed_at: datetime | None = None
     done_at: datetime | None = None
     retiring_at: datetime | None = None
-    #: What for it is retired.
+    #: Why it is retired.
     retired: Retired | None = None
     #: It is retired because GitHub never saw it online.
     unregistered: bool = False
@@ -71,7 +71,7 @@ class Runner:
     forced_by: str | None = None
     #: When we were about to ask the fleet for its deletion.
     deletion_asked_at: datetime | None = None
-    #: Whether its runner container was ever seen started; `None`: nobody can tell.
+    #: Whether its runner container was ever seen started; `None`: not known.
     started: bool | None = None
     #: What it takes, by the description of its pool that it was made from.
     cost: Resources = NOTHING
@@ -105,7 +105,7 @@ class WaitingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pool: PoolId
     pod_name: PodName
     generation: int
-    #: Its own: its pool may have been described anew since it was made.
+    #: Its own cost: its pool's description may have changed since it was made.
     cost: Resources = NOTHING
 
 
@@ -148,8 +148,8 @@ class WaitingPods(Collection[WaitingPod]):
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A Pod matched with a key: all that its mint needs, read in the transaction that made it.
 
-    `generation` is the fence: whoever acts for this claim later names it, and a write for a claim
-    that is no longer the runner's finds another (I16, I32).
+    `generation` is the fence: every later write for this claim names it, and does nothing if the runner
+    is in another generation by then (I16, I32).
     """
 
     runner: RunnerId

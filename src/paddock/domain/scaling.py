@@ -12,9 +12,9 @@ Three steps, each a function of values alone:
 `share`    what fits, where pools live on the same fixed nodes: Pods at work stay; then come queued
            jobs, then floors, then Pods kept for comfort (I47).
 
-Sized by its raw queue, a pool is full of Pods that a cap keeps idle; sized by what a cap lets
-through, it has no Pod at all when its account comes free. Hence the term for withheld work: one
-Pod, ready (I44).
+A pool sized by its raw queue would be full of Pods that a cap keeps idle. A pool sized by what a cap
+lets through would have no Pod when its account comes free. So withheld work counts as one ready Pod
+(I44).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from paddock.domain.limits import NOTHING, UNLIMITED, Limits, Resources
 class KeyLoad:
     """The queued jobs of one demand key, and the runners on their way to them.
 
-    A key that dispatch would not serve now, paused or in back-off, is left out by the caller:
-    nothing is built for it. `repository` is set where the repository has limits of its own.
+    The caller leaves out keys that dispatch would not serve now (paused, in back-off): no Pods are made
+    for them. `repository` is set where the repository has limits of its own.
     """
 
     key: KeyId
@@ -122,8 +122,8 @@ def desired(
     """Each account's headroom is spent once, across all pools (I45), on the keys whose oldest job
     has waited longest: served, such a key is no longer the oldest, so every key has its turn.
 
-    A pool takes no more headroom than it has places, however long its queue: what it could not use
-    is another's. Nobody's target depends on the order in which pools are listed.
+    A pool takes no more headroom than it has places, however long its queue; the rest is left to other
+    pools. No target depends on the order in which pools are listed.
     """
     pools = list(pools)
     ledger = _Ledger(accounts=dict(accounts), repositories=dict(repositories))
@@ -186,10 +186,10 @@ def settle(
 ) -> tuple[int, tuple[Sample, ...]]:
     """The size to go to, and the history to pass next time.
 
-    A sample holds until the next one, so rounds that were skipped, because a read failed or no
-    replica led, do not count as rounds in which nothing was wanted (I53). Whoever begins without a
-    history passes the present size as its first sample. A maximum is an order, not a signal: a
-    lower one holds at once (I54).
+    A sample holds until the next one, so rounds that were skipped, because a read failed or no replica
+    led, do not count as rounds in which nothing was wanted (I53). A caller without a history passes the
+    present size as the first sample. A maximum is an order, not a signal: a lower one holds at once
+    (I54).
     """
     samples = sorted((*history, wanted), key=lambda sample: sample.at)
     start = wanted.at - window
@@ -208,7 +208,8 @@ class Want:
     demand: int
     floor: int
     headroom: int
-    #: It has no Pod at work, and its jobs have waited for long, since then: its next Pod comes first.
+    #: Since when its jobs have waited, if that is long and it has no Pod at work: its next Pod comes
+    #: first.
     starved_since: datetime | None = None
 
     @classmethod
@@ -238,13 +239,13 @@ class Want:
 def share(wants: Iterable[Want], capacity: Limits) -> dict[PoolId, int]:
     """How many Pods each pool may have on nodes of this capacity.
 
-    Occupied Pods are there, whatever the capacity: none is taken back. Real load is served before
-    any pool's floor, floors before headroom (I47). What is scarce within one of these is divided in
-    proportion to what was asked, the rest by largest remainder, until no Pod fits any more.
+    Occupied Pods stay, even if they exceed the capacity. Real load is served before any pool's floor,
+    floors before headroom (I47). What is scarce within one of these is divided in proportion to what
+    was asked, the rest by largest remainder, until no Pod fits any more.
 
     In proportion, a large Pod's place would never come free as long as small ones fit into every part
     of it. So what starved pools need for one Pod each is kept free for them, the longest wait first, as
-    far as the nodes could ever hold it, and nobody else gets new Pods there meanwhile.
+    far as the nodes could ever hold it, and no other pool gets new Pods in that room meanwhile.
     """
     wants = sorted(wants, key=lambda want: want.pool)
     nodes = Allowance(limits=capacity)

@@ -32,8 +32,8 @@ from paddock.domain.scaling import (
 #: Where no maximum is given. More than there will ever be, and PostgreSQL can still count it.
 UNBOUNDED: Final = 2**31 - 1
 
-#: A pool without a single Pod, whose oldest job has waited this long although others got places, gets
-#: the next: longer than a place takes to come free in a fleet of short jobs.
+#: A pool without a Pod at work, whose oldest job has waited this long, gets the next place. Longer than
+#: a place takes to come free in a fleet of short jobs.
 PATIENCE: Final = timedelta(minutes=5)
 
 
@@ -63,7 +63,7 @@ class SizeTerms(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     maximum: int | None
     #: What it settled to: the greatest size wanted within the window.
     settled: int
-    #: What the hosts have room for; `None` if that is not known, or no matter.
+    #: What the hosts have room for; `None` if that is not known, or does not limit the pool.
     room: int | None
 
 
@@ -87,9 +87,9 @@ class Room:
     """What the Pods of pools that share hosts may take of them."""
 
     limits: Limits
-    #: What each single host has: the sum of two halves holds no whole Pod.
+    #: What each single host has: two halves on different hosts do not hold one Pod.
     hosts: tuple[Resources, ...]
-    #: Who shares it; `None`: everybody.
+    #: The pools that share it; `None`: all.
     pools: frozenset[PoolId] | None = None
 
     def holds(self, cost: Resources) -> bool:
@@ -104,9 +104,9 @@ class Room:
         taken: Iterable[Resources] = (),
         elsewhere: Iterable[Resources] = (),
     ) -> Room | None:
-        """`None` where the fleet cannot tell, or names no hosts: that is no fleet without room.
-        `taken`: by Pods that are not sized here. `elsewhere`: what Pods that are sized have on hosts
-        that take no new ones."""
+        """`None` where the fleet cannot tell, or names no hosts: that does not mean that there is no
+        room. `taken`: by Pods that are not sized here. `elsewhere`: what Pods that are sized have on
+        hosts that take no new ones."""
         known = [host.capacity for host in hosts if usable(host) and host.capacity is not None]
         if not hosts or len(known) < sum(usable(host) for host in hosts):
             return None
@@ -181,8 +181,8 @@ def _places(
     room: Room,
     now: datetime,
 ) -> dict[PoolId, int]:
-    """Pools that wait for new hosts to be made are not held to those there are. A pool whose Pods no
-    host is large enough for gets no share of what others could use (I50)."""
+    """Elastic pools are not limited to the hosts there are. A pool whose Pods are too large for every
+    host gets no share of what others could use (I50)."""
     fixed = [
         pool
         for pool in pools
@@ -207,7 +207,7 @@ def _places(
 
 
 def _starved_since(pool: SizedPool, now: datetime) -> datetime | None:
-    """Whatever waits for work there: a Pod that was given first must not be taken back."""
+    """Waiting Pods do not count: the Pod that a starved pool gets first must not be taken back."""
     oldest = min((key.oldest for key in pool.keys if key.unserved), default=now)
     return oldest if not pool.occupied and now - oldest >= PATIENCE else None
 
@@ -241,8 +241,8 @@ def _why(pool: SizedPool, wish: Desired, terms: SizeTerms) -> str:
 
 
 def as_found(pool: SizedPool, first: Decision) -> list[Decision]:
-    """The size a pool has when it is first decided on, as if it had been wanted: so that a first look
-    does not send anybody away who was just about to be needed (I53)."""
+    """The size a pool has when it is first decided on, as if it had been wanted: so that the first
+    decision does not end runners that are about to be needed (I53)."""
     found = pool.occupied + pool.waiting
     if pool.terms.size is not None or found <= first.wanted:
         return []

@@ -1,9 +1,9 @@
 """The life of a job and of a runner, as data.
 
 Everything that knows about states reads these tables: the database is checked against them
-(`runner_transitions` holds the same pairs and a test compares the two), the documentation's diagram
-is drawn from them, and every guarded write names a pair that stands here. A transition that is not
-listed cannot be committed by anyone.
+(`runner_transitions` holds the same pairs and a test compares the two), the documentation's diagram is
+drawn from them, and every guarded write names a pair that stands here. A transition that is not listed
+cannot be committed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class JobState(StrEnum):
-    """A lattice: a job's state only rises, whatever order its events arrive in (I2)."""
+    """A lattice: a job's state only rises, in any order of its events (I2)."""
 
     WAITING = "waiting"  # held by an approval gate; not demand (I12)
     QUEUED = "queued"

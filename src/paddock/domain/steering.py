@@ -1,9 +1,9 @@
 """Which hosts new Pods keep away from.
 
-A host that is Ready is not therefore able to start Pods: one that was out of cgroups took every Pod
-its scheduler gave it and started none, while 111 jobs waited for hours (I51). So a host on which
-start after start fails is avoided for a while; softly, for a minority of the hosts at most, and never
-because of an image, which fails on every host alike.
+A host that is Ready may still be unable to start Pods. One that was out of cgroups took every Pod its
+scheduler gave it and started none, while 111 jobs waited for hours (I51). So a host with repeated
+failed starts is avoided for a while. This is a preference, for a minority of the hosts at most, and
+never because of an image, which fails on every host alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddock.domain.pods import Host
 
 #: One failed start is an accident, two are bad luck.
 REPEATED: Final = 3
-#: Then it gets another chance: three Pods more are lost to a host that is still broken.
+#: Then it gets another chance: a host that is still broken costs three more Pods.
 REMEMBERED: Final = timedelta(minutes=15)
 
 
@@ -30,7 +30,7 @@ class StartFailures:
 
 
 def hosts_to_avoid(failures: Iterable[StartFailures], hosts: Collection[Host]) -> tuple[str, ...]:
-    """The worst of them first. Where most hosts fail it is not the hosts."""
+    """The worst first, and only a minority: where most hosts fail, the hosts are not the cause."""
     usable = {host.name for host in hosts if host.ready and not host.leaving}
     failing = [each for each in failures if each.count >= REPEATED and each.host in usable]
     minority = max(0, (len(usable) - 1) // 2)

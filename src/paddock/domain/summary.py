@@ -1,4 +1,4 @@
-"""What there is, in numbers."""
+"""Counts of jobs, runners and endings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from paddock.domain.states import JobState, RunnerState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """`to_jit` is the median of the time from the first word of a job to its runner's JIT being
-    there, in seconds; it and `endings` are of the time asked about."""
+    """`to_jit` is the median time in seconds from the first word of a job to its runner's stored JIT.
+    `to_jit` and `endings` cover the period that was asked for."""
 
     jobs: Mapping[JobState, int]
     runners: Mapping[RunnerState, int]

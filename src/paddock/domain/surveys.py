@@ -1,4 +1,4 @@
-"""Everything that the sizes of pools follow from, read at one moment."""
+"""The input for the sizes of pools, read at one moment."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SurveyedPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandedKey:
-    """A key with queued jobs. `blocked`: dispatch would not serve it now; nothing is built for it."""
+    """A key with queued jobs. `blocked`: dispatch would not serve it now; no Pods are made for it."""
 
     pool: PoolId
     load: KeyLoad
@@ -78,7 +78,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolExplanation:
-    """What `paddock pools explain` tells from."""
+    """What `paddock pools explain` shows."""
 
     pool: SurveyedPool
     pause: Pause | None
@@ -87,5 +87,5 @@ class PoolExplanation:
     #: Live, oldest first.
     runners: tuple[Runner, ...]
     keys: tuple[DemandedKey, ...]
-    #: Hosts that are nobody's room now, its own among them or not.
+    #: Hosts that no pool counts as room now, this pool's hosts among them or not.
     unfit: tuple[HostFault, ...] = ()

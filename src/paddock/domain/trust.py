@@ -1,10 +1,10 @@
-"""Whose code a job runs: our own repository's, or anybody's.
+"""Whose code a job runs: our own repository's, or a stranger's.
 
 A webhook does not say; the run does, so it is looked up for pools that ask (`forks`). Any doubt means
 untrusted (I62): a head repository that is gone, a run that GitHub does not know, an event that a
-stranger can set off, an event nobody here has heard of.
+stranger can set off, an event that paddock does not know.
 
-It is a mark, and no wall. GitHub gives a runner any job that its labels cover, and in a fork's pull
+It is a mark, not a barrier. GitHub gives a runner any job that its labels cover, and in a fork's pull
 request the labels are the stranger's to choose; what keeps such jobs from a runner is its runner group.
 """
 
@@ -53,7 +53,7 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustQuestion:
-    """A job whose run is to be looked up, and as whom."""
+    """A job whose run is to be looked up, and the installation that asks."""
 
     host: HostId
     job: JobId
