@@ -1,4 +1,4 @@
-"""The only ways out of the core.
+"""The interfaces between the core and everything outside it.
 
 Services are written against these protocols and nothing else, so that the simulator can run the
 product's own code with virtual time, seeded ids and faults at every call. Each `Store` method is one

@@ -1,4 +1,4 @@
-"""What is on file about a job or a runner, for those who ask why."""
+"""All that is recorded about a job or a runner, for operators who ask why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddock.domain.ids import HostId, JobId, RunnerId
 
 
 class Dossiers(Protocol):
-    """Each is read at one moment: what it says of a job and of its runners fits together."""
+    """Each dossier is read at one moment, so its job and its runners are consistent."""
 
     async def find_dossiers(self, name: str) -> Sequence[JobDossier | RunnerDossier]:
         """By a job's number, a Pod's name, or a name that GitHub knows or knew a runner by. Several
@@ -22,11 +22,11 @@ class Dossiers(Protocol):
     async def runner_dossier(self, runner: RunnerId) -> RunnerDossier | None: ...
 
     async def waiting_dossiers(self, jobs: Collection[tuple[str, int]]) -> Sequence[JobDossier]:
-        """Of these jobs, each by its host's name and its number, those that are queued: with what
-        they wait for, and without their history. One read, however many they are; `ahead` is exact
-        for those that supply is on its way to, and the least it can be for the others."""
+        """The queued ones of these jobs (host's name, number), with what they wait for and without
+        their history. One read for all of them. `ahead` is exact for jobs that a runner is on its way
+        to, and a lower bound for the others."""
         ...
 
     async def passed_over(self, job: JobId) -> PassedOver | None:
-        """What a webhook told of a job that nothing was done for."""
+        """What a webhook said of a job for which paddock did nothing."""
         ...

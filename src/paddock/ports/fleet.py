@@ -9,23 +9,24 @@ from typing import Final, Protocol
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
 
-#: Stands before what a fleet knows to be only the rest of a log, where one may take it for the whole.
+#: The first line of a log whose beginning the fleet knows to be lost. Without it the rest would look
+#: like the whole log.
 LOG_IS_CUT: Final = "[the beginning of this log is gone]"
 
 
 class FleetUnavailable(Exception):
-    """It could not be asked, or did not answer. Nothing is known of what became of a request; a
+    """The fleet could not be asked, or did not answer. The outcome of the request is unknown; a
     sentence says what was tried."""
 
 
 class ReviewsExhausted(FleetUnavailable):
-    """A token was not reviewed: too many reviews are under way, or have said no."""
+    """A token was not reviewed: too many reviews are under way, or were refused."""
 
 
 class Fleet(Protocol):
     async def create(self, order: PodOrder) -> Pod:
-        """Create the Pod. One of that name that is there already, and is ours, is returned as it
-        is: the row fixed the name, so it can only be an earlier try."""
+        """Create the Pod. If a Pod of ours with that name exists, it is returned as it is: the row
+        fixed the name, so it can only be an earlier try."""
         ...
 
     async def list(self) -> PodList: ...
@@ -35,30 +36,29 @@ class Fleet(Protocol):
         ...
 
     def watch(self) -> AsyncIterator[Pod]:
-        """Pods as they change, without end. A Pod that vanished comes once more with
-        `Phase.UNKNOWN` and reason "deleted". What is missed while the watch is down is made up for
-        by `list` (I28)."""
+        """Pods as they change, without end. A Pod that vanished comes once more with `Phase.UNKNOWN`
+        and reason "deleted". `list` makes up for changes that are missed while the watch is down
+        (I28)."""
         ...
 
     async def ask_to_go(self, name: PodName, *, uid: str) -> None:
-        """Ask for the end of a Pod that may live. It stays to be seen until it is reaped, also if it
-        ended at this very moment by itself: how it ended can still be read (I30). Only the Pod of that
-        UID (I36); one that is not there is no error."""
+        """Ask for the end of a Pod that may live. It stays visible until it is reaped, even if it ended
+        by itself at this very moment: how it ended can still be read (I30). Only the Pod of that UID is
+        asked for (I36); a missing Pod is no error."""
         ...
 
     async def reap(self, name: PodName, *, uid: str) -> None:
-        """Take away a Pod that has ended, and whose end is on record; the same of its UID."""
+        """Remove a Pod that has ended and whose end is recorded. The UID counts as for `ask_to_go`."""
         ...
 
     async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
-        """Put the owner's label on. For people and network policy; nothing is ever decided by it
-        (I22)."""
+        """Set the owner's label, for people and network policies. No decision uses it (I22)."""
         ...
 
     async def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
         """The end of the runner container's log; `None` if there is none, and never will be. Begins
-        with `LOG_IS_CUT` if there was more, and it is lost. Raises `FleetUnavailable` where it could
-        not be read now."""
+        with `LOG_IS_CUT` if its beginning is lost. Raises `FleetUnavailable` if it could not be read
+        now."""
         ...
 
 
@@ -72,22 +72,24 @@ class Circumstances:
 
 
 class Witness(Protocol):
-    """Who else saw it: a cluster writes down what it did to a Pod, and how its node was."""
+    """Other evidence of a Pod's end: a cluster records what it did to a Pod, and the state of its
+    node."""
 
     async def circumstances(self, *, uid: str, node: str | None) -> Circumstances:
         """The Pod may be gone."""
         ...
 
     async def overheard(self, *, uid: str) -> str | None:
-        """What its runner had said when its end was announced, if that was heard. Its container may be
-        gone, and its log with it. For a verdict, never for a proof: it may have said more since."""
+        """The runner's log as it was when its end was announced, if that was captured. The container
+        may be gone, and its log with it. For a verdict, never for a proof: the runner may have logged
+        more since."""
         ...
 
 
 class Reviewer(Protocol):
-    """Who asks. Kubernetes' TokenReview, or the local fleet's secrets."""
+    """Tells which Pod sent a token: by Kubernetes' TokenReview, or by the local fleet's secrets."""
 
     async def review(self, token: str, *, peer: str) -> PodIdentity | None:
-        """Whose token it is; `None` if no Pod's. `peer` is the address that sent it, for limits. Raises
-        `FleetUnavailable` when it cannot be told: that is no "no"."""
+        """The Pod whose token it is; `None` if no Pod's. `peer` is the address that sent it, for
+        limits. Raises `FleetUnavailable` if the token could not be reviewed: it may still be valid."""
         ...

@@ -33,10 +33,10 @@ from paddock.domain.ids import GitHubRunnerId, JobId
 class GitHub(Protocol):
     """GitHub, asked as an App or as one of its installations.
 
-    What cannot be answered is raised as `GitHubError`, whose `failure` says who backs off and for
-    how long; an answer is never made up, and never remembered (I9). "Not there" is an answer only
-    as `Absent` or `Removal.ABSENT`: a 404 together with a successful control read of the same scope
-    by the same token in the same call (I66). Scope and installation must be of one host (I71).
+    Without an answer a `GitHubError` is raised, whose `failure` says which scope backs off and for how
+    long. An answer is never made up, and never cached (I9). "Not there" is an answer only as `Absent`
+    or `Removal.ABSENT`: a 404 together with a successful control read of the same scope by the same
+    token in the same call (I66). Scope and installation must be of one host (I71).
     """
 
     async def mint_jit(

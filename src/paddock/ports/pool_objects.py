@@ -15,11 +15,11 @@ class PoolApi(Protocol):
     async def list(self) -> PoolObjects: ...
 
     def changes(self) -> AsyncIterator[None]:
-        """Tells that something has changed, at least once after it has. Without end."""
+        """Yields at least once after each change, without end."""
         ...
 
     async def set_finalizers(self, pool: PoolObject, finalizers: Sequence[str]) -> bool:
-        """Whether it was still the object that was read."""
+        """False if it was no longer the object that was read."""
         ...
 
     async def set_status(self, pool: PoolObject, status: PoolStatus) -> None: ...
@@ -31,5 +31,5 @@ class PodTrial(Protocol):
         ...
 
     async def try_out(self, order: PodOrder) -> str | None:
-        """What the fleet would say to such a Pod, without making it; `None` if nothing is wrong."""
+        """Why the fleet would refuse such a Pod, without making it; `None` if it would not."""
         ...

@@ -1,6 +1,6 @@
-"""Looking, without touching: what the HTTP API, the dashboard and the lists of the command line read.
+"""Read-only access for the HTTP API, the dashboard and the lists of the command line.
 
-Apart from `Store`, because nothing is decided by it and dispatch must not feel it: its statements end
+Apart from `Store`, because no decision uses it and it must not slow dispatch down: its statements end
 after two seconds, on connections of their own where there is a server to protect.
 """
 
@@ -43,7 +43,7 @@ class Reading(Protocol):
     async def jobs(self, wanted: JobFilter, paging: Paging) -> Page[JobLine]: ...
 
     async def job(self, job: int, *, host: str | None = None) -> JobStory | None:
-        """Without a host the first that knows the number; there is seldom more than one."""
+        """Without `host`, of the first host that knows the number; there is seldom more than one."""
         ...
 
     async def runners(self, wanted: RunnerFilter, paging: Paging) -> Page[RunnerLine]: ...

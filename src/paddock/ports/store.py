@@ -1,8 +1,8 @@
 """The one store, as the core uses it.
 
-Each method is one transaction: what it writes, and the events that tell of it, commit together or
-not at all (I14). Errors are those of `paddock.store.errors`; nothing is retried behind the caller's
-back that may have been committed.
+Each method is one transaction: what it writes, and the events that tell of it, commit together or not
+at all (I14). Errors are those of `paddock.store.errors`; no method repeats a transaction that may have
+been committed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Store(Protocol):
     actor: str
 
     def acting_as(self, actor: str) -> Self:
-        """The same store, its events signed by somebody else."""
+        """The same store, with `actor` as the author of its events."""
         ...
 
     # Hosts, Apps, accounts and their limits.
@@ -95,8 +95,8 @@ class Store(Protocol):
         ...
 
     async def remove_installation(self, host: HostId, installation: int) -> None:
-        """GitHub does not know it: neither by its number, nor in its list. Each time is counted that is
-        not too close to the last (`CONFIRMED_APART`), until the installation is recorded again."""
+        """GitHub does not know the installation: neither by its number, nor in its list. Confirmations
+        are counted, those `CONFIRMED_APART` from the last, until the installation is recorded again."""
         ...
 
     async def removed_installations(self, app: AppId) -> list[int]:
@@ -122,8 +122,8 @@ class Store(Protocol):
     async def set_account_limits(self, account: AccountId, limits: Limits) -> bool: ...
 
     async def set_repository_limits(self, repository: RepositoryId, limits: Limits) -> bool:
-        """Jobs that wait move to the scope at which the limit is exact; runners keep the one they
-        were claimed for."""
+        """Waiting jobs move to the scope at which the limit is exact; runners keep the scope they were
+        claimed for."""
         ...
 
     async def set_weight(self, account: AccountId, weight: int) -> bool: ...
@@ -148,8 +148,8 @@ class Store(Protocol):
         ...
 
     async def set_groups(self, account: AccountId, groups: Mapping[PoolId, int]) -> None:
-        """Under which id each pool's runner group is known in the account; those not given are not
-        there (any more), and their pools take none of its new jobs."""
+        """The id of each pool's runner group in the account. A pool that is not given has no group
+        there (any more), and takes none of the account's new jobs."""
         ...
 
     async def pause_pool(self, pool: PoolId, *, why: str) -> bool: ...
@@ -157,12 +157,12 @@ class Store(Protocol):
     async def resume_pool(self, pool: PoolId, *, why: str) -> bool: ...
 
     async def delete_pool(self, pool: PoolId, *, why: str) -> bool:
-        """It takes no more jobs, those that wait for it may be another's, and it is gone when its last
-        runner is (I42). False if it is being deleted already."""
+        """The pool takes no more jobs, its waiting jobs may go to another pool, and it is gone when its
+        last runner is (I42). False if it is being deleted already."""
         ...
 
     async def pause_dispatch(self, *, why: str) -> bool:
-        """Nothing is claimed for anybody; what is at work goes on. False if that is so already."""
+        """Stop all claims; runners at work go on. False if dispatch is paused already."""
         ...
 
     async def resume_dispatch(self, *, why: str) -> bool: ...
@@ -170,7 +170,7 @@ class Store(Protocol):
     async def dispatch_pause(self) -> Pause | None: ...
 
     async def end_session(self, session: UUID, *, ends_at: datetime) -> None:
-        """At every replica. It would have lasted until `ends_at`."""
+        """End it at every replica. It would have lasted until `ends_at`."""
         ...
 
     async def is_session_ended(self, session: UUID) -> bool: ...
@@ -178,9 +178,8 @@ class Store(Protocol):
     async def survey_pools(
         self, *, ended: Sequence[str], since: datetime, after: int | None = None
     ) -> Survey:
-        """Everything that pools' sizes follow from, at one moment. `ended` names Pods that are known
-        to have ended. Decisions: those since then and the ones in force then, or those `after` a
-        number."""
+        """The input for the sizes of pools, at one moment. `ended` names Pods that are known to have
+        ended. Decisions: those after `since` and the ones in force then, or those `after` a number."""
         ...
 
     async def record_decisions(self, decisions: Sequence[Decision]) -> None: ...
@@ -188,18 +187,18 @@ class Store(Protocol):
     async def failed_starts(self, *, since: datetime) -> list[StartFailures]: ...
 
     async def note_host_faults(self, faults: Mapping[str, str]) -> None:
-        """All there are: why each host is not fit for runners. One that had a fault before keeps its
-        time."""
+        """All faults there are: why each host is not fit for runners. A host that had a fault before
+        keeps its time."""
         ...
 
     async def host_faults(self) -> list[HostFault]: ...
 
     async def refuse_jobs_of(self, pools: Sequence[PoolId]) -> int:
-        """Jobs that wait for pools that are not active any more; how many."""
+        """Refuse the jobs that wait for these pools, which are no longer active; returns how many."""
         ...
 
     async def bury_pools(self) -> list[str]:
-        """Pools being deleted whose last runner is gone are deleted; their names."""
+        """Mark draining pools as deleted whose last runner is gone; returns their names."""
         ...
 
     async def explain_pool(self, pool: PoolId) -> PoolExplanation | None: ...
@@ -213,19 +212,19 @@ class Store(Protocol):
         ...
 
     async def abandon_jobs(self, host: str, *, why: str) -> int:
-        """All of a host's jobs that have not ended are completed as stale: it has forgotten them.
-        How many."""
+        """Complete as stale all jobs of a host that have not ended: the host has forgotten them.
+        Returns how many."""
         ...
 
     # Deliveries.
     async def store_deliveries(self, deliveries: Sequence[NewDelivery]) -> frozenset[str]:
-        """The GUIDs that are new. When this returns, all of them are durable (I1). It may be
+        """Returns the GUIDs that are new. When this returns, all deliveries are durable (I1). It may be
         repeated, also after `OutcomeUnknown`."""
         ...
 
     async def take_deliveries(self, limit: int) -> list[Delivery]:
-        """The oldest that wait, for this replica alone for some seconds: replicas work side by
-        side, and what one dies over another applies."""
+        """The oldest that wait, reserved for this replica for some seconds. Replicas work side by side;
+        if one dies, another applies its deliveries."""
         ...
 
     async def apply_deliveries(
@@ -242,7 +241,8 @@ class Store(Protocol):
     async def hurry_deliveries(
         self, host: HostId, installation: int, also: Sequence[DeliveryNumber]
     ) -> None:
-        """What waited for this installation to be read, and these, wait no longer."""
+        """Deliveries that waited for this installation to be read, and those of `also`, wait no
+        longer."""
         ...
 
     async def retry_deliveries(self, numbers: Sequence[DeliveryNumber] | None) -> int:
@@ -284,8 +284,8 @@ class Store(Protocol):
     async def trust_questions(
         self, apps: Sequence[AppId], *, unreadable: Sequence[RepositoryId] = (), limit: int
     ) -> list[TrustQuestion]:
-        """Jobs that wait, of pools that ask whose code they run, whose runs were not looked up; none of
-        `unreadable` repositories. Of every account in turn the oldest (I26)."""
+        """Waiting jobs whose runs were not looked up, of pools that ask whose code they run; none of
+        `unreadable` repositories. The oldest of each account in turn (I26)."""
         ...
 
     async def note_trust(self, jobs: Sequence[TrustQuestion], trust: Trust) -> None: ...
@@ -294,8 +294,8 @@ class Store(Protocol):
     async def active_repositories(
         self, apps: Sequence[AppId], *, since: datetime
     ) -> list[ActiveRepository]:
-        """Those with a job since then, or with one that has not ended; only what one of these Apps
-        can read."""
+        """Those with a job after `since`, or with a job that has not ended; only those that one of
+        these Apps can read."""
         ...
 
     async def open_jobs(self, repository: RepositoryId) -> list[OpenJob]: ...
@@ -306,7 +306,8 @@ class Store(Protocol):
 
     async def note_comparison(self, repository: RepositoryId) -> None: ...
 
-    # The steps of a runner's life: each returns the runner as it is now, or what was found instead.
+    # The steps of a runner's life: each returns the runner as it is now, or the conflict that was found
+    # instead.
     async def runner(self, runner: RunnerId) -> Runner | None: ...
 
     async def live_runners(self) -> list[Runner]: ...
@@ -345,7 +346,7 @@ class Store(Protocol):
         why: str,
         evidence: str | None = None,
     ) -> Runner | Conflict:
-        """It executes a job. `None`: whoever says so does not say which."""
+        """The runner executes a job. `job` is `None` where the evidence does not say which."""
         ...
 
     async def fence_runner(
@@ -359,8 +360,8 @@ class Store(Protocol):
         retired: Retired = Retired.GIVEN_UP,
         unregistered: bool = False,
     ) -> Runner | Conflict:
-        """Never dispatched again. What for (`retired`), and whether GitHub never saw it online
-        (`unregistered`), is what its ending will be told by."""
+        """The runner is never dispatched again. Its ending is judged by `retired` (why) and
+        `unregistered` (GitHub never saw it online)."""
         ...
 
     async def force_runner(
@@ -372,7 +373,7 @@ class Store(Protocol):
         why: str,
         evidence: str | None = None,
     ) -> Runner | Conflict:
-        """Retiring for good, in the name of the actor: nothing brings it back, and its Pod is deleted
+        """Retire for good, in the actor's name: nothing brings the runner back, and its Pod is deleted
         whether a job is on it or not."""
         ...
 
@@ -384,7 +385,7 @@ class Store(Protocol):
     # Matching.
     async def match(self, pods: Collection[WaitingPod]) -> Match:
         """Claim as many of the waiting Pods as demand, limits and budgets allow, fairly, and at most a
-        batch. Given as `WaitingPods`, those that no key asks for cost nothing (I77)."""
+        batch. If `pods` is a `WaitingPods`, Pods that no key asks for cost nothing (I77)."""
         ...
 
     async def take_over_claim(
@@ -396,13 +397,14 @@ class Store(Protocol):
         mint_deadline: datetime,
         unanswered: bool = False,
     ) -> Claim | Conflict:
-        """The claim goes on under a fresh name, if its mint's deadline has passed, or if the match that
-        made it was `unanswered`; the old name stays a debt."""
+        """Continue the claim under a fresh name, if its mint's deadline has passed, or if the match
+        that made it was `unanswered`; the old name stays a debt."""
         ...
 
     # Handing over, and what is owed at GitHub.
     async def hear_pod(self, pod_name: str, *, pod_uid: str) -> Heard | None:
-        """A Pod's poller asks; the first time makes it idle. `None`: no row knows this Pod."""
+        """A Pod's poller asks; its first request makes the runner idle. `None`: no row knows this
+        Pod."""
         ...
 
     async def has_demand(self) -> bool:
@@ -417,18 +419,18 @@ class Store(Protocol):
     async def acknowledge_delivery(
         self, pod_name: str, *, pod_uid: str, delivery: UUID
     ) -> Runner | RunnerState | None:
-        """armed → running, and the JIT is erased. The runner; or the state it is in, if the
-        delivery was this Pod's and is past that; `None` if it never was this Pod's."""
+        """armed → running, and the JIT is erased. Returns the runner; or its state, if the delivery was
+        this Pod's and the runner is past that step; `None` if it never was this Pod's."""
         ...
 
     async def back_off(self, subject: Subject, terms: BackOffTerms) -> datetime:
-        """One failure more in a row; until when nothing is claimed for the subject."""
+        """Count one more failure in a row; returns until when nothing is claimed for the subject."""
         ...
 
     async def recover_from_backoffs(self, subjects: Sequence[Subject]) -> None: ...
 
     async def debts(self, *, before: datetime, limit: int) -> list[Debt]:
-        """Names chosen before then that are no runner's any more, and unsettled."""
+        """Unsettled names, chosen before `before`, that no runner has any more."""
         ...
 
     async def settle_mint(self, name: str, *, outcome: str) -> None: ...
@@ -437,8 +439,8 @@ class Store(Protocol):
 
     # Recovery.
     async def note_pods(self, pods: Sequence[Pod], *, read_at: datetime) -> None:
-        """A complete read of the fleet, begun at `read_at`: whose Pod is there, and whose is not, once
-        more (I29). Only for reads that may prove absence."""
+        """Note of each runner whether a complete read of the fleet, begun at `read_at`, shows its Pod;
+        absences are counted (I29). Only for reads that may prove absence."""
         ...
 
     async def expected_pods(self) -> int:
@@ -467,7 +469,7 @@ class Store(Protocol):
         ...
 
     async def trust_runner(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
-        """GitHub sees it after all."""
+        """GitHub sees the runner after all: it is no longer suspect."""
         ...
 
     async def balances(self, *, recent: datetime) -> Mapping[KeyId, Balance]:
@@ -495,7 +497,7 @@ class Store(Protocol):
         ...
 
     async def runners_of_pods(self, names: Sequence[PodName]) -> Mapping[PodName, Runner]:
-        """What is known of Pods by their names, also of runners that are gone."""
+        """The runners of Pods with these names, including runners that are gone."""
         ...
 
     async def adopt_pod(
@@ -507,15 +509,15 @@ class Store(Protocol):
         record: FoundRecord | None,
         why: str,
     ) -> Runner | None:
-        """A row for a Pod that has none, retiring at once; with GitHub's record of it, if one was
-        found. `None` if there is a row by now, or no such pool ever was."""
+        """Make a row for a Pod that has none: retiring at once, with GitHub's record if one was found.
+        `None` if there is a row by now, or if no such pool ever existed."""
         ...
 
     async def identify_runner(
         self, runner: RunnerId, *, generation: int, record: FoundRecord, delivery: UUID
     ) -> Runner | Conflict:
-        """A retiring runner without a name has a record at GitHub all the same: its row is older than
-        its Pod (I70)."""
+        """A record was found at GitHub for a retiring runner without a name: its row is older than its
+        Pod (I70)."""
         ...
 
     async def echoes(self) -> list[Echo]: ...
@@ -566,25 +568,27 @@ class Store(Protocol):
         but: Sequence[RunnerId] = (),
         limit: int,
     ) -> list[OpenVerdict]:
-        """Of runners that ended in that time: GitHub has not said whether they had a job. None of
-        `unreadable` repositories, and not the runners of `but`. Of every account in turn (I26)."""
+        """Verdicts of runners that ended in that time and of which GitHub has not said whether they had
+        a job. None of `unreadable` repositories, and not of the runners in `but`. Each account in turn
+        (I26)."""
         ...
 
     async def note_job_check(
         self, host: HostId, job: JobId, *, answer: JobWord, waits_because: str | None = None
     ) -> int:
-        """What GitHub said of a job; how often in a row it has said so."""
+        """Record GitHub's answer about a job; returns how often in a row GitHub gave it."""
         ...
 
     async def explain_job(self, host: HostId, job: JobId, *, waits_because: str) -> None: ...
 
     async def withhold_unassigned(self, key: KeyId, terms: UnassignedTerms) -> int:
-        """Jobs of the key that GitHub was found not to assign are no demand for a while; how many."""
+        """Jobs of the key that GitHub was found not to assign are no demand for a while; returns how
+        many."""
         ...
 
     async def expire_job(self, host: HostId, job: JobId, *, state: JobState, why: str) -> bool:
-        """A job that GitHub does not know any more, or lets wait no longer, is over as `stale`. False
-        if it is not in this state any more, or if it is on a runner of ours that lives."""
+        """Complete as `stale` a job that GitHub no longer knows, or lets wait no longer. False if the
+        job is no longer in this state, or is on a live runner of ours."""
         ...
 
     async def record_action(self, taken: ActionTaken) -> None: ...
@@ -600,7 +604,7 @@ class Store(Protocol):
         ...
 
     async def end_post_mortem(self, runner: RunnerId, *, circumstances: Sequence[str]) -> bool:
-        """Its log and circumstances are asked for no longer; false if that was so already."""
+        """Stop asking for the runner's log and circumstances; false if that was so already."""
         ...
 
     async def late_news(self, *, since: datetime, limit: int) -> list[LateNews]:
@@ -613,8 +617,8 @@ class Store(Protocol):
 
     # Vitals.
     async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[Kept]:
-        """Extend the series of the Pods' runners; what became of each report, in their order. No row
-        that another transaction has locked is waited for."""
+        """Extend the series of the Pods' runners; what became of each report, in their order. This
+        waits for no row that another transaction has locked."""
         ...
 
     async def vitals(self, runner: RunnerId) -> list[Sample]: ...
@@ -630,6 +634,6 @@ class Store(Protocol):
 
     # Forgetting.
     async def forget(self, history: History, *, before: datetime) -> int:
-        """At most `BATCH` of the oldest that are over; how many rows went. If it is `BATCH`, there
-        are more. What lives is never forgotten."""
+        """Delete at most `BATCH` of the oldest rows that are over; returns how many. If it is `BATCH`,
+        there are more. Live rows are never deleted."""
         ...
