@@ -1,7 +1,7 @@
 """Doing what a verdict says: dry-run, limited, fenced, and recorded with its evidence.
 
 A rule or an answer that is wrong does limited harm per round, and leaves a record by which it is found
-(I29). An action that finds another row than the one it was decided for does nothing (I32).
+(I29). An action does nothing if its row has changed since the decision (I32).
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ WINDOW: Final = 10.0
 #: are not affected at once; the oldest entries make room.
 _REMEMBERED: Final = 10_000
 
-#: These change nothing that could be too much: a step of a retirement has guards of its own, and the
-#: others only record.
+#: These need no limit: a step of a retirement has guards of its own, and the others only record.
 _UNLIMITED: Final = frozenset[AnyAction](
     {
         RunnerAction.RETIRE,
@@ -88,7 +87,7 @@ class Acting:
         pod_name: PodName | None = None,
         row: Runner | None = None,
     ) -> Outcome:
-        """`do` says whether it found what the verdict was about. `row`: for the log."""
+        """`do` returns false if its subject has changed since the verdict. `row`: for the log."""
         outcome = self._withheld(verdict)
         if outcome is None:
             outcome = Outcome.DONE if await do() else Outcome.LOST_THE_RACE
@@ -104,7 +103,8 @@ class Acting:
         decided: Sequence[Decided],
         do: Callable[[Sequence[Decided]], Awaitable[Collection[RunnerId]]],
     ) -> None:
-        """The same for many runners at once. `do` says for which of them it found what was decided."""
+        """The same for many runners at once. `do` returns those that had not changed since the
+        verdict."""
         outcomes = {each.runner.id: self._withheld(each.verdict) for each in decided}
         allowed = [each for each in decided if outcomes[each.runner.id] is None]
         done = await do(allowed) if allowed else ()

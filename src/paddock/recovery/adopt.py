@@ -1,8 +1,8 @@
-"""Pods that no row knows: after a restored backup, made by another hand, or with a recorded end.
+"""Pods that no row knows: after a restored backup, made by another client, or with a recorded end.
 
-A stamped Pod without a claim is what a sweep once deleted with a live build in it (I34). Here it is
-searched for at GitHub (`recovery.search`). Until every scope has answered, and for as long as anything
-about it is not understood, it is protected. Then it gets a row, fenced, and retires like any other.
+A sweep once deleted a stamped Pod without a claim, with a live build in it (I34). Here the Pod's runner
+is searched for at GitHub (`recovery.search`). The Pod is protected until every scope has answered and
+everything about it is understood. Then it gets a row, fenced, and retires like any other.
 
 After a restored backup there may be thousands. They are examined beside recovery's rounds, never in
 one: a round takes as long with them as without them (I81).
@@ -40,11 +40,11 @@ from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
-#: A fleet may keep an ended Pod to be seen for a while after its deletion was asked for.
+#: A fleet may show an ended Pod for a while after its deletion was asked for.
 _GOING: Final = 30.0
 #: Pods examined side by side: as many may wait five seconds for a log from a dead node.
 _AT_ONCE: Final = 16
-#: From the worst to the best: whichever record there is, the one that may work counts.
+#: From the worst to the best: of several records, the one that may be at work counts.
 _WORST: Final = (RecordWord.BUSY, RecordWord.IDLE, RecordWord.OFFLINE, RecordWord.ABSENT)
 
 
@@ -101,7 +101,7 @@ class Adoption:
         self._known = {name: known for name, known in self._known.items() if name in names}
         if not strangers:
             return
-        # The look's rows were read before its Pods: a row that was planned in between is no stranger.
+        # The look read rows before Pods: a Pod may have got its row in between.
         rows_now = await self._store.runners_of_pods([pod.name for pod in strangers])
         shapes = {pool.name: pool.shape for pool in await self._store.list_pools()}
         kept = await self._kept_for_their_logs()
@@ -112,7 +112,7 @@ class Adoption:
                 try:
                     await self._examine(pod, row, look, shapes)
                 except StoreError as error:
-                    # It is examined again; one that fails holds up no other (I57).
+                    # The Pod is examined again; its failure holds up no other (I57).
                     _log.warning(
                         "adoption.store_failed", pod=pod.name, pool=pod.pool, error=error.message
                     )
@@ -130,7 +130,7 @@ class Adoption:
         return {each.pod_uid for each in await self._store.logs_wanted()}
 
     def _is_going(self, pod: Pod) -> bool:
-        """It ended and is being deleted: there is nothing to see, unless that takes long."""
+        """It ended and is being deleted: there is nothing to do, unless that takes long."""
         deleted = pod.phase.terminal and pod.deletion_requested_at is not None
         return deleted and self._view.unchanged(pod) < _GOING
 
@@ -236,13 +236,13 @@ class Adoption:
             why=f"{verdict.rule}: {verdict.why}",
         )
         if adopted is None and pod.phase.terminal:
-            # Its pool was never ours to know: there is nowhere to write how it ended but here.
+            # paddock never knew its pool, so only this log line records that it ended.
             _log.warning("pod.ended_without_pool", pod=pod.name, pool=pod.pool)
         return adopted is not None
 
 
 def _is_known(runner: Runner | None, pod: Pod) -> bool:
-    """By a row that lives, and that has seen this very Pod or none yet."""
+    """Whether a live row has seen this very Pod, or no Pod yet."""
     if runner is None or runner.state is RunnerState.GONE:
         return False
     return runner.pod_uid in (None, pod.uid)

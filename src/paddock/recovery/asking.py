@@ -1,9 +1,9 @@
 """Asking GitHub about suspects, within a budget.
 
-Every question costs a request that a mint may need more. A round asks so many and no more. What GitHub
-did not answer for is left alone for a while: the job, repository, account or App that the failure
-names, and nothing beside it (I17). What is not known is `unreadable`, which no rule takes for an
-answer (I29).
+Every question costs a request that a mint may need more, so the number in a round is limited. After a
+failure nothing is asked for a while about the job, repository, account or App that the failure names;
+all others are asked about (I17). Without an answer the result is `unreadable`, which no rule takes for
+an answer (I29).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = structlog.get_logger()
 
 #: After a failure; as long as a round or two.
 _LEAST_PAUSE: Final = 5.0
-#: GitHub may order longer ones. A suspect waits no longer than this to be asked about again.
+#: GitHub may order longer pauses, but a suspect is asked about again after this at the latest.
 _LONGEST_PAUSE: Final = 60.0
 
 QUESTIONS = Counter(
@@ -44,7 +44,7 @@ QUESTIONS = Counter(
 
 
 class Unreadable:
-    """GitHub was asked, and did not say."""
+    """GitHub gave no usable answer."""
 
 
 class RepositoryGone(Unreadable):
@@ -78,7 +78,7 @@ class Asker:
         self._listed.clear()
 
     def may_ask(self, who: InstallationKey, scope: Scope, job: JobId | None = None) -> bool:
-        """Whether it may be asked now; if so, the question is paid for."""
+        """Whether GitHub may be asked now; if so, the question is counted."""
         if self._left <= 0 or self._pauses.active(_place(who, scope, job)):
             return False
         self._left -= 1
@@ -159,7 +159,7 @@ class Asker:
         return listed is not None and placed.repository.github_id not in listed
 
     async def _list(self, who: InstallationKey) -> frozenset[int] | None:
-        """An empty list counts only if the App itself is told that the installation is active."""
+        """An empty list counts only if GitHub tells the App that the installation is active."""
         listed = await self._github.list_repositories(who)
         if not listed:
             found = await self._github.get_installation(who.app_key, who.installation)

@@ -1,7 +1,8 @@
-"""Sending a runner away because an operator said so: from the command line or the dashboard.
+"""Retiring a runner on an operator's order, from the command line or the dashboard.
 
-It is fenced here, and from there retires like any other: nothing is deleted while a job may be on it.
-By force its Pod is deleted in any case: the operator answers for the job, and nothing undoes it.
+The runner is fenced here, and then retires like any other: its Pod is not deleted while a job may be on
+it. By force its Pod is deleted in any case: the operator answers for the job, and the order cannot be
+undone.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from paddock.ports import Store
 
 _log = structlog.get_logger()
 
-#: It is claimed, hands over, gets its job: no runner moves more often than this in a moment.
+#: Claim, handover, job: no runner changes state more often than this in a moment.
 _ATTEMPTS: Final = 5
 
 
 class CannotRetire(Exception):
-    """There is no such runner, or not any more; says so in a sentence."""
+    """The runner is unknown, has ended or keeps changing; the sentence says which."""
 
 
 async def retire_by_hand(

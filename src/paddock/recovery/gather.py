@@ -35,13 +35,13 @@ from paddock.recovery.asking import Asker, Unreadable
 from paddock.recovery.observe import PodView, by_name
 from paddock.recovery.words import OwnWords
 
-#: Whose runners were acknowledged within this are a scope's recent ones.
+#: A key's recent runners are those whose JITs were acknowledged within this.
 RECENT: Final = timedelta(minutes=10)
-#: Pods are answered if some Pod was heard within this: a request is held for 50 s at most, and that it
-#: was made is written within 10 s.
+#: Dispatch answers Pods if some Pod was heard within this: dispatch holds a request for 50 s at most,
+#: and notes it in the store within 10 s.
 HEARD: Final = timedelta(seconds=70)
-#: And they have been answered for this long without a pause. A poller that was refused tries again
-#: within half a minute, so nobody's silence is older than our own (I29).
+#: Silence counts only after dispatch has answered Pods for this long without a pause. A refused poller
+#: tries again within half a minute, so an outage of dispatch no longer explains its silence (I29).
 ANSWERING: Final = 120.0
 #: A clock that moves by more than this between two looks has jumped: what was heard before cannot be
 #: compared with what is heard since (I82).
@@ -70,7 +70,7 @@ class Look:
     now: datetime
     runners: list[Runner]
     pods: Mapping[PodName, Pod]
-    #: Whether a Pod that is not among them is missing.
+    #: Whether a Pod that is not in `pods` is missing.
     complete: bool
     read_at: datetime | None
     pools: Mapping[PoolId, PoolSummary] = field(default_factory=dict)
@@ -82,18 +82,19 @@ class Look:
     surplus: frozenset[RunnerId] = frozenset()
     last_heard: tuple[datetime | None, datetime | None] = (None, None)
     answering: bool = False
-    #: Those that became suspect since: a round that suspects many must notice it in time (I74).
+    #: How many became suspect since this look, by key: a round that suspects many must notice it in
+    #: time (I74).
     suspected: dict[KeyId, int] = field(default_factory=dict)
 
     def suspects(self, key: KeyId | None) -> tuple[int, int]:
-        """Of a key's recent runners, those that are suspect now, and all."""
+        """Of a key's recent runners: how many are suspect now, and how many there are."""
         balance = self.balances.get(key) if key is not None else None
         if key is None or balance is None:
             return 0, 0
         return balance.suspects + self.suspected.get(key, 0), balance.recent
 
     def pod_of(self, runner: Runner) -> Pod | None:
-        """Its own, and no other of its name (I36)."""
+        """The runner's own Pod, and no other of that name (I36)."""
         pod = self.pods.get(runner.pod_name)
         return pod if pod is not None and runner.pod_uid in (None, pod.uid) else None
 
@@ -107,8 +108,8 @@ class Look:
         )
 
     def waits(self, runner: Runner) -> bool:
-        """It waits for work, was heard lately, and its Pod polls. Without a word about a job or an
-        answer about it, no rule holds before its row or its Pod changes, or its poller falls silent."""
+        """The runner waits for work, was heard lately, and its Pod polls. If no job and no answer about
+        it is known, no rule holds before its row or its Pod changes, or its poller falls silent."""
         pod = self.pod_of(runner)
         return (
             runner.state is RunnerState.IDLE
@@ -136,7 +137,8 @@ class Gatherer:
         self._ahead: float | None = None
 
     async def glance(self) -> Look:
-        """Rows and Pods alone: enough to see who has ended, and whether there is more to look at."""
+        """Rows and Pods alone: enough to see which runners have ended, and whether more has to be
+        read."""
         runners = await self._store.live_runners()
         shown = self._view.snapshot()
         now = self._clock.now()
@@ -155,7 +157,7 @@ class Gatherer:
         return await self.look_closely(await self.glance())
 
     async def look_closely(self, glance: Look) -> Look:
-        """With everything else that rules are decided by."""
+        """The glance, with everything else that rules need."""
         runners = glance.runners
         keys = sorted({runner.key for runner in runners if runner.key is not None})
         balances = await self._store.balances(recent=glance.now - RECENT)
@@ -220,8 +222,9 @@ class Gatherer:
         )
 
     def to_examine(self, look: Look) -> list[Runner]:
-        """The runners for which a rule may hold: in a large fleet most only wait. First come those that
-        have waited longest for a question: the budget is not for the same ones round after round."""
+        """The runners for which a rule may hold: in a large fleet most only wait. Those that have
+        waited longest for a question come first: the budget must not go to the same ones in every
+        round."""
         chosen = [
             runner
             for runner in look.runners
@@ -236,13 +239,13 @@ class Gatherer:
         return pod_absent(runner.absent_reads) if look.complete else PodSeen()
 
     def _last_asked(self, runner: Runner) -> datetime:
-        """When somebody was last asked about it; before all time if nobody was."""
+        """When the last question about the runner was asked; the earliest time there is if none was."""
         known = self._answers.get(runner.id)
         asked = (known.record_at, known.log_at, known.hinted_at) if known else ()
         return max((at for at in asked if at is not None), default=_NEVER)
 
     async def ask(self, question: Question, runner: Runner, look: Look) -> bool:
-        """Whether there is an answer now, or at least that there is none to be had."""
+        """Whether the question is settled: by an answer, or because there is none to be had."""
         known = self._answers.setdefault(runner.id, _Answers())
         match question:
             case Question.RECORD:
@@ -259,8 +262,8 @@ class Gatherer:
         place = look.places.get(runner.key) if runner.key is not None else None
         word: RecordWord | None
         if runner.name is None:
-            # No name was ever chosen, as far as its row knows: there is nothing to ask for. Retiring
-            # looks for names it does not know of (I70).
+            # Its row has no name, so there is nothing to ask for. Retiring searches for names that the
+            # row does not have (I70).
             word = RecordWord.ABSENT
         elif place is None:
             word = RecordWord.UNREADABLE
@@ -295,7 +298,7 @@ class Gatherer:
         return True
 
     def told(self, runner: Runner) -> tuple[PlacedJob, JobRecord] | None:
-        """The job it was claimed for, as GitHub told of it."""
+        """The job it was claimed for, as GitHub described it."""
         known = self._answers.get(runner.id)
         return known.job if known else None
 
@@ -313,7 +316,7 @@ class Gatherer:
 
 
 def _surplus(runners: list[Runner], balances: Mapping[KeyId, Balance]) -> frozenset[RunnerId]:
-    """Of every key with more supply than demand so many as are too many: those longest online."""
+    """The surplus of every key with more supply than demand: its runners that are online longest."""
     running: dict[KeyId, list[Runner]] = {}
     for runner in runners:
         if runner.state is RunnerState.RUNNING and runner.key and runner.suspect_at is None:

@@ -32,7 +32,7 @@ from paddock.recovery.asking import Asker, RepositoryGone, Unreadable
 from paddock.recovery.gather import Gatherer, Look
 from paddock.recovery.terms import RecoveryTerms
 
-#: Looked at in one round: of every account in turn those least recently asked about (I26).
+#: Jobs examined in one round: of each account in turn, those least recently asked about (I26).
 MOST: Final = 100
 #: A runner's end is seen within seconds of its job's; its webhook is rarely later than this.
 _RUNNER_GONE: Final = timedelta(seconds=30)
@@ -87,7 +87,7 @@ class JobRecovery:
             await self._examine_ended(ended)
 
     async def _unreadable(self) -> list[RepositoryId]:
-        """The repositories of which GitHub is not asked at present."""
+        """The repositories about which GitHub is not asked at present."""
         return await self._store.unreadable_repositories(self._asker.paused, apps=self._asker.apps)
 
     def _asked_lately(self) -> list[RunnerId]:
@@ -97,8 +97,8 @@ class JobRecovery:
         return sorted(self._asked)
 
     async def _targets(self, echoes: Sequence[Echo]) -> dict[_Job, list[RunnerId]]:
-        """Which job each ended runner is taken for: the one it was claimed for, or the one that has
-        waited longest if that is out of the question. Without a waiting job no question is needed."""
+        """The job to ask about for each ended runner: the job it was claimed for if that still waits,
+        else the one that has waited longest. Without a waiting job no question is needed."""
         if not echoes:
             return {}
         per_key: dict[KeyId, list[Echo]] = {}
@@ -323,7 +323,8 @@ def _word(answer: JobRecord | Absent | Unreadable) -> JobWord:
 
 
 def _record_of(outcome: str | None) -> RecordWord:
-    """What became of its record: that we could remove it says that no job had."""
+    """What became of its record. If paddock could still remove it, GitHub had not removed it after a
+    job."""
     if outcome is None:
         return RecordWord.NOT_ASKED
     return RecordWord.OFFLINE if outcome == _REMOVED else RecordWord.ABSENT

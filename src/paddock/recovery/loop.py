@@ -1,6 +1,6 @@
 """Recovery: one loop that looks at everything there is, again and again (I28).
 
-Four rhythms. Ends are concluded, and labels put on, as soon as the fleet tells of them: that frees
+Four rhythms. Ends are concluded, and labels set, as soon as the fleet reports them. That frees
 capacity, so it waits for the store alone, never for GitHub or for a node. The logs of abnormal ends are
 read afterwards (`forensics.post_mortem`). Runners and jobs are examined in rounds, which may ask GitHub
 about suspects. Pods that no row knows are searched for and adopted beside the rounds, within a budget
@@ -41,7 +41,7 @@ from paddock.store.outages import tolerating_outages
 
 #: Thresholds are tens of seconds and more; a round with nothing wrong costs five short reads.
 _LOOK_AGAIN: Final = 5.0
-#: As long while nothing but time can change what a look finds, and time changes it after minutes.
+#: The same while only time can change what a look finds: that takes minutes.
 _QUIET: Final = 30.0
 #: Between two looks for ends, however often the fleet tells of changes: each reads every runner, which
 #: takes 2 ms for a hundred and 200 ms for ten thousand. A quarter of the time at most.
@@ -51,14 +51,14 @@ _LONGEST_BREATH: Final = 1.0
 #: Between two rounds: each claim wakes them, and a round with a thousand runners takes a tenth of a
 #: second. Thresholds are ten times as long.
 _ROUND_BREATH: Final = 2.0
-#: Jobs, Pods without rows and verdicts are looked at this often; nothing tells of them.
+#: Jobs, Pods without rows and verdicts are looked at this often; no event announces them.
 _SLOWLY: Final = 5.0
 #: Ends recorded in one statement: some 50 ms, so that others reach the rows in between.
 _ENDS_AT_ONCE: Final = 250
 #: Pods deleted at the same time, and absences concluded.
 _REAPS_AT_ONCE: Final = 16
 _STAMPS_AT_ONCE: Final = 8
-#: After a deregistration its Pod is looked at anew, but not for each one by itself.
+#: After deregistrations the fleet is read anew, but not more often than this.
 _REFRESH: Final = 2.0
 #: Runners examined, or looked at for ends, in one go, some 1 ms: Pods are answered in between.
 _EXAMINED_AT_ONCE: Final = 32
@@ -256,17 +256,17 @@ class Recovery:
         await _tolerating(conclude)
 
     async def _stamp(self, pod: Pod, owner: str) -> None:
-        """Unless it has ended while others were stamped: then there is nothing to keep it from."""
+        """Unless it has ended while others were stamped: an ended Pod needs no label."""
         if not self._view.has_ended(pod):
             await self._stamper.stamp(pod, owner=owner)
 
     def _looks_ended(self, runner: Runner, look: Look) -> bool:
-        """Only a first sieve: the table decides."""
+        """Only a first filter: the table decides."""
         pod = look.pod_of(runner)
         return pod.phase.terminal if pod is not None else runner.absent_reads > 0
 
     def _to_be_stamped(self, runner: Runner, pod: Pod) -> bool:
-        """Once for each Pod: what is given up after some tries is given up."""
+        """Only once for each Pod: the stamper gives up after some tries, and is not asked again."""
         if pod.owner is not None or runner.account is None or pod.uid in self._stamped:
             return False
         if not may_stamp(shape=runner.shape, state=runner.state, poller=pod.poller):

@@ -1,8 +1,8 @@
-"""What the fleet shows: a watch that tells of changes, and complete reads that tell what is.
+"""What the fleet shows: a watch reports changes, and complete reads report the state.
 
-Whoever asks the fleet for itself sooner or later takes an answer for more than it says. Here a read
-that failed, was cut short or came back empty proves nothing (I29): it adds to what is known and takes
-nothing away. Only a read that may prove absence is noted in the store, where absence is counted.
+A component that asked the fleet by itself would sooner or later conclude too much from an answer. Here
+a read that failed, was cut short or came back empty proves nothing (I29): it adds Pods to the view and
+removes none. Only a read that may prove absence is noted in the store, where absence is counted.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _log = structlog.get_logger()
 #: Between complete reads. The watch tells of changes at once; this is for what the watch missed, and
 #: three of them prove an absence within half a minute.
 EVERY: Final = 10.0
-#: One of so many is made while recovery expects nothing of the fleet: every runner waits for work, and
-#: is heard. Should the watch have died unnoticed, a Pod that ends falls silent, and reads begin again.
+#: Only one of this many reads is made while recovery expects no change: every runner waits for work,
+#: and is heard. If the watch has died unnoticed, a Pod that ends falls silent, and all reads are made
+#: again.
 RESTING: Final = 12
 #: A fleet that had Pods and shows none has lost its index more often than its Pods: the third such
 #: answer in a row is the first that counts.
@@ -40,7 +41,7 @@ _DELETED: Final = "deleted"
 READS = Counter(
     "paddock_fleet_reads_total", "Complete reads of the fleet, by outcome.", ["outcome"]
 )
-#: A time and not an age: a replica that no longer leads stops saying when, and not that it is long ago.
+#: A time and not an age: the last value of a replica that no longer leads stays true.
 READ_AT = Gauge(
     "paddock_fleet_read_timestamp_seconds",
     "When this replica last saw all Pods. One that does not lead says 0, or an old time: take the max.",
@@ -76,7 +77,7 @@ class PodView:
         self._resting = False
 
     async def run(self) -> None:
-        # Another may have led meanwhile: what was seen before is out of date.
+        # Another replica may have led meanwhile: what was seen before is out of date.
         self._seen.clear()
         self._deleted.clear()
         self._complete, self._read_at, self._empty = False, None, 0
@@ -109,12 +110,12 @@ class PodView:
         return self._clock.monotonic() - seen.since
 
     def has_ended(self, pod: Pod) -> bool:
-        """By now."""
+        """Whether it has ended, or is gone, by now."""
         seen = self._seen.get(pod.name)
         return seen is None or seen.pod.uid != pod.uid or seen.pod.phase.terminal
 
     def rest(self, resting: bool) -> None:
-        """Whether nothing is expected of the fleet, so that complete reads may be rare."""
+        """Note whether no change is expected of the fleet: then complete reads may be rare."""
         self._resting = resting
 
     def changes(self) -> asyncio.Event:
@@ -146,7 +147,7 @@ class PodView:
             return trusted
 
     async def _suspicious(self, found: PodList) -> bool:
-        """Nothing, although Pods are expected: it has to repeat."""
+        """Whether a read shows no Pods although some are expected: such an answer has to repeat."""
         if found.pods or not await self._store.expected_pods():
             self._empty = 0
             return False
@@ -154,7 +155,8 @@ class PodView:
         return self._empty < EMPTY_READS
 
     def _take(self, pods: tuple[Pod, ...], *, change: int, whole: bool) -> None:
-        """What a read shows, but for what the watch has told since it began."""
+        """Take over what a read shows, except where the watch has reported a change since the read
+        began."""
         listed = {pod.name for pod in pods}
         for pod in pods:
             seen = self._seen.get(pod.name)

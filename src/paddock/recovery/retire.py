@@ -1,16 +1,16 @@
 """Retire: the only way a live Pod is ever deleted.
 
-    fence       somebody did: dispatch will never use it again
+    fence       done before this begins: dispatch will never use it again
     deregister  if it may have a record at GitHub, that is deleted first (I35)
     prove       if its runner ever started, it must show no job either: after the deregistration, and
                 again 90 s later (I65)
     delete      it is asked to go, by its UID (I36); it is reaped when its end is on record
 
-GitHub's word is strong evidence and no lock: it was seen to call a busy runner idle for a minute, and
-to delete its record. So GitHub, the runner's own log and our events must agree, twice, before a live
-Pod dies; whoever of them says "a job" makes the runner `busy`, and whoever says nothing stops this
-here until the next round. Every step is noted in the row before the next begins: a crash between any
-two is resumed where it happened, by whoever leads then.
+GitHub's word is strong evidence and no lock: GitHub was seen to call a busy runner idle for a minute,
+and to delete its record. So GitHub, the runner's own log and our events must agree, twice, before a
+live Pod is deleted. If one of them reports a job, the runner becomes `busy`. If one gives no answer,
+the retirement stops until the next round. Every step is noted in the row before the next begins: after
+a crash the next leader resumes there.
 
 The one exception is a runner that was ended by force. An operator has answered for the job, or its
 account has long removed the App (`account-removed`): its Pod is deleted, and no party is asked.
@@ -45,7 +45,7 @@ _log = structlog.get_logger()
 
 #: GitHub's `busy` was seen to lag by a minute, and a job's first line is in the log within seconds.
 SECOND_PROOF: Final = timedelta(seconds=90)
-#: A finished runner needs seconds to go; what still lives after this hangs, and its job is over.
+#: A finished runner exits within seconds. One that still lives after this hangs, and its job is over.
 FINISHED: Final = timedelta(minutes=10)
 #: A deletion that has no effect may have been lost on the way: it is asked for again.
 ASK_AGAIN: Final = timedelta(seconds=30)
@@ -58,7 +58,7 @@ RETIREMENTS = Counter(
 class Step(StrEnum):
     """How far a retirement came in one round."""
 
-    STOPPED = "stopped"  # somebody did not answer: the next round
+    STOPPED = "stopped"  # no answer, or no way to ask: the next round
     WAITS = "waits"  # for time, or for a newer look at its Pod
     OVERTAKEN = "overtaken"  # the row is no longer as it was
     BUSY = "busy"  # it executes a job, and lives
@@ -74,12 +74,12 @@ class Step(StrEnum):
 
 @dataclass(slots=True)
 class Outlived:
-    """How far a Pod has come whose row is gone. Kept in memory: whoever leads next begins anew, and
-    waits as long again."""
+    """How far the retirement of a Pod has come whose row is `gone`. Kept in memory: the next leader
+    begins anew, and waits as long again."""
 
     #: Its record at GitHub, while there is one.
     record: FoundRecord | None = None
-    #: It had no record, and showed no job, first at.
+    #: When it first had no record and showed no job.
     proved_at: datetime | None = None
 
 
@@ -110,15 +110,15 @@ class Retirement:
         seen_at: datetime,
         places: Mapping[KeyId, KeyPlace],
     ) -> Step:
-        """One step further with a retiring runner whose Pod is alive. `seen_at`: since when the
-        Pod's looks are known to be no older."""
+        """One step further with a retiring runner whose Pod is alive. `seen_at`: what is known of the
+        Pod is no older than this."""
         step = await self._step(runner, pod, seen_at, places)
         RETIREMENTS.labels(step).inc()
         return step
 
     async def let_go(self, pod: Pod, known: Outlived) -> Step:
-        """One step further with a live Pod whose row is gone, and final: there is none to retire it by.
-        The same steps without a row. Whoever calls has just read that it shows no job."""
+        """One step further with a live Pod whose row is `gone`: that is final, so the row cannot note
+        the steps. The same steps without a row. The caller has just read that the Pod shows no job."""
         if known.record is not None:
             return await self._strike_off(known, known.record)
         now = self._clock.now()
@@ -165,8 +165,8 @@ class Retirement:
 
     def _may_have_a_record(self, runner: Runner, pod: Pod) -> bool:
         """A Pod for which no name was ever chosen cannot execute anything. But a row of a restored
-        backup may not know of the name (I70): a runner that started all the same is believed, and so
-        is a poller that went because it had what it asked for (I41)."""
+        backup may lack the name (I70). So a runner that started all the same may have a record, and so
+        may one whose poller ended because it had got a JIT (I41)."""
         if runner.name is not None:
             return True
         if ever_started(pod.containers) is Answer.NO and not _was_handed_something(pod):
@@ -174,10 +174,10 @@ class Retirement:
         return runner.shape == "gated" or not _polls_since_the_fence(runner)
 
     async def _look_for_it(self, runner: Runner, pod: Pod) -> Step:
-        """Its row knows of no name, and yet its runner started: it is searched for in every scope, by
-        lists that began after the fence. Until all have answered it is protected."""
+        """Its row has no name, and yet its runner started. It is searched for in every scope, by lists
+        that began after the fence. Until all scopes have answered, the Pod is protected."""
         assert runner.retiring_at is not None
-        # The fence has counted one generation that never was a name.
+        # The fence has counted one generation for which no name was made.
         found = self._search.registrations(
             pod, since=runner.retiring_at, after=max(0, runner.generation - 1)
         )
@@ -202,7 +202,7 @@ class Retirement:
     async def _deregister(self, runner: Runner, places: Mapping[KeyId, KeyPlace]) -> Step:
         place = None if runner.key is None else places.get(runner.key)
         if place is None or runner.name is None:
-            # Nobody can be asked: its installation is gone or suspended.
+            # GitHub cannot be asked: the installation is gone or suspended.
             _log.info("retire.waits_for_installation", **runner_fields(runner))
             return Step.STOPPED
         try:
@@ -244,7 +244,7 @@ class Retirement:
     async def _prove(self, runner: Runner, pod: Pod, seen_at: datetime, now: datetime) -> Step:
         assert runner.deregistered_at is not None
         if seen_at <= runner.deregistered_at:
-            # It may have started since anybody looked.
+            # It may have started since the fleet was read.
             return Step.WAITS
         if not self._needs_proof(runner, pod):
             return await self._delete(runner, pod)
@@ -271,13 +271,14 @@ class Retirement:
         if container_seen(pod.containers) is Container.TERMINATED:
             return False  # its process is over, and something beside it keeps the Pod
         if runner.shape == "single":
-            # Its row may be older than what it was handed (I70): only its own words tell.
+            # Its row may be older than the JIT it was handed (I70): only its own log tells.
             return True
         return ever_started(pod.containers) is not Answer.NO
 
     async def _busy(self, runner: Runner, why: str) -> Step:
         if runner.github_id is None or runner.done_at is not None:
-            # Its record is a stranger's, or lags behind its own end: it lives on, and is asked again.
+            # The record is another runner's, or lags behind the job's end. The runner lives on, and
+            # GitHub is asked again.
             return Step.STOPPED
         moved = await self._store.occupy_runner(
             runner.id, generation=runner.generation, job=runner.job, why=why
@@ -310,14 +311,15 @@ class Retirement:
 
 
 def _was_handed_something(pod: Pod) -> bool:
-    """A poller ends well only with a JIT."""
+    """A poller exits with 0 only if it got a JIT."""
     ended = pod.poller.state.terminated if pod.poller else None
     return ended is not None and ended.exit_code == 0
 
 
 def _polls_since_the_fence(runner: Runner) -> bool:
-    """Where one container polls and runs, one that polls does not run; and since the fence it was
-    given nothing. What was heard before says nothing: the row may be an old one (I70)."""
+    """Where one container polls and runs, a container that polls does not run a job, and since the
+    fence it was given no JIT. A poll before the fence proves nothing: the row may be an old one
+    (I70)."""
     if runner.heard_at is None or runner.retiring_at is None:
         return False
     return runner.heard_at > runner.retiring_at

@@ -30,7 +30,7 @@ from paddock.recovery.gather import Gatherer, Look
 from paddock.recovery.retire import Retirement
 from paddock.recovery.terms import RecoveryTerms
 
-#: GitHub's record, the log, the job; and once more for what an answer may raise.
+#: GitHub's record, the log, the job; and one more that an answer may raise.
 _QUESTIONS: Final = 4
 
 _Move = Literal[RunnerAction.FENCE, RunnerAction.FORCE, RunnerAction.OCCUPY, RunnerAction.RELEASE]
@@ -61,7 +61,7 @@ class RunnerRecovery:
     async def conclude_ended(
         self, ended: Sequence[tuple[Runner, Pod]], look: Look
     ) -> list[Concluded]:
-        """Record the ends of runners whose Pods are terminal: those that this call recorded."""
+        """Record the ends of runners whose Pods are terminal; returns those that this call recorded."""
         decided = []
         for runner, pod in ended:
             evidence = self._gatherer.evidence(runner, look)
@@ -80,7 +80,8 @@ class RunnerRecovery:
         return concluded
 
     async def at_a_glance(self, runner: Runner, look: Look) -> bool:
-        """Deal with it if that takes no question and no GitHub: whether its end was concluded."""
+        """Conclude its end if that takes no question and no request to GitHub; returns whether it
+        did."""
         evidence = self._gatherer.evidence(runner, look)
         verdict = diagnose(evidence, self._thresholds(runner, look))
         if verdict.action is not RunnerAction.CONCLUDE:
@@ -136,7 +137,7 @@ class RunnerRecovery:
         verdict: Verdict[RunnerAction],
         evidence: Evidence,
     ) -> bool:
-        """Whether it found what the verdict was about."""
+        """Carry out the action; false if its subject has changed since the verdict."""
         match action:
             case RunnerAction.CONCLUDE:
                 return await self._conclusion.conclude_vanished(runner)

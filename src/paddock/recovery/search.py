@@ -1,4 +1,4 @@
-"""One search at GitHub for all Pods of whose names no row tells (I81).
+"""One search at GitHub for all Pods whose names at GitHub no row knows (I81).
 
 A Pod that no row knows, or whose row is older than it, may be registered all the same. A runner's name
 is made from its Pod's name, so one list of the runners of a scope answers for every Pod at once. This
@@ -50,14 +50,15 @@ from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
 
-#: So many lists of a scope in a row must not have a Pod before its absence is believed.
+#: A Pod's absence is believed after this many lists of each scope in a row without it.
 _TIMES: Final = 2
 #: Between two lists of one scope. A mint that was under way when a Pod lost its row is settled by the
 #: second list.
 APART: Final = MINT_SETTLED
 #: A record that was found is looked at again after this: its runner may have finished its job.
 GOOD_FOR: Final = timedelta(minutes=10)
-#: A Pod is searched for until it was not asked about for this long. It is asked about twice a minute.
+#: A Pod is searched for until recovery has not asked about it for this long. Recovery asks twice a
+#: minute.
 _WANTED_FOR: Final = timedelta(minutes=5)
 #: Requests for one installation. A burst lists 10,000 runners; a burst and an hour's refill are 1,900
 #: requests, less than half of the smallest hourly quota, which is 5,000.
@@ -71,11 +72,11 @@ _NEW_PER_MINUTE: Final = 60
 _TOKEN_LASTS: Final = timedelta(minutes=50)
 #: Lists that are read side by side.
 _AT_ONCE: Final = 8
-#: Pages of one list. A list that goes on is not one.
+#: Pages of one list. A longer list is taken for an error.
 _MOST_PAGES: Final = 200
 #: After a failure; twice as long after the next, and at most a minute.
 _PAUSE: Final = 5.0
-#: The failure of a place that is told as a warning: some five minutes after the first.
+#: The failure of a place that is logged as a warning: some five minutes after the first.
 _TELL_AFTER: Final = 8
 _LONGEST_PAUSE: Final = 60.0
 
@@ -140,7 +141,7 @@ class RunnerSearch:
         self.forget()
 
     def forget(self) -> None:
-        """What was found out: another leader may have led meanwhile."""
+        """Drop what was found out: another replica may have led meanwhile."""
         #: By the Pod's UID: since when it is searched for, and until when.
         self._wanted: dict[str, tuple[PodName, datetime, datetime]] = {}
         self._scopes: dict[_Place, RunnerScope] = {}
@@ -151,7 +152,7 @@ class RunnerSearch:
         self._unfinished: dict[_Place, _Unfinished] = {}
         self._paused: dict[_Place, datetime] = {}
         self._failures: dict[_Place, int] = {}
-        #: The places of whose lists at least one has the Pod.
+        #: The places where at least one list has the Pod.
         self._where: dict[PodName, dict[_Place, None]] = {}
         #: Absence is proven for a Pod that is searched for since this or earlier.
         self._covered: datetime | None = None
@@ -160,7 +161,7 @@ class RunnerSearch:
         self, pod: Pod, *, since: datetime, after: int = 0
     ) -> list[Registration] | None:
         """The Pod's records of generations above `after`; `None` while not every scope has answered.
-        Only lists begun after `since` count. Asks nobody: the search is made by `round`."""
+        Only lists begun after `since` count. This sends no request: `round` does."""
         self._wanted[pod.uid] = (pod.name, since, self._clock.now() + _WANTED_FOR)
         found: list[Registration] = []
         slipped = False
@@ -251,7 +252,8 @@ class RunnerSearch:
         return len(lists) == _TIMES and lists[0].began >= since
 
     def _coverage(self) -> datetime | None:
-        """When the first list of the latest pair began, of the scope where that was longest ago."""
+        """When the first list of a scope's latest pair began, for the scope where that was longest
+        ago."""
         askable = set(self._places())
         if any(
             scope.state != "removed" and place not in askable
@@ -275,7 +277,7 @@ class RunnerSearch:
             except GitHubError as error:
                 LISTS.labels("failed").inc()
                 self._pause(place, error.failure.backoff_s)
-                # One place that never answers keeps every Pod without a row, of whatever account.
+                # One place that never answers keeps the Pods without rows of all accounts protected.
                 tell = _log.warning if self._failures[place] == _TELL_AFTER else _log.info
                 tell(
                     "search.list_failed",
@@ -299,7 +301,7 @@ class RunnerSearch:
             self._pause(app, _PAUSE)
 
     async def _read_scope(self, place: _Place, who: InstallationKey, scope: Scope) -> None:
-        """Its next page is paid for."""
+        """The request for its next page is paid for."""
         reading = self._unfinished.pop(place, None) or _Unfinished(self._clock.now())
         while True:
             answer = await self._github.list_runners(who, scope, page=reading.page)

@@ -9,13 +9,13 @@ from paddock.domain.recovery.thresholds import Thresholds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryTerms:
-    """`dry_run`: write down what would be done, and do nothing; of all rules, or of `dry_run_rules`."""
+    """`dry_run`: record what would be done, and do nothing; for all rules, or for `dry_run_rules`."""
 
     thresholds: Thresholds = field(default_factory=Thresholds)
     dry_run: bool = False
     dry_run_rules: frozenset[str] = frozenset()
-    #: Actions of one rule, and of all, within ten seconds: whatever is wrong, it goes wrong slowly
-    #: enough for somebody to see it (I29). Ends that were seen are not counted.
+    #: Actions of one rule, and of all, within ten seconds: a fault does harm slowly enough for an
+    #: operator to see it (I29). Ends that were seen are not counted.
     per_rule: int = 20
     per_round: int = 50
     #: Questions to GitHub in one round.

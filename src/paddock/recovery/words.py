@@ -1,4 +1,4 @@
-"""A runner's own words: does its log tell of a job?"""
+"""A runner's own log: does it tell of a job?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from paddock.domain.recovery.evidence import LogWord, log_word
 from paddock.ports import Fleet, FleetUnavailable
 from paddock.ports.fleet import LOG_IS_CUT
 
-#: A runner that waits says a dozen lines. With its diagnostics switched on it says thousands, and the
-#: one that matters must not have scrolled away.
+#: A waiting runner logs a dozen lines. With its diagnostics switched on it logs thousands, and the line
+#: that matters must be among those that are read.
 LINES: Final = 20_000
 BYTES: Final = 4 * 1024 * 1024
 #: A node that does not answer must not hold up the rest (I57).
