@@ -1,9 +1,9 @@
 """The end of a runner: its verdict and `gone`, written as soon as its Pod is seen terminal (I30, I80).
 
-Nothing is awaited before that but the store: the capacity is free at once, for many runners in one
-statement. The log and the circumstances of an abnormal end follow (`post_mortem`); until then its Pod
-stays. After a clean exit there is nothing more to ask for, and its Pod is deleted at once. A crash
-anywhere in between is made up for by the next look, which finds the Pod still there.
+This waits for the store alone: the capacity is free at once, for many runners in one statement. The log
+and the circumstances of an abnormal end follow (`post_mortem`); until then its Pod stays. After a clean
+exit there is nothing more to ask for, and its Pod is deleted at once. After a crash anywhere in
+between, the next look finds the Pod still there and goes on.
 """
 
 from __future__ import annotations
@@ -41,20 +41,21 @@ from paddock.ports import Clock, Fleet, FleetUnavailable, Store
 
 _log = structlog.get_logger()
 
-#: GitHub gives a job up when its lease of ten minutes was not renewed, which happens every minute: at
-#: the earliest nine minutes after a silent death. A runner that says goodbye is heard within seconds.
+#: GitHub gives a job up when its lease of ten minutes was not renewed. A runner renews it every minute,
+#: so that is at the earliest nine minutes after a silent death. The end of a runner that signs off is
+#: reported within seconds.
 LEASE_RAN_OUT: Final = timedelta(minutes=5)
-#: Kubernetes notes whole seconds, and by its own clock: a request that seems to have arrived this long
-#: before it was made was another's.
+#: Kubernetes notes whole seconds, and by its own clock: a deletion request that seems to have arrived
+#: this long before ours was made was another client's.
 CLOCKS_DIFFER: Final = timedelta(seconds=2)
 #: Late webhooks are redelivered for three days; a verdict of last week is history.
 REFINED_FOR: Final = timedelta(days=3)
 _REFINED_AT_ONCE: Final = 100
-#: What the runner program says when it cannot go on, as after its registration was deleted.
+#: The runner's exit code when it cannot go on, as after its registration was deleted.
 _TERMINATED: Final = 1
 _KILLED: Final = 137
 
-#: The node's doing, which says nothing of a key.
+#: Endings that the node caused: they say nothing of a key.
 _ENDED_WITH_ITS_NODE: Final = frozenset({Ending.NODE_LOST, Ending.EVICTED, Ending.HARD_DELETED})
 
 ENDINGS = Counter("paddock_runner_endings_total", "Runners ended, by class.", ["ending"])
@@ -116,19 +117,19 @@ class Conclusion:
         ]
 
     async def conclude_vanished(self, runner: Runner) -> bool:
-        """Its Pod is proven absent, and its end was not seen: a Pod that we asked to go stays to be
-        seen. Whether this call recorded it."""
+        """Record the end of a runner whose Pod is proven absent and whose end was not seen. (A Pod that
+        paddock asked to go stays visible.) Returns whether this call recorded it."""
         at = runner.absent_since or self._clock.now()
         pools = {pool.id: pool.name for pool in await self._store.list_pools()}
         pool = pools.get(runner.pool, "deleted")
         return bool(await self._write([_Ended(runner, None, pool, _evidence_of(runner, None), at)]))
 
     async def reap(self, pod: Pod) -> None:
-        """Delete a Pod whose end is on record. One that cannot be deleted now is found again."""
+        """Delete a Pod whose end is recorded. Recovery finds one again that cannot be deleted now."""
         await reap(self._fleet, pod.name, uid=pod.uid)
 
     async def refine(self) -> int:
-        """Judge again what late webhooks speak to; how many verdicts became others."""
+        """Judge verdicts again about which late webhooks tell more; returns how many changed."""
         since = self._clock.now() - REFINED_FOR
         changed = 0
         for news in await self._store.late_news(since=since, limit=_REFINED_AT_ONCE):
@@ -142,7 +143,7 @@ class Conclusion:
             lost_communication=_lost_communication(news),
         )
         classified = classify(evidence)
-        # Written also when it is the same: then nobody looks again.
+        # Written also when it is the same: then it is not judged again.
         await self._store.refine_verdict(
             news.runner,
             ending=classified.ending,
@@ -165,7 +166,7 @@ class Conclusion:
         return True
 
     async def _write(self, ends: Sequence[_Ended]) -> list[_Ended]:
-        """Those that were recorded by this call."""
+        """Returns those that this call recorded."""
         recorded = await self._store.conclude_runners([self._end(end) for end in ends])
         ours = {runner.id for runner in recorded}
         written = [end for end in ends if end.runner.id in ours]
@@ -200,10 +201,10 @@ class Conclusion:
 
     async def _judge_keys(self, ends: Sequence[_Ended]) -> None:
         """A key whose runners keep ending without a job backs off before it drains the App's mint
-        budget; one that gives jobs is forgiven (I69). A runner that never had a JIT says nothing of
-        its key, and neither does one that we no longer wanted, or one that ended with its node. Ends
-        that are seen together count once for a key. Not in the transaction of the end: a crash here
-        loses some counts."""
+        budget; a key whose runners get jobs is forgiven (I69). A runner that never had a JIT says
+        nothing of its key, and neither does one that paddock no longer wanted, or one that ended with
+        its node. Ends that are seen together count once for a key. Not in the transaction of the end: a
+        crash here loses some counts."""
         forgiven: set[KeyId] = set()
         jobless: set[KeyId] = set()
         for end in ends:
@@ -222,7 +223,8 @@ class Conclusion:
             keys = [Subject(BackOffScope.KEY, key) for key in sorted(forgiven)]
             await self._store.recover_from_backoffs(keys)
         for key in sorted(jobless - forgiven):
-            # If GitHub does not assign one of its jobs, that job is why, and it alone waits (I17).
+            # If GitHub does not assign one of its jobs, that job is the cause, and only that job waits
+            # (I17).
             if not await self._store.withhold_unassigned(key, NOT_ASSIGNED):
                 await self._store.back_off(Subject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB)
 
@@ -269,7 +271,7 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
 
 
 class _AskedBy(Enum):
-    """Whose request a Pod ended upon."""
+    """The client whose deletion request ended a Pod."""
 
     NOBODY = auto()
     US = auto()
@@ -277,8 +279,8 @@ class _AskedBy(Enum):
 
 
 def _asked_by(runner: Runner, pod: Pod | None, mark: Fingerprint | None) -> _AskedBy:
-    """A request can arrive when its Pod has just ended by itself, or a moment after another's: the
-    Pod's own times tell."""
+    """Our request can arrive when the Pod has just ended by itself, or a moment after another client's.
+    The Pod's own times decide."""
     ours = runner.deletion_asked_at
     arrived = pod.deletion_requested_at if pod else None
     if arrived is None or (mark and mark.finished_at and mark.finished_at < arrived):
@@ -289,14 +291,14 @@ def _asked_by(runner: Runner, pod: Pod | None, mark: Fingerprint | None) -> _Ask
 
 
 def _vanished(runner: Runner, pod: Pod | None) -> bool:
-    """There was a Pod, and it went before anybody saw its end."""
+    """There was a Pod, and it disappeared before its end was seen."""
     return pod is None and runner.pod_uid is not None
 
 
 def _started(runner: Runner, pod: Pod | None) -> Answer:
     """Where one container polls and runs, that it started says nothing."""
     if pod is None and runner.pod_uid is None:
-        return Answer.NO  # nobody ever heard of it
+        return Answer.NO  # its Pod was never seen
     if runner.shape == "single":
         return Answer.UNKNOWN
     if runner.job is not None or runner.job_marked_at is not None:
@@ -306,14 +308,13 @@ def _started(runner: Runner, pod: Pod | None) -> Answer:
     if runner.started or runner.pod_uid is None:
         return Answer.YES if runner.started else Answer.NO
     if runner.started is None or (runner.delivery and runner.deletion_asked_at is None):
-        return Answer.UNKNOWN  # it held a JIT, and may have started since anybody looked
+        return Answer.UNKNOWN  # it held a JIT, and may have started since its Pod was last seen
     return Answer.NO
 
 
 def _was_given_nothing(runner: Runner, started: Answer, mark: Fingerprint | None) -> bool:
-    """No JIT was ever stored for it, so it cannot have executed anything. Unless its row knows less
-    than there is to know (I70): its runner started all the same, or it was adopted, or it ended as a
-    poller never does."""
+    """No JIT was ever stored for it, so it cannot have executed anything. But its row may lack the JIT
+    (I70): its runner started all the same, or it was adopted, or it ended as a poller never does."""
     if runner.delivery is not None or started is Answer.YES:
         return False
     if runner.shape == "gated" or started is Answer.NO:
@@ -324,9 +325,9 @@ def _was_given_nothing(runner: Runner, started: Answer, mark: Fingerprint | None
 def _retired(
     runner: Runner, started: Answer, asked: _AskedBy, mark: Fingerprint | None
 ) -> Retired | None:
-    """Whether the end was our doing. A runner that ended by itself while its retirement had come no
-    further than the fence ended by itself; but one that never ran left because it was told to, and
-    one whose record we had removed left because of that."""
+    """Why paddock ended the runner; `None` if paddock did not. A runner that exits when its retirement
+    has come no further than the fence ended by itself. But one that never got a JIT left because it was
+    told to, and one whose record paddock had removed left because of that."""
     if runner.state is not RunnerState.RETIRING or asked is _AskedBy.ANOTHER:
         return None
     ours = asked is _AskedBy.US or started is Answer.NO
@@ -335,8 +336,9 @@ def _retired(
 
 
 def _was_killed(runner: Runner, mark: Fingerprint | None) -> bool:
-    """A poller that is told to leave says so with its code. One container that was killed, and not by
-    us, may even have been a runner that a restored backup knows nothing of (I70)."""
+    """A poller that is told to leave exits with a code of its own. Where one container polls and runs,
+    a container that was killed, and not by paddock, may have been a runner that a restored backup does
+    not know of (I70)."""
     return runner.shape == "single" and mark is not None and mark.exit_code == _KILLED
 
 
@@ -348,7 +350,7 @@ def _missed_its_record(runner: Runner, mark: Fingerprint | None) -> bool:
 
 
 def _had_job(runner: Runner, started: Answer, mark: Fingerprint | None) -> Answer:
-    """One that was retired showed no job to anybody, twice (I65)."""
+    """A retired runner showed no job in two proofs (I65)."""
     if runner.job is not None:
         return Answer.YES
     proved = runner.deletion_asked_at is not None and runner.deregistered_at is not None
@@ -357,8 +359,8 @@ def _had_job(runner: Runner, started: Answer, mark: Fingerprint | None) -> Answe
 
 
 def _was_lost(runner: Runner, mark: Fingerprint | None) -> Answer:
-    """Its job was reported as completed while it lived: they had not lost each other. Unless its
-    container had long ended, and only something beside it kept the Pod."""
+    """GitHub reported its job as completed while it lived, so they had not lost each other. Unless its
+    container had long ended, and only another container kept the Pod."""
     if runner.done_at is None:
         return Answer.UNKNOWN
     ended = mark.finished_at if mark else None
@@ -367,16 +369,16 @@ def _was_lost(runner: Runner, mark: Fingerprint | None) -> Answer:
 
 
 def _may_have_had_a_job(runner: Runner, evidence: EndingEvidence) -> bool:
-    """Its job may be done, and nobody have said so yet: it is not served again before GitHub was
-    asked (I68)."""
+    """Its job may be done although GitHub has not said so yet: the job is not served again before
+    GitHub was asked (I68)."""
     if runner.state in (RunnerState.BUSY, RunnerState.DONE):
         return False
     return evidence.job is Answer.UNKNOWN and evidence.started is not Answer.NO
 
 
 def _lost_communication(news: LateNews) -> Answer:
-    """GitHub does not say it in so many words outside its pages. It completes a job that it lost only
-    when the lease has run out, long after its runner ended, and always as a failure."""
+    """GitHub says so only on its web pages. It completes a job that it lost only when the lease has run
+    out, long after its runner ended, and always as a failure."""
     if news.job_state is not JobState.COMPLETED or news.completed_at is None:
         return Answer.UNKNOWN
     late = news.completed_at - news.ended_at >= LEASE_RAN_OUT

@@ -1,12 +1,12 @@
-"""Secrets in a runner's last words.
+"""Masking secrets in the end of a runner's log.
 
-A log tail is kept for weeks and shown to people who may read a job's end, not its credentials. GitHub
-masks what it knows in its own logs; nothing else masks a dying runner's console. A word that is masked
-in vain costs a word of evidence, one that is not costs a credential: the patterns are broad. They are
-for accidents. A job that wants to publish its secrets can encode them.
+A log tail is kept for weeks and shown to people who may read how a job ended, but not its credentials.
+GitHub masks what it knows in its own logs; nothing else masks a dying runner's console. A word masked
+in vain costs a word of evidence; a secret that is not masked costs a credential. So the patterns are
+broad. They prevent accidents: a job that wants to publish its secrets can encode them.
 
-The text is chosen by the job, so every pattern takes linear time: repetitions are bounded, or
-possessive, or begin where a run of their characters begins.
+The job chooses the text, so every pattern takes linear time: repetitions are bounded, or possessive, or
+begin where a run of their characters begins.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _TOKENS: Final = tuple(
 _LONG: Final = re.compile(r"(?<![A-Za-z0-9+/=_-])[A-Za-z0-9+/_-]{120,}+={0,2}")
 _DIGEST: Final = re.compile(r"[0-9a-fA-F]{128}")
 
-#: What a name contains that says: a secret follows.
+#: The part of a name which says that a secret follows.
 _KEYWORD: Final = (
     r"(?i:passw(?:or)?d|passphrase|passcode|(?<![a-z])pwd|secret|token|credential|"
     r"(?:api|access|account|app|application|auth|client|consumer|deploy|encryption|license|master|"
@@ -71,7 +71,7 @@ _KEYWORD: Final = (
 )
 #: What may follow it within a name: `_ACCESS_KEY`, `Value`, `2`, `s`.
 _REST: Final = r"(?:[_.-][A-Za-z0-9]{1,24}|[A-Z][a-z0-9]{1,24}|[0-9]{1,4}|[sS](?![A-Za-z])){0,5}+"
-#: Names that end so are of something about a secret.
+#: Names with these endings are of a property of a secret, not of the secret.
 _ABOUT: Final = re.compile(
     r"(?i:"
     r"algorithm|arn|audience|bucket|count|dir|enabled|endpoint|env|expiration|expires|expiry|"
@@ -80,7 +80,7 @@ _ABOUT: Final = re.compile(
     r"type|uri|url|user|username|version"
     r")"
 )
-#: Values that are none. Types are from compilers' messages.
+#: Values that are no secrets. The types come from compilers' messages.
 _NO_VALUE: Final = re.compile(
     r"(?i:"
     r"any|bool|boolean|bytes|empty|error|expected|expired|failed|false|inherit|int|invalid|is|"
@@ -136,7 +136,7 @@ _AFTER: Final = tuple(
         r"(?i)([?&;](?:[a-z-]{0,16})sig(?:nature)?=)([^\s&\"']++)",
     )
 )
-#: One of these is in every line that the above find something in.
+#: Every line in which the patterns above find something contains one of these.
 _HINTS: Final = (
     *("passw", "passphrase", "passcode", "pwd", "secret", "token", "credential", "key", "auth"),
     *("jit", "bearer", "basic", "cookie", "identified", "login", "sshpass", "-u", "-mask", "sig"),
@@ -228,7 +228,7 @@ def _mask_keys(text: str) -> str:
     """Keys and certificates, also where a tail begins or ends within one: then its lines are known by
     their length."""
     lines = text.split("\n")
-    #: By the number of a line: from which column on it is a key's.
+    #: By line number: the column from which on the line belongs to a key.
     masked: dict[int, int] = {}
     column: int | None = None
     for number, line in enumerate(lines):

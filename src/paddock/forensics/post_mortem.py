@@ -3,9 +3,8 @@
 The verdict is written and the capacity is free before this begins (`concluding`). The verdict's row
 says until when its log is wanted; until then its Pod is kept and both are asked for again. What was
 read is added to the verdict, once. Then, or when the time is up, the row says that nothing more is
-wanted, and only after that the Pod is deleted. So a crash or a change of leader at any point is
-made up for by the next look at the rows; a Pod that was not deleted is found by recovery's rule
-`concluded`.
+wanted, and only after that the Pod is deleted. After a crash or a change of leader at any point, the
+next look at the rows goes on. Recovery's rule `concluded` finds a Pod that was not deleted.
 
 Pods of one node are asked for one after the other, and no second log of a node that does not answer is
 asked for in the same pass: a thousand Pods of one dead node delay the logs of no other node.
@@ -175,7 +174,7 @@ class PostMortem:
         return now >= wanted.until and since is not None and now - since >= ANSWERED_FOR
 
     async def _tail(self, wanted: WantedLog) -> _Tail:
-        """Kept as soon as it is read."""
+        """The log is stored as soon as it is read."""
         if wanted.has_log:
             return _Tail()
         self._tries[wanted.runner] = self._tries.get(wanted.runner, 0) + 1
@@ -206,7 +205,8 @@ class PostMortem:
         return told
 
     async def _end(self, wanted: WantedLog, tail: _Tail, told: Circumstances) -> None:
-        """Nothing more is asked for. What was heard before its end stands in for a log that is gone."""
+        """Ask for nothing more. A log that was captured when the end was announced replaces one that is
+        gone."""
         outcome = "kept" if wanted.has_log or tail.text else "none" if tail.known else "given-up"
         if outcome != "kept" and (heard := await self._overheard(wanted.pod_uid)):
             await self._keep(wanted, heard)
@@ -229,7 +229,7 @@ class PostMortem:
             return None
 
     async def _keep(self, wanted: WantedLog, text: str) -> None:
-        """Told only by the writer of the row: once for each Pod, also with two leaders."""
+        """Only the writer of the row logs it: once for each Pod, also with two leaders."""
         words = fit_to_keep(text)
         if await self._store.keep_log(wanted.runner, words):
             _log.warning(
