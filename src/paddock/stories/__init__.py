@@ -1,9 +1,9 @@
-"""Why it is where it is: what is on file about a job or a runner, in sentences.
+"""Why a job or a runner is in its state: what is recorded about it, in sentences.
 
-"Waiting for a runner…" sends its reader through a queue, a database, a cluster and GitHub. A story
-says it in one sentence, with what would have to happen next, and then who knew what when. It decides
-nothing and finds nothing out: it only tells what the matcher, recovery and GitHub have left behind.
-Everyone who is told (command line, dashboard, API) is told the same.
+GitHub's "Waiting for a runner…" sends its reader through a queue, a database, a cluster and GitHub. A
+story gives the reason in one sentence, then what has to happen next, then which component knew what and
+when. It decides nothing and asks nothing: it only reports what the matcher, recovery and GitHub have
+left on record. The command line, the dashboard and the API show the same story.
 """
 
 from __future__ import annotations

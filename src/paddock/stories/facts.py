@@ -9,7 +9,7 @@ from paddock.domain.jobs import EventCause
 from paddock.domain.recovery.table import RULES
 from paddock.stories.story import Fact, clause
 
-#: Beside such an action stands the step to `gone`, with its verdict: it says the same.
+#: The step to `gone`, with its verdict, says the same as an action of these rules.
 _IN_THE_STEP = frozenset(rule.name for rule in RULES if rule.seen_to_end)
 
 

@@ -208,7 +208,7 @@ def _named(job: JobInBrief | None) -> str:
 
 
 def _others(dossier: RunnerDossier) -> Iterable[Fact]:
-    """What is no step, and was told by somebody else."""
+    """Facts that are no steps: from the runner itself, recovery, GitHub and its node."""
     runner = dossier.runner
     pod = runner.pod_name
     if runner.job_marked_at is not None:

@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Who knew or did what, when."""
+    """What a component knew or did, and when."""
 
     at: datetime
     #: GitHub, a Pod, recovery, the operator, or the replica that wrote it down.
     who: str
     what: str
-    #: Whose step it was, if it was a runner's.
+    #: The Pod whose step it was, if it was a runner's.
     pod: str | None = None
     #: The rule of recovery that did it, if one did.
     rule: str | None = None
@@ -31,7 +31,7 @@ class Story:
     title: str
     state: str
     since: datetime
-    #: Why it is where it is, in a sentence.
+    #: Why it is in this state, in a sentence.
     why: str
     #: What would have to happen next, in a sentence.
     next: str
@@ -42,7 +42,7 @@ class Story:
     #: The job's or the runner's own, by name: for links.
     jobs: tuple[int, ...] = ()
     pods: tuple[str, ...] = ()
-    #: The last words of a runner that ended abnormally.
+    #: The end of the log of a runner that ended abnormally.
     log_tail: str | None = None
 
 
@@ -54,7 +54,7 @@ class Told(NamedTuple):
 
 
 def length(time: timedelta) -> str:
-    """As exact as matters to somebody who waits."""
+    """As exact as a waiting reader needs it."""
     seconds = max(0.0, time.total_seconds())
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -72,13 +72,13 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def sentence(text: str) -> str:
-    """With a capital and one full stop, whoever wrote it."""
+    """The text as a sentence: with a capital and one full stop."""
     text = text.strip().rstrip(".")
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def clause(text: str) -> str:
-    """To go on within a sentence. Names (GitHub, JIT) keep their capitals."""
+    """The text as a part of a sentence. Names (GitHub, JIT) keep their capitals."""
     text = text.strip().rstrip(".")
     first, *_ = text.split(maxsplit=1) or [""]
     return text if first[1:] != first[1:].lower() else f"{text[:1].lower()}{text[1:]}"

@@ -1,4 +1,4 @@
-"""A job that was told of and passed over."""
+"""The story of a job that a webhook reported and paddock passed over."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _refused(job: JobOnFile) -> Told:
 
 
 def _on_its_way(dossier: JobDossier, wait: Wait, now: datetime, thresholds: Thresholds) -> Told:
-    """There is supply for it: GitHub gives it to whichever of these runners it likes."""
+    """There is supply for it: GitHub chooses which of these runners gets it."""
     check = dossier.check
     if check is not None and check.waits_because is not None:
         return Told(
