@@ -28,7 +28,7 @@ class PoolCondition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class PoolStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    #: The description that this is about.
+    #: The generation of the description that this status is about.
     observed_generation: int | None = None
     #: Runners there are, at work or not.
     runners: int | None = None

@@ -40,13 +40,16 @@ def shown(length: timedelta) -> str:
 
 
 class Provisioning(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    #: Of one pool at once: a machine that starts a hundred Pods answers no requests (I49).
+    #: How many Pods of the pool may start at once: a machine that starts a hundred Pods answers no
+    #: requests (I49).
     max_starting: int = 8
-    #: From its placement on a host to its poller's first request, not counting the pull of images. A
-    #: start takes seconds; one that takes this long waits for something that does not come.
+    #: How long a Pod may take from its placement on a host to its poller's first request, not counting
+    #: the pull of images. A start takes seconds; one that takes this long waits for something that does
+    #: not come.
     start_timeout: str | int = "5m"
-    #: Without a host. Absent: 5 minutes where hosts are fixed (a place that is about to come free
-    #: does so in less), 20 where new ones are made (a cloud needs up to ten for one).
+    #: How long a Pod may be without a host. Absent: 5 minutes where hosts are fixed (a place that is
+    #: about to come free does so in less), 20 where new ones are made (a cloud needs up to ten for
+    #: one).
     scheduling_timeout: str | int | None = None
 
 
@@ -63,8 +66,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     min_idle: int = 0
     #: How many runners there may be at once. Absent: no maximum; 0 means none (I54).
     max_runners: int | None = None
-    #: Down only to the greatest size wanted within this time (I53). As long as the pause between two
-    #: pushes of a developer at work.
+    #: The pool shrinks only to the greatest size wanted within this time (I53). As long as the pause
+    #: between two pushes of a developer at work.
     stabilisation_window: str | int = "5m"
     #: `fixed`: pools share the hosts there are. `elastic`: Pods may wait for hosts to be made.
     capacity: Literal["fixed", "elastic"] = "fixed"

@@ -1,10 +1,10 @@
 """The `RunnerPool` resource's definition, written from the structs that read it: `python -m
 paddock.pools.crd` writes `deploy/crd.yaml`, `--check` says whether it is up to date.
 
-A schema kept by hand says something else than the program after a while, and whoever believes it finds
-out when a pool stands still. Types, defaults and descriptions come from `PoolSpec` and the comments on
-its fields. What a schema can refuse it refuses at once, with a sentence; the rest is found when the
-pool is mirrored, and stands in its status.
+A schema kept by hand differs from the program after a while, and its reader finds out when a pool
+stands still. Types, defaults and descriptions come from `PoolSpec` and the comments on its fields. The
+schema refuses what it can at once, with a sentence. Other mistakes are found when the pool is mirrored,
+and stand in its status.
 """
 
 from __future__ import annotations
@@ -272,12 +272,12 @@ def _object(kind: types.StructType, path: str) -> Schema:
 
 
 def _default(field: types.Field) -> Schema:
-    """Only where leaving it out means something that can be said. What is empty is left out."""
+    """A field's default, where the schema can express it. An empty default is left out."""
     default = field.default
     if field.default_factory is not msgspec.NODEFAULT:
         default = field.default_factory()
     if isinstance(default, msgspec.Struct):
-        # Filled in from within, if it has defaults of its own to fill in.
+        # An empty object: the API server fills in its fields' defaults, if there are any.
         filled = any(
             isinstance(value, str | int) for value in msgspec.structs.asdict(default).values()
         )
@@ -301,7 +301,7 @@ def _comments(kind: type) -> Mapping[str, str]:
             if match := re.match(r" {4}#: ?(.*)", line):
                 said.append(match[1].strip())
             elif said and (match := re.match(r" {4}(\w+):", line)):
-                # Tags are for those who read the code.
+                # Tags are for readers of the code.
                 found[match[1]] = re.sub(r" \(I\d+\)", "", " ".join(said))
                 said = []
             else:

@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 
 #: Hosts come and go in minutes.
 _READ_EVERY: Final = 5.0
-#: Whether hosts fail is worth a look before Pods are created, not before each.
+#: Failed starts are read before Pods are created, but not before each of them.
 _FAILURES_EVERY: Final = 10.0
 _TIMEOUT: Final = 5.0
 
@@ -33,16 +33,18 @@ class Hosts:
         self._fleet = fleet
         self._clock = clock
         self._hosts: Sequence[Host] = ()
-        #: By their own word. As long as we could not ask, by that of whoever led before us.
+        #: Hosts that report themselves unfit. Until the fleet has answered: those that the leader
+        #: before recorded.
         self._unfit: tuple[str, ...] | None = None
         self._read_at: float | None = None
         self._avoid: tuple[str, ...] = ()
         self._judged_at: float | None = None
-        #: As they were last written down; by whom before us, nobody knows.
+        #: Last persisted faults; `None` until this leader has written them.
         self._noted: dict[str, str] | None = None
 
     async def read(self) -> Sequence[Host]:
-        """As they were last seen, where they cannot be asked for: that is no fleet without hosts."""
+        """The hosts; as they were last seen if the fleet does not answer, since that does not mean that
+        there are none."""
         if self._is_due(self._read_at, _READ_EVERY):
             self._read_at = self._clock.monotonic()
             try:
@@ -61,12 +63,12 @@ class Hosts:
         return self._hosts
 
     async def have_changed(self) -> bool:
-        """Whether they are others than the last read showed."""
+        """Whether the hosts are others than the last read showed."""
         before = self._hosts
         return await self.read() != before
 
     async def _note_faults(self) -> None:
-        """For those who do not ask the fleet: metrics, the dashboard, `paddock doctor`."""
+        """For readers that do not ask the fleet: metrics, the dashboard, `paddock doctor`."""
         faults = {host.name: host.fault for host in self._hosts if host.fault is not None}
         if faults == self._noted:
             return
@@ -90,7 +92,7 @@ class Hosts:
         return self._avoid
 
     def shunned(self) -> tuple[str, ...]:
-        """Hosts that must not have runners, by their own word."""
+        """Hosts that report themselves unfit for runners."""
         return self._unfit or ()
 
     def _is_due(self, last: float | None, every: float) -> bool:
@@ -103,10 +105,10 @@ def rooms(
     hosts: Sequence[Host],
     pods: Iterable[Pod],
 ) -> list[Room]:
-    """What the pools of fixed capacity have to share, pools that can have the same hosts together. Pods
-    of other pools have places that cannot be given; Pods on hosts that take no new ones need none that
-    can. Those on their way out are not counted: what takes their place waits for them for seconds,
-    while a size that shrinks with each that leaves would send away the next."""
+    """What the pools of fixed capacity have to share: one room for pools that can use the same hosts.
+    Pods of other pools take room that cannot be given. Pods on hosts that take no new ones need no room
+    on the others. Pods on their way out are not counted: their successors wait for them for seconds,
+    while a size that shrank with each Pod that leaves would send away the next."""
     if not any(host.capacity for host in hosts):
         return []
     fixed = {

@@ -1,10 +1,10 @@
-"""RunnerPool objects of a cluster, mirrored into pools, and what became of them into their status.
+"""RunnerPool objects of a cluster, mirrored into pools, and the results written into their status.
 
-A pool is what its row says. The object is where people write, and where they look; what is wrong with
-it is reported in its status, and the pool keeps its last accepted description. Each object is processed
-by itself: one that is malformed affects no other (I57). An object that is deleted keeps our
-finalizer until its pool's last runner is gone (I42), also if it is older than the finalizer. No Pod is
-its dependant, so no way of deleting it reaches one.
+A pool is what its row says. Operators write the object and read its status. The status reports what is
+wrong with it, and the pool keeps its last accepted description. Each object is processed by itself: one
+that is malformed affects no other (I57). An object that is deleted keeps our finalizer until its pool's
+last runner is gone (I42), also if it is older than the finalizer. No Pod is its dependant, so no way of
+deleting the object deletes a Pod.
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ _log = structlog.get_logger()
 
 #: A status is for people, who do not look twice within this.
 _LOOK_AGAIN: Final = 10.0
-#: As long while objects and rows agree: the watch tells of objects, and wake-ups of rows.
+#: The same while objects and rows agree: the watch reports changes of objects, and wake-ups those of
+#: rows.
 _QUIET: Final = 300.0
 #: Between two rounds, however much is changed at once.
 _BREATH: Final = 0.5
 #: After a watch that ended.
 _PAUSE: Final = 1.0
-#: Whatever a template was refused for may have been put right without a change to it: a runtime class,
-#: a policy.
+#: The reason for which a template was refused may go away without a change to it: a runtime class, a
+#: policy.
 _TRY_AGAIN: Final = 60.0
 #: An object that vanished without our finalizer was deleted by force; it has to be missing for longer
 #: than a cache may lag.
 _MISSING_READS: Final = 3
 
-#: Of what is wrong with an object, as much as its status shows.
+#: How much of an error's text an object's status shows.
 _LONGEST_MESSAGE: Final = 1000
 
-#: Stands in a row's description: of which object it is the mirror.
+#: Key in a row's description: the UID of the object that it mirrors.
 _MIRROR: Final = "mirrorOf"
-#: Also there, if it is https: by what address the pool's Pods find the server.
+#: Key in a row's description, if it is https: the address at which the pool's Pods reach the server.
 _SERVER: Final = "serverUrl"
 
 
@@ -77,7 +78,7 @@ class PoolMirror:
         wakeups: Wakeups,
         server: str = "",
     ) -> None:
-        """`server`: by what address Pods find us."""
+        """`server`: the address at which Pods reach paddock."""
         self._server = server if server.startswith("https:") else ""
         self._store = store
         self._pools = pools
@@ -138,7 +139,8 @@ class PoolMirror:
         self._quiet &= found.complete and not (self._missing or refused)
 
     async def _mirror_alone(self, pool: PoolObject, row: PoolSummary | None) -> None:
-        """One that cannot be mirrored holds up no other (I57). Without the database none can be."""
+        """An object that cannot be mirrored holds up no other (I57). Without the database none can
+        be."""
         try:
             await self._mirror(pool, row)
         except DatabaseUnavailable:
@@ -158,7 +160,7 @@ class PoolMirror:
             await self._drain(pool, row)
             return
         if DRAIN_FINALIZER not in pool.finalizers:
-            # The next round goes on with it: the object is another one now.
+            # The next round goes on with it: the object has another version now.
             await self._pools.set_finalizers(pool, (*pool.finalizers, DRAIN_FINALIZER))
             self._changed.set()
             return
@@ -177,7 +179,7 @@ class PoolMirror:
         except ValueError as error:
             return "Refused", str(error)
         facts = self._marked(facts, pool.uid)
-        # Also of one that has not changed: the rules may have.
+        # An unchanged template is checked too: the rules may have changed.
         if wrong := self._refusal(_trial_order(pool.name, facts.spec, facts.cost)):
             return "TemplateRefused", wrong
         if row is not None and row.state == "active" and _same(row.spec, facts.spec):
@@ -195,9 +197,9 @@ class PoolMirror:
         spec: dict[str, Any] = msgspec.json.decode(facts.spec) | {_MIRROR: uid}
         spec_hash = facts.spec_hash
         if self._server:
-            # Pods that know another address, or this one without TLS, reach no server any more. Their
-            # silence retires none of them where all are silent (I29), so they are stale. Without TLS
-            # the hash is what it always was: an upgrade rolls nothing.
+            # Pods that know another address, or this one without TLS, reach no server any more. Where
+            # all Pods are silent, silence retires none of them (I29), so they are made stale. Without
+            # TLS the hash is what it always was: an upgrade rolls nothing.
             spec[_SERVER] = self._server
             spec_hash = hashlib.sha256(f"{spec_hash} {self._server}".encode()).hexdigest()[:16]
         encoded = msgspec.json.encode(spec, order="sorted").decode()
@@ -226,7 +228,7 @@ class PoolMirror:
 
     async def _drain(self, pool: PoolObject, row: PoolSummary | None) -> None:
         if DRAIN_FINALIZER not in pool.finalizers:
-            return  # somebody else's finalizer keeps it
+            return  # another controller's finalizer keeps it
         if row is not None and _mirrored(row) is not None:
             if row.state == "active":
                 await self._store.delete_pool(row.id, why="its RunnerPool object was deleted")
@@ -238,7 +240,7 @@ class PoolMirror:
             _log.info("pool.finalizer_removed", pool=pool.name)
 
     async def _let_go_of_missing(self, here: set[str], rows: Mapping[str, PoolSummary]) -> None:
-        """Draining ends no job, so it takes no more than a few looks to begin with it."""
+        """Draining ends no job, so a few reads without the object are enough to begin it."""
         missing = {
             name
             for name, row in rows.items()
@@ -296,7 +298,7 @@ def _word(holds: bool) -> Literal["True", "False"]:
 
 
 def _conditions(pool: PoolObject, new: PoolCondition) -> list[PoolCondition]:
-    """A condition's time is that of its last turn, not of its last look."""
+    """A condition's time is that of its last change, not of the last round."""
     before: datetime | None = None
     rest: Sequence[PoolCondition] = [
         each for each in pool.status.conditions if each.type != new.type
@@ -309,11 +311,11 @@ def _conditions(pool: PoolObject, new: PoolCondition) -> list[PoolCondition]:
 
 
 def _same(kept: str, described: str) -> bool:
-    """PostgreSQL writes JSON in its own hand."""
+    """PostgreSQL formats JSON in its own way."""
     return bool(msgspec.json.decode(kept) == msgspec.json.decode(described))
 
 
 def _mirrored(row: PoolSummary) -> str | None:
-    """Of which object; `None` for a pool that a file described."""
+    """The UID of the object it mirrors; `None` for a pool that a file described."""
     uid: str | None = msgspec.json.decode(row.spec).get(_MIRROR)
     return uid

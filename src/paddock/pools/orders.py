@@ -1,7 +1,8 @@
-"""Asking for Pods whose rows are there.
+"""Asking the fleet for Pods whose rows exist.
 
-A row fixes its Pod's name, so asking twice makes one Pod. What is not answered is not known to have
-failed: it is asked for again when it is not to be seen after a while, whoever asked first.
+A row fixes its Pod's name, so asking twice makes one Pod. A request without an answer may have
+succeeded. It is repeated if the fleet does not show the Pod after a while, also if another leader made
+the first request.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _log = structlog.get_logger()
 
 #: A create is answered within a second; what takes longer is asked for again.
 TIMEOUT: Final = 20.0
-#: Its Pod was asked for but is not to be seen: the request may have been lost. Longer than a create
-#: may take, and then a complete read of the fleet to show it.
+#: A Pod that was asked for but is not seen for this long is asked for again: the request may have been
+#: lost. Longer than a create may take, and then a complete read of the fleet.
 LOST: Final = 35.0
 
 ORDERS = Counter("paddock_pod_orders_total", "Pods asked for, by outcome.", ["outcome"])
@@ -39,12 +40,12 @@ class Orders:
         self._under_way: set[RunnerId] = set()
 
     def note(self, runner: Runner) -> None:
-        """It is about to be asked for."""
+        """The runner's Pod is about to be asked for."""
         self._asked[runner.id] = self._clock.monotonic()
 
     def lost(self, runner: Runner, seen: Collection[str]) -> bool:
-        """Whether its Pod has to be asked for again. Only one that was never seen: one that was there
-        and vanished does not come back. `seen` are all Pods there are."""
+        """Whether its Pod has to be asked for again. Only a Pod that was never seen: one that vanished
+        is not made again. `seen` are the names of all Pods there are."""
         if runner.state is not RunnerState.BOOTING or runner.pod_uid is not None:
             return False
         if runner.pod_name in seen or runner.id in self._under_way:
@@ -55,7 +56,8 @@ class Orders:
         return self._clock.monotonic() - asked > LOST
 
     def forget(self, waiting: Iterable[Runner]) -> None:
-        """Those that are no longer booting. The newest are not among `waiting` yet."""
+        """Forget runners that are no longer booting. The newest are not among `waiting` yet, and are
+        kept."""
         booting = {runner.id for runner in waiting if runner.state is RunnerState.BOOTING}
         now = self._clock.monotonic()
         self._asked = {

@@ -1,7 +1,7 @@
 """Sizes that were wanted before.
 
-They are kept in the database, so that a new leader, or one that was started again, does not take its
-first look for all there ever was and send everybody home (I53). Each round reads what is new.
+They are kept in the database. Otherwise a new or restarted leader would know only its first look, and
+send away runners that were wanted a moment ago (I53). Each round reads what is new.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paddock.domain.surveys import PastDecision
 
 class Past:
     def __init__(self) -> None:
-        #: The number of the last one that was read; `None`: all that matter have yet to be.
+        #: The number of the last one that was read; `None`: none has been read yet.
         self.last: int | None = None
         self._by_pool: dict[PoolId, list[PastDecision]] = {}
 

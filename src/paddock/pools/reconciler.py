@@ -1,12 +1,12 @@
 """Pools as they should be: the loop that reads what there is, decides, and asks for the difference.
 
-Level-triggered (I28): each round reads everything its decisions follow from in one moment, and no
-round depends on what an earlier one did. Whoever changes something only makes it look sooner. Two
-leaders at once make two rounds of the same kind: rows are planned twice at worst, and the next round
-finds a surplus of Pods that have not started.
+Level-triggered (I28): each round reads all input of its decisions at one moment, and no round depends
+on what an earlier one did. Changes only make the next round begin sooner. Two leaders at once make two
+rounds of the same kind: rows are planned twice at worst, and the next round finds a surplus of Pods
+that have not started.
 
-What is decided stands in `domain` (`sizing`, `reconcile`, `steering`). Nothing is deleted here: a
-runner that is to go is fenced, and `recovery` does the rest.
+The decisions are in `domain` (`sizing`, `reconcile`, `steering`). This module deletes nothing: it
+fences a runner that is to go, and `recovery` does the rest.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
-#: Nothing has to be noticed sooner that nobody is woken for.
+#: A change without a wake-up need not be noticed sooner.
 _LOOK_AGAIN: Final = 5.0
-#: As long when every pool is as it should be, nothing is queued and no host has changed.
+#: The same when every pool is as it should be, nothing is queued and no host has changed.
 _QUIET: Final = 30.0
 #: Between two rounds, however often it is woken: each claim wakes it. With a thousand runners and
 #: fifty claims a second it would otherwise do nothing else.
 _BREATH: Final = 0.5
-#: Of the time, at most: whoever waits for a JIT comes first. A look at a thousand runners takes 40 ms.
+#: Rounds take this share of the time at most: Pods that wait for a JIT come first. A look at a thousand
+#: runners takes 40 ms.
 _SHARE: Final = 0.04
 _LONGEST_BREATH: Final = 2.0
 #: For so long replacements give way to jobs that begin and Pods that end, which need the same API
-#: server and database; and so often it is looked whether they still have to.
+#: server and database. Every `_YIELD` a round sees whether they still have to.
 _LONGEST_YIELD: Final = 2.5
 _YIELD: Final = 0.2
 #: How old the stored terms of a decision may be while its numbers stay the same.
@@ -84,11 +85,11 @@ class Reconciler:
         #: The last look planned no replacements, because of what is under way since then.
         self._yields = False
         self._under_way_since: float | None = None
-        #: Descriptions that cannot be used, each complained of once.
+        #: Descriptions that cannot be used, each logged once.
         self._useless: dict[PoolId, str] = {}
 
     async def run(self) -> None:
-        # Another may have led meanwhile: its decisions are read anew.
+        # Another replica may have led meanwhile: its decisions are read anew.
         self._past = Past()
         async with asyncio.TaskGroup() as group:
             while True:
@@ -121,7 +122,7 @@ class Reconciler:
         await asyncio.gather(*(self._orders.place(order) for order in await self.decide()))
 
     async def decide(self) -> list[PodOrder]:
-        """Bring rows to what pools should be; the Pods that have to be asked for."""
+        """Bring rows to what pools should be; returns the Pods that have to be asked for."""
         hosts, seen = await self._hosts.read(), self._pods()
         pods = {pod.name: pod for pod in seen.pods}
         survey = await self._store.survey_pools(
@@ -148,7 +149,7 @@ class Reconciler:
             if seen.complete:
                 orders += self._lost_orders(pool, mine, pods)
             if pool.state != "active" or pool.paused:
-                # What it should have does not matter, what leaves does.
+                # Its target does not matter, but runners may have to leave.
                 aim = PoolAim.of(pool, terms.get(pool.id, Terms()), target=0)
                 orders += await self._carry_out(pool, plan(aim, mine, hosts))
             elif decision is not None:
@@ -177,8 +178,8 @@ class Reconciler:
         terms: Mapping[PoolId, Terms],
         waiting: Mapping[PoolId, Sequence[Candidate]],
     ) -> list[SizedPool]:
-        """A pool that is paused keeps what it has: a round without it is no signal (I53). Keys that
-        dispatch would not serve now are built nothing for."""
+        """A pool that is paused keeps what it has: a round without it is no signal (I53). No Pods are
+        made for keys that dispatch would not serve now."""
         return [
             SizedPool(
                 pool=pool.id,
@@ -196,9 +197,9 @@ class Reconciler:
         ]
 
     def _is_to_yield(self, survey: Survey, seen: PodList) -> bool:
-        """Whether replacements wait: a JIT that is handed over serves a job, a Pod that has ended holds
-        a place, and a replacement serves a job that is not there yet. One that is there does not wait,
-        and nothing waits for longer than a moment, however much is under way."""
+        """Whether replacements wait. A JIT that is handed over serves a job, and a Pod that has ended
+        holds a place; a replacement serves a job that is not there yet. Replacements do not wait if a
+        job waits for one, and never longer than `_LONGEST_YIELD`."""
         now = self._clock.monotonic()
         under_way = survey.handovers or any(pod.phase.terminal for pod in seen.pods)
         if not under_way:
@@ -212,7 +213,8 @@ class Reconciler:
     async def _record(
         self, pools: Iterable[SizedPool], decisions: Mapping[PoolId, Decision]
     ) -> None:
-        """What differs from before. A pool that was never decided on begins with the size it has."""
+        """Record decisions that differ from the last ones. A pool without a decision begins with the
+        size it has."""
         now, new = self._clock.now(), []
         for pool in pools:
             decision, before = decisions[pool.pool], self._past.latest(pool.pool)
@@ -247,7 +249,7 @@ class Reconciler:
         return [self._order(pool, runner, avoid) for runner in planned]
 
     async def _fence(self, fence: Fence) -> None:
-        """One that fails holds up no other (I57); one that has moved on is not to be sent away."""
+        """A fence that fails holds up no other (I57). A runner that has moved on is not fenced."""
         runner = fence.runner
         try:
             fenced = await self._store.fence_runner(
@@ -266,8 +268,8 @@ class Reconciler:
     def _lost_orders(
         self, pool: SurveyedPool, waiting: Iterable[Candidate], pods: Mapping[PodName, Pod]
     ) -> list[PodOrder]:
-        """The row comes first; a crash before its Pod does leaves a row without one. A Pod of
-        another description than its row's would not be what the row says it is."""
+        """A row is written before its Pod is made: a crash in between leaves a row without a Pod. A row
+        of an older description gets none: the Pod would not be what the row says it is."""
         if pool.state != "active":
             return []
         lost = [

@@ -60,11 +60,11 @@ class ResourceSpec(
 class ProvisioningSpec(
     Provisioning, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
-    """Provisioning, with every word of it understood."""
+    """Provisioning, read strictly: an unknown field is an error."""
 
 
 class RolloutSpec(Rollout, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A rollout, with every word of it understood."""
+    """A rollout, read strictly: an unknown field is an error."""
 
 
 class PoolSpec(Terms, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -89,8 +89,8 @@ class PoolSpec(Terms, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     privileged: Privileged = "refuse"
     #: What is done about jobs whose code may be a stranger's, from a fork for example: nothing
     #: (`ignore`), their runs are looked up and they are marked (`mark`), or they also get no runner of
-    #: this pool (`refuse`). It keeps no such job from a runner that is there already: that is a runner
-    #: group's to do.
+    #: this pool (`refuse`). It does not keep such a job from a runner that is there already: only a
+    #: runner group does.
     forks: Literal["ignore", "mark", "refuse"] = "ignore"
 
 
@@ -158,7 +158,7 @@ def _documents(text: str) -> Iterator[Any]:
 
 
 def _values(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many it stands for. One that contains itself has no end."""
+    """How many values the node stands for. One that contains itself has no end."""
     if (size := known.get(id(node))) is not None:
         return size
     known[id(node)] = _MOST_VALUES + 1
@@ -246,13 +246,14 @@ def _cost(spec: PoolSpec) -> Resources:
 
 
 def _pod_hash(spec: PoolSpec) -> str:
-    """Names what a Pod of the pool is made of: a Pod of another hash is stale. How many there may
-    be, and for whom, is not part of it."""
+    """Identifies what a Pod of the pool is made of: a Pod of another hash is stale. The number of Pods,
+    and whom they serve, is not part of it."""
     parts: list[object] = [spec.shape, spec.resources, spec.runner_command]
     if spec.template is not None:
         parts += [spec.template, spec.privileged]
         if spec.forks != "ignore":
-            # A label of its Pods; left out where it always was, so that an upgrade rolls nothing.
+            # It sets a label of the Pods. The default is left out, as it always was: an upgrade rolls
+            # nothing.
             parts.append(spec.forks)
     made_of = msgspec.json.encode(parts, order="sorted")
     return hashlib.sha256(made_of).hexdigest()[:16]
