@@ -1,6 +1,6 @@
-"""Whether everything that paddock stands on is as it needs it: what `paddock doctor` looks at.
+"""Whether everything that paddock depends on is as needed: what `paddock doctor` examines.
 
-A wrong permission shows itself as a job that waits, a clock that is off as a GitHub that refuses every
-token, a pooler as two leaders. Each examination looks for one of these directly, and says what to do
-about it.
+A wrong permission appears as a job that waits, a wrong clock as a GitHub that refuses every token, a
+connection pooler as two leaders. Each examination looks for one such cause directly, and says what to
+do about it.
 """

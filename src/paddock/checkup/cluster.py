@@ -46,7 +46,7 @@ async def examine_cluster(settings: KubeSettings, clock: Clock) -> AsyncIterator
 
 
 def examine_network(settings: KubeSettings) -> Finding:
-    """By what the settings say of it: we may not read policies."""
+    """Judged by the settings: paddock may not read network policies."""
     if settings.dispatch_egress == "all":
         return well("network", "runners reach dispatch for as long as they live")
     if settings.vitals_url:

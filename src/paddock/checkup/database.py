@@ -11,16 +11,17 @@ from paddock.store.errors import SchemaMismatch
 from paddock.store.migrate import check_schema
 
 _DATABASE = "database"
-#: A replica has ten sessions for its work, some for whoever looks, and one for each loop it leads.
+#: A replica has ten sessions for its work, some for the API and the dashboard, and one for each loop it
+#: leads.
 _OF_A_REPLICA = 20
 
 
-#: Less than this is what a machine without NTP gains in a day, and harms nobody.
+#: A machine without NTP gains less than this in a day, and that does no harm.
 _CLOCK_OFF = 10.0
 
 
 def examine_clock(clock: DatabaseClock) -> Finding:
-    """This machine's against the database's."""
+    """Compare this machine's clock with the database's."""
     off = clock.skew.total_seconds()
     if abs(off) <= _CLOCK_OFF:
         return well(

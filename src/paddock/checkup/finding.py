@@ -9,7 +9,7 @@ import msgspec
 
 class Health(StrEnum):
     WELL = "ok"
-    #: It works, and will not always.
+    #: It works now, but will not always.
     POOR = "warning"
     ILL = "failed"
     #: There was nothing to examine.

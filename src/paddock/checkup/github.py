@@ -43,7 +43,7 @@ async def examine_apps(
     groups: Sequence[tuple[str, str]],
     whose: str = "this machine's",
 ) -> AsyncIterator[Finding]:
-    """`groups`: pools and the runner groups they name; `whose` clock it is."""
+    """`groups`: pools and the runner groups they name. `whose`: the machine whose clock is compared."""
     budget = MemoryBudget(clock, apps.limits)
     caller = Caller(apps, clock=clock, budget=budget)
     client = GitHubClient(apps, clock=clock, budget=budget)
@@ -90,7 +90,7 @@ async def _examine(
 
 
 def _clock(headers: Mapping[str, str], now: datetime, *, whose: str) -> Finding:
-    """Against GitHub's own, to the second."""
+    """Compare the clock with GitHub's, to the second."""
     try:
         theirs = parsedate_to_datetime(headers.get("date", ""))
     except ValueError:
