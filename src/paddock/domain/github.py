@@ -258,8 +258,8 @@ class RunRecord:
 
     @property
     def fork(self) -> bool:
-        """Whether the code may come from someone else's repository. A deleted head repository
-        leaves a doubt, and any doubt means untrusted (I62)."""
+        """Whether the code may come from another repository. After a head repository is deleted that
+        cannot be known, and any doubt means untrusted (I62)."""
         return self.head_repository_id != self.repository_id
 
 

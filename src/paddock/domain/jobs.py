@@ -44,7 +44,8 @@ class EventCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
-    """The runner GitHub names in an event: ours, a sibling's or a stranger's (I23)."""
+    """The runner that GitHub names in an event. It may be another than the one claimed for the job, or
+    no runner of ours (I23)."""
 
     github_id: GitHubRunnerId
     name: str

@@ -24,7 +24,8 @@ MAX_LABEL_LENGTH: Final = 256
 #: The label that says "not GitHub's own machines". It says nothing about which others.
 SELF_HOSTED: Final = "self-hosted"
 
-#: A sentence names this many labels and this much of each: the labels come from strangers.
+#: A sentence names at most this many labels and this much of each: any author of a workflow can choose
+#: them.
 _LISTED: Final = 10
 _LISTED_LENGTH: Final = 60
 

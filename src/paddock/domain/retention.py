@@ -38,7 +38,7 @@ RETENTION: Final[Retention] = {
     History.DELIVERIES: timedelta(days=14),
     # Those set aside since then: an operator has this long to put the cause right and try them again.
     History.DEAD: timedelta(days=30),
-    # Applied bodies are only of use to someone debugging an event of the last days.
+    # Applied bodies are only of use for debugging an event of the last days.
     History.PAYLOADS: timedelta(days=3),
     History.BACKOFFS: timedelta(days=1),
     # Nothing was taken from it since: it is full again, and a missing bucket counts as full.

@@ -50,7 +50,7 @@ class VitalsReport:
     pod_name: str
     pod_uid: str
     samples: Sequence[Sample]
-    #: When its job began, by its own word.
+    #: When its job began, as the runner reported it.
     job_started_at: datetime | None = None
 
 

@@ -80,7 +80,7 @@ class RecordWord(StrEnum):
 
 
 class LogWord(StrEnum):
-    """The runner's own words."""
+    """What the runner's own log says."""
 
     NOT_READ = "not read"
     UNREADABLE = "unreadable"
@@ -169,7 +169,7 @@ class Evidence:
     named: bool = False
     #: When its poller last began to ask.
     heard: float | None = None
-    #: Other Pods were answered since then: its silence is its own.
+    #: Dispatch has answered other Pods since then, so dispatch is not the cause of its silence.
     others_answered: bool = False
     acknowledged: float | None = None
     #: The sidecar said that a job began.
@@ -244,7 +244,7 @@ class PodEvidence:
     pod: PodSeen
     #: A row that is gone knows it by its UID: its end was recorded.
     concluded: bool = False
-    #: Its owner label. Told, never judged by (I22, I34).
+    #: Its owner label: for people, no rule decides by it (I22, I34).
     stamped: bool = False
     #: GitHub's record under any of its possible names; the worst of them if there are several.
     record: RecordWord = RecordWord.NOT_ASKED
@@ -292,7 +292,7 @@ class JobEvidence:
 AnyEvidence = Evidence | EndedEvidence | PodEvidence | JobEvidence
 
 
-# What the parties' own records become.
+# Conversions from what the fleet, GitHub and the log report.
 
 #: While a container is created its image is pulled; kubelets say the same of both. `Pulling` is for
 #: fleets that know better.

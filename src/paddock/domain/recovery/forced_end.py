@@ -1,4 +1,4 @@
-"""A runner that is ended by force: no party is asked any more.
+"""A runner that is ended by force: neither GitHub nor its log is asked any more.
 
 **What stuck means.** GitHub can never be asked about the runner again, so no answer will ever free
 its place: its account has removed the App, or GitHub has no record of the runner and its repository
