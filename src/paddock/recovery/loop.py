@@ -41,7 +41,7 @@ from paddock.store.outages import tolerating_outages
 
 #: Thresholds are tens of seconds and more; a round with nothing wrong costs five short reads.
 _LOOK_AGAIN: Final = 5.0
-#: The same while only time can change what a look finds: that takes minutes.
+#: The interval while only time can change what a look finds: that takes minutes.
 _QUIET: Final = 30.0
 #: Between two looks for ends, however often the fleet tells of changes: each reads every runner, which
 #: takes 2 ms for a hundred and 200 ms for ten thousand. A quarter of the time at most.

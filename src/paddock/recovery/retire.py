@@ -118,7 +118,7 @@ class Retirement:
 
     async def let_go(self, pod: Pod, known: Outlived) -> Step:
         """One step further with a live Pod whose row is `gone`: that is final, so the row cannot note
-        the steps. The same steps without a row. The caller has just read that the Pod shows no job."""
+        the steps, which are the same otherwise. The caller has just read that the Pod shows no job."""
         if known.record is not None:
             return await self._strike_off(known, known.record)
         now = self._clock.now()

@@ -30,7 +30,7 @@ from paddock.recovery.gather import Gatherer, Look
 from paddock.recovery.retire import Retirement
 from paddock.recovery.terms import RecoveryTerms
 
-#: GitHub's record, the log, the job; and one more that an answer may raise.
+#: GitHub's record, the log, the job, and one more question that an answer may raise.
 _QUESTIONS: Final = 4
 
 _Move = Literal[RunnerAction.FENCE, RunnerAction.FORCE, RunnerAction.OCCUPY, RunnerAction.RELEASE]
