@@ -37,8 +37,8 @@ _log = structlog.get_logger()
 
 #: A status is for people, who do not look twice within this.
 _LOOK_AGAIN: Final = 10.0
-#: The same while objects and rows agree: the watch reports changes of objects, and wake-ups those of
-#: rows.
+#: The interval while objects and rows agree: the watch reports changes of objects, and wake-ups those
+#: of rows.
 _QUIET: Final = 300.0
 #: Between two rounds, however much is changed at once.
 _BREATH: Final = 0.5

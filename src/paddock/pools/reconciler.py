@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 
 #: A change without a wake-up need not be noticed sooner.
 _LOOK_AGAIN: Final = 5.0
-#: The same when every pool is as it should be, nothing is queued and no host has changed.
+#: The interval while every pool is as it should be, nothing is queued and no host has changed.
 _QUIET: Final = 30.0
 #: Between two rounds, however often it is woken: each claim wakes it. With a thousand runners and
 #: fifty claims a second it would otherwise do nothing else.
