@@ -1,7 +1,7 @@
 """Hosts, Apps, accounts, installations, repositories, and the limits an operator gives them.
 
-Whatever changes what may be claimed takes the matcher's lock, so that no claim is decided under an
-old limit and written under a new one.
+A method that changes what may be claimed takes the matcher's lock, so that the matcher never decides
+a claim under an old limit and writes it under a new one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Accounts(Part):
         return account
 
     async def _unchanged(self, facts: InstallationFacts) -> AccountId | None:
-        """Read without the matcher's lock: re-reading a thousand accounts stops no match."""
+        """Read without the matcher's lock: re-reading a thousand accounts must not delay a match."""
         async with self._database.transaction() as connection:
             found = await connection.fetchval(
                 _SQL["unchanged"],
@@ -189,8 +189,8 @@ class Accounts(Part):
         return True
 
     async def pools_beside_limits(self, account: AccountId | None = None) -> list[tuple[str, str]]:
-        """Logins and pools: accounts with limits of repositories (this one, or all), and pools whose
-        runner group keeps their runners at the organisation."""
+        """(login, pool) pairs: accounts that have repository limits (`account`, or all accounts), and
+        pools whose runner group keeps their runners at the organisation."""
         rows = await self._database.rows(_SQL["pools_beside_limits"], account)
         return [(row["login"], row["pool"]) for row in rows]
 

@@ -1,4 +1,4 @@
-"""What the parts of the store share: a database, a clock, a name for who acts, the matcher's lock."""
+"""What the parts of the store share: database, clock, ids, the actor's name, the matcher's lock."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from paddock.store.database import COMMIT_THEN_FLUSH, UNFLUSHED, Connection, Dat
 from paddock.store.living import Living
 from paddock.store.pool import Pool
 
-#: Sent with BEGIN, before anything is read: a statement that both waited for the lock
-#: and read would see the database as it was before the wait, and two matchers could fill the same
-#: place (I25).
+#: Sent with BEGIN, before the first read. A single statement that waits for the lock and also reads
+#: would see the database as it was before the wait, and two matchers could fill the same place (I25).
 MATCHER_LOCK = f"""
 SET LOCAL idle_in_transaction_session_timeout = '{Pool.stalled_matcher}';
 SELECT pg_advisory_xact_lock(1885430635, 1)
@@ -32,17 +31,18 @@ class Part:
         self._living = Living()
 
     def acting_as(self, actor: str) -> Self:
-        """The same store, its events signed by somebody else."""
+        """The same store, with another actor named in its events."""
         other = copy.copy(self)
         other.actor = actor
         return other
 
     @asynccontextmanager
     async def _matching(self) -> AsyncIterator[Connection]:
-        """A transaction under the matcher's lock, for all that changes who may claim.
+        """A transaction under the matcher's lock, for every change to what may be claimed.
 
-        The lock is not held while it is brought to the disk, which may take longer than all the rest.
-        Others see it meanwhile. Nothing they write can outlive it: the log is flushed in its order.
+        The lock is released before the transaction is flushed to disk, because the flush may take
+        longer than all the rest. Other sessions see the changes before the flush. Nothing they write
+        can outlive a lost transaction, because PostgreSQL flushes its log in order.
         """
         async with self._database.transaction(
             begin=f"{UNFLUSHED};{MATCHER_LOCK}", commit=COMMIT_THEN_FLUSH

@@ -1,8 +1,8 @@
-"""The budget towards GitHub, in rows: what one replica spends, no other has.
+"""The GitHub request budget, stored as rows that all replicas share.
 
-The arithmetic is `paddock.domain.budgets`; here is only where a bucket is kept. Spending is not
-worth a disk flush: a crash of the database may forget the last tokens taken, and GitHub's own
-headers correct that with the next answer.
+The arithmetic is in `paddock.domain.budgets`; this module only stores the buckets. Spending a token
+does not wait for a disk flush: a crash of the database may lose the last tokens taken, and the
+headers of GitHub's next answer correct the count.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from paddock.store.sql import queries
 
 _SQL = queries("budgets")
 
-#: Longer than this and the caller is better off with other work (I17).
+#: If the wait would be longer than this, the caller should do other work instead (I17).
 LONGEST_WAIT_S: Final = 5.0
-#: Stands where an installation's number would: GitHub has no such number.
+#: Stored in place of an installation's number for the App's own budget; GitHub never uses it.
 _THE_APP: Final = 0
 
 
 class PgBudget:
     """The `Budget` of the GitHub client.
 
-    A claim's mint is paid for by the matcher, in the transaction that writes the claim; it is not
-    counted again here. What GitHub says about mints is written where the matcher looks.
+    The matcher pays for a claim's mint in the transaction that writes the claim, so this class does
+    not count it again. It writes what GitHub's headers say about mints to the rows the matcher reads.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class PgBudget:
         while (wait := await self._try(key, tokens)) is not None:
             if self._clock.monotonic() + wait > deadline:
                 raise BudgetSpent(key, wait)
-            # A wait shorter than the clock can tell would come round for ever.
+            # A wait shorter than the clock's resolution would repeat this loop for ever.
             await self._clock.sleep(max(wait, 0.001))
 
     async def observe(
@@ -61,7 +61,7 @@ class PgBudget:
         await self._change(key, lambda bucket, _: bucket.told(remaining, resets_in_s, answered_at))
 
     async def _try(self, key: BudgetKey, tokens: int) -> float | None:
-        """Take the tokens. If the bucket lacks them: the seconds until it can hold them."""
+        """Take the tokens and return `None`, or return the seconds until the bucket has enough."""
         wait: float | None = None
 
         def take(bucket: TokenBucket, now: datetime) -> TokenBucket:
@@ -93,7 +93,7 @@ class PgBudget:
                 row = await connection.fetchrow(_SQL["read"], *place)
             if row is None:
                 return  # mints are not limited for this App
-            # The matcher's claims may overdraw the mint bucket by a take-over or two.
+            # The matcher's claims may overdraw the mint bucket by one or two take-overs.
             kept = TokenBucket(**{**row, "tokens": max(0.0, row["tokens"])})
             # Read once, under the row's lock: another replica may have held the row for seconds.
             now = self._clock.now()

@@ -1,18 +1,18 @@
 """One clock for all replicas: the database's (I82).
 
-Rows carry times that one replica writes and another judges: when a Pod was last heard, when a mint is
-overdue, until when a key backs off. With a clock of its own for each replica, the leader took every
-Pod of a replica whose clock was 100 s behind for silent, and retired it.
+One replica writes times that another replica judges: when a Pod was last heard, when a mint is
+overdue, until when a key backs off. When each replica used its own clock and one clock was 100 s
+behind, the leader judged every Pod of that replica silent and retired it.
 
-So every replica tells the database's time. It asks for it every few seconds. In between it counts with
-its own monotonic clock, which no NTP step moves. An answer says what the time was at some moment
-between question and answer, so it is exact to the round trip: a slow answer moves nothing that a quick
-one has settled. While the database does not answer, the count goes on: a machine's oscillator is off by
-a second in three hours at worst.
+So every replica uses the database's time. A replica asks for it every few seconds. Between two
+answers it counts with its own monotonic clock, which no NTP step moves. An answer is the time at some
+moment between question and answer, so it is exact to the round trip: a slow answer does not change
+what a quick one has settled. While the database does not answer, the replica keeps counting: a
+machine's oscillator is off by a second in three hours at worst.
 
 The database's own time can jump: after a failover to a server with another clock, or an NTP step there.
-All replicas follow it within `EVERY`. What judges silence notices the jump and starts to count anew
-(`paddock.recovery.gather`). Other thresholds are reached early or late by the jump, once.
+All replicas follow it within `EVERY`. Recovery, which judges silence, notices the jump and starts to
+count again (`paddock.recovery.gather`). Other thresholds are reached early or late by the jump, once.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
-#: A Pod asks again within a minute and is called silent after two: replicas that follow a jump within
-#: this of each other agree long before anything is judged by it.
+#: A Pod asks again within one minute and counts as silent after two. All replicas follow a jump within
+#: this time, so they agree on the time long before a Pod is judged by it.
 EVERY: Final = 5.0
-#: More than a bad line explains.
+#: A larger correction than a bad network explains.
 _JUMP: Final = timedelta(seconds=1)
 
 SKEW = Gauge(
@@ -70,7 +70,7 @@ class DatabaseClock:
 
     @classmethod
     async def measured(cls, ask: AskDatabase, own: Clock) -> Self:
-        """Set once: for a command, which is over in seconds."""
+        """Measured once: for a command, which ends within seconds."""
         asked = own.monotonic()
         told = await ask()
         at = own.monotonic()
@@ -79,7 +79,7 @@ class DatabaseClock:
     @classmethod
     @asynccontextmanager
     async def running(cls, ask: AskDatabase, own: Clock) -> AsyncIterator[Self]:
-        """Set again every few seconds, until the end of the block."""
+        """Measured again every few seconds, until the end of the block."""
         clock = await cls.measured(ask, own)
         task = asyncio.create_task(clock._run(), name="database clock")  # noqa: SLF001 - its own
         try:
@@ -117,7 +117,7 @@ class DatabaseClock:
 
     async def _run(self) -> None:
         while True:
-            # The count goes on without an answer; whatever needs the database reports that it is away.
+            # Without an answer the clock keeps counting. Other loops report that the database is away.
             with suppress(StoreError):
                 await self.measure()
             await self._own.sleep(EVERY)

@@ -1,4 +1,4 @@
-"""What a comparison with GitHub needs to know, and when the last one was."""
+"""What a comparison of jobs with GitHub needs to read, and the time of the last comparison."""
 
 from __future__ import annotations
 

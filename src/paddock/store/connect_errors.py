@@ -1,7 +1,7 @@
 """Why a connection to PostgreSQL failed, as a sentence that says what to do.
 
-asyncpg raises the operating system's errors, OpenSSL's, PostgreSQL's and its own, and some of them
-quote the URL, password included. None of their words reach a user without passing through here.
+asyncpg raises errors of the operating system, of OpenSSL, of PostgreSQL and of its own. Some of them
+quote the URL, password included, so every such message passes through here before a user sees it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SECRET_PARAMETERS = {"password", "sslpassword"}
 
 
 def redacted(url: str) -> str:
-    """The URL without its password; nothing of one that `check_url` refuses."""
+    """The URL without its password. Shows nothing of a URL that `check_url` refuses."""
     try:
         parts = _taken_apart(url)
     except DatabaseMisconfigured:
@@ -36,7 +36,7 @@ def redacted(url: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Find what is wrong with a URL before asyncpg does, and says it in words that quote it."""
+    """Refuse a malformed URL before asyncpg does: asyncpg's message would quote the URL."""
     for name, value in parse_qsl(_taken_apart(url).query):
         if name in _FILES and not os.access(value, os.R_OK):
             raise DatabaseMisconfigured(
@@ -58,8 +58,8 @@ def _taken_apart(url: str) -> SplitResult:
         raise DatabaseMisconfigured(
             f"The database URL does not begin with postgresql://: {what_to_do}"
         )
-    # A bare / ? or # in the password ends the part that holds it, and what follows looks like a
-    # path, a query or a fragment.
+    # An unescaped / ? or # in the password ends the password's part of the URL: the rest of the
+    # password is read as a path, a query or a fragment.
     is_torn = parts.fragment or ("@" not in parts.netloc and "@" in parts.path + parts.query)
     hosts = parts.netloc.rpartition("@")[2].split(",")
     ports = [host.rpartition(":")[2] for host in hosts if ":" in host.rpartition("]")[2]]
@@ -138,7 +138,7 @@ def _refused(error: BaseException, shown: str, url: str) -> StoreError | None:
             said = f"The database at {shown} does not let {user} in ({_words(error)})"
             remedy = "grant the role CONNECT on that database"
         case asyncpg.ClientConfigurationError() | ValueError():
-            # Its words may quote the URL.
+            # Its message may quote the URL.
             said = "The database URL has an option that cannot be used"
             remedy = "check everything after the ? (sslmode, sslrootcert, port, …)"
         case asyncpg.PostgresError():

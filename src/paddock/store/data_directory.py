@@ -7,8 +7,8 @@
     database-url      how other commands reach it while it runs
     binaries-0.6.0/   a copy of the programs, only where root's server user cannot reach the wheel
 
-The lock is what makes a second `paddock up` harmless. PostgreSQL's own postmaster.pid cannot be it:
-that outlives a `kill -9`, and says nothing about the time before the server runs.
+The lock makes a second `paddock up` harmless. PostgreSQL's own postmaster.pid cannot serve as the lock:
+that file outlives a `kill -9`, and says nothing about the time before the server runs.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from paddock.store.errors import DirectoryInUse, EmbeddedPostgresError
 from paddock.store.server_user import ServerUser
 
 _LOCK = "paddock.lock"
-# A fresh file system has this at its root; it is nobody's.
+# A fresh file system has this directory at its root; it holds no data.
 _NOT_CONTENT = {"lost+found"}
 # sun_path holds 104 bytes on macOS, 108 on Linux, both with a final NUL.
 _SOCKET_PATH_LIMIT = 103
 _SOCKET_NAME = ".s.PGSQL.65535"
-# A full file system cannot take the log line that says so either; what is left then is crumbs.
+# A full file system cannot store the log line that says so. Less free space than this counts as full.
 _HARDLY_ANY_ROOM = 1024 * 1024
 _TEMPORARY_PREFIX = "paddock-pg-"
 
 
 def default_data_dir() -> Path:
-    """Root's default is not below /root, which the server's own user could not enter."""
+    """For root not below /root, because the server's unprivileged user could not enter it."""
     if os.geteuid() == 0:
         return Path("/var/lib/paddock")
     return platformdirs.user_data_path("paddock", appauthor=False)
@@ -65,13 +65,13 @@ class DataDirectory:
         return self.path / f"postgres-{major}"
 
     def existing_pgdata(self) -> Path | None:
-        """The newest there is, of any version."""
+        """The newest PostgreSQL data directory, of any major version."""
         found = [path for path in self.path.glob("postgres-*") if _major_version(path)]
         return max(found, key=lambda path: (len(path.name), path.name), default=None)
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Be the one owner of this directory for the length of the block."""
+        """Own this directory exclusively until the end of the block."""
         with self.writing():
             self._refuse_a_strangers_directory()
             self._make()
@@ -84,7 +84,7 @@ class DataDirectory:
             os.close(descriptor)
 
     def _make(self) -> None:
-        """Private; but PostgreSQL's own user, if it has one, must get through to its files."""
+        """Private, but PostgreSQL's own user, if there is one, must be able to reach its files."""
         if not self.path.exists():
             self.path.mkdir(parents=True, mode=0o700)
             if os.geteuid() == 0:
@@ -118,8 +118,8 @@ class DataDirectory:
             )
 
     def refuse_another_major_version(self, major: int) -> None:
-        """A newer paddock may bring a newer PostgreSQL: an empty one started beside the data would
-        look as if everything were lost."""
+        """A newer paddock may bring a newer PostgreSQL. If it started an empty database beside the old
+        data, the data would seem to be lost."""
         ours = self.pgdata(major)
         found = ours if ours.exists() else self.existing_pgdata()
         version = _major_version(found) if found else None
@@ -136,9 +136,9 @@ class DataDirectory:
             )
 
     def new_pgdata(self, major: int, user: ServerUser) -> Path:
-        """A directory beside the final one, to be renamed when all is done: a paddock killed in the
-        middle leaves nothing that looks like a database. Its name is new each time, for that
-        paddock's initdb may still be writing to the last one."""
+        """A directory beside the final one, renamed once it is complete: a paddock killed in the
+        middle leaves nothing that looks like a database. The name is new each time, because the
+        killed paddock's initdb may still be writing to the previous directory."""
         prefix = f"postgres-{major}.partial-"
         with self.writing():
             for abandoned in self.path.glob(f"{prefix}*"):
@@ -158,8 +158,8 @@ class DataDirectory:
                 os.close(descriptor)
 
     def socket_directory(self, user: ServerUser) -> Path:
-        """Only the server's user (and root) can enter it: whoever can is let in without a
-        password."""
+        """Only the server's user (and root) can enter this directory, because the server asks for no
+        password on this socket."""
         directory = self.path / "run"
         with self.writing():
             shutil.rmtree(directory, ignore_errors=True)  # a killed server leaves its lock there
@@ -173,7 +173,7 @@ class DataDirectory:
         return directory
 
     def publish(self, url: str) -> None:
-        """Written beside and renamed: whoever reads it reads all of it."""
+        """Written to another file and renamed, so that a reader never sees half of it."""
         partial = self.url_file.with_suffix(".partial")
         with self.writing():
             partial.unlink(missing_ok=True)
@@ -182,7 +182,7 @@ class DataDirectory:
             partial.rename(self.url_file)
 
     def unpublish(self) -> None:
-        """Also what a killed paddock published, together with its temporary directory."""
+        """Also remove what a killed paddock published, with its temporary socket directory."""
         query = urlsplit(running_url(self.path) or "").query
         for sockets in parse_qs(query).get("host", []):
             self.remove_sockets(Path(sockets))
@@ -219,7 +219,7 @@ class DataDirectory:
 
 
 def _can_hold_a_socket(directory: Path) -> bool:
-    """Short enough for the kernel, and without what a list of hosts in a URL is split at."""
+    """Short enough for the kernel, and without the characters that separate hosts in a URL."""
     path = str(directory / _SOCKET_NAME)
     return len(os.fsencode(path)) <= _SOCKET_PATH_LIMIT and not set(path) & set(',"')
 

@@ -1,7 +1,8 @@
 """Transactions and sessions on PostgreSQL: paddock's own, or yours.
 
-A transaction either took effect, or did not, or nobody knows because the connection broke during its
-COMMIT. The three leave here as three different things, since only the second may be repeated.
+A transaction has one of three outcomes: it took effect, it did not, or the outcome is unknown because
+the connection broke during its COMMIT. Callers can tell the three apart, because only a transaction
+that did not take effect may be repeated.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from paddock.store.pool import BROKEN, Connection, Pool, end, has_ended, is_lost
 
 __all__ = ["COMMIT_THEN_FLUSH", "UNFLUSHED", "Connection", "Database", "retrying"]
 
-#: Begins a transaction whose loss in a crash of the server does no harm: its COMMIT waits for no disk.
+#: Begins a transaction that a server crash may lose without harm: its COMMIT waits for no disk.
 UNFLUSHED = "BEGIN; SET LOCAL synchronous_commit = off"
 
-#: Ends a transaction that was begun so and may not be lost after all: its locks are free, and what it
-#: wrote is seen, while its writer waits here for the disk and for synchronous standbys.
+#: Ends a transaction that was begun like that but must not be lost. Its COMMIT releases the locks and
+#: shows its writes at once; only then the writer waits for the disk and for synchronous standbys.
 COMMIT_THEN_FLUSH = "COMMIT; SELECT await_durability()"
 
-# It takes a round trip. Longer, and a query before it that was to be cancelled still runs: the
-# request to cancel came too early for the server, or too late.
+# A rollback takes one round trip. If it takes longer, a cancelled query before it still runs: the
+# request to cancel reached the server too early or too late.
 ROLLBACK_TIMEOUT = 5.0
 
-#: A server that is started beside this process listens within tenths of a second.
+#: A server started together with this process listens within tenths of a second.
 FIRST_RETRY = 0.1
-#: A restarted server is used at most this long after it listens.
+#: A restarted server is noticed at most this long after it begins to listen.
 LONGEST_RETRY = 2.0
 
-#: How often it is said that a server is still waited for.
+#: How often the message that paddock still waits for the server is repeated.
 SAY_AGAIN = 5.0
 
 P = ParamSpec("P")
@@ -61,10 +62,10 @@ class Database:
         wait: float = 0.0,
         say: Callable[[str], None] = _say_nothing,
     ) -> Self:
-        """Connect, and be sure that the server can be used.
+        """Connect, and check that the server can be used.
 
-        For `wait` seconds a server that is away or starting is tried again. An answer that would
-        stay the same (a wrong password, an unknown database) ends it at once.
+        While the server is away or starting, try again for `wait` seconds. An answer that would stay
+        the same (a wrong password, an unknown database) is raised at once.
         """
         check_url(url)
         loop = asyncio.get_running_loop()
@@ -87,7 +88,7 @@ class Database:
             delay = min(2 * delay, LONGEST_RETRY)
 
     async def beside(self, *, application_name: str, max_size: int) -> Database:
-        """Sessions of one's own at the same server: whoever uses all of them waits alone."""
+        """A separate pool at the same server: using up its sessions delays no user of this one."""
         return Database(
             await Pool.open(self._pool.url, application_name=application_name, max_size=max_size)
         )
@@ -105,35 +106,35 @@ class Database:
         return self._pool.stalled_matcher
 
     async def session_apart(self) -> Connection:
-        """A session of no pool, just made: for whoever watches over the others."""
+        """A new session outside the pool, for the heartbeat that checks the pool's sessions."""
         return await self._pool.apart()
 
     async def end_sessions(self) -> None:
-        """All of them are dead. What they were used for fails, and can be begun again."""
+        """End all sessions: they are dead. The calls that use them fail and can be repeated."""
         await self._pool.end_all()
 
     def connect_anew(self) -> None:
-        """What waits for a connection to be made begins again."""
+        """Restart every connection attempt that is under way."""
         self._pool.connect_anew()
 
     def transaction(self, *, begin: str = "BEGIN", commit: str = "COMMIT") -> Transaction:
         """`async with database.transaction() as connection:` committed at the end of the block,
         rolled back by any exception.
 
-        Settings in it are made with SET LOCAL, locks with pg_advisory_xact_lock: the session goes
-        back to the pool as it is, for a reset would cost as much as the COMMIT.
+        Inside, use SET LOCAL for settings and pg_advisory_xact_lock for locks. The session goes back
+        to the pool without a reset, because a reset would cost as much as the COMMIT.
         """
         return Transaction(self._pool, begin, commit)
 
     def hold(self) -> Hold:
-        """`async with database.hold() as hold:` a lock that outlives the statement that takes it."""
+        """`async with database.hold() as hold:` a lock that is held across statements."""
         return Hold(self._pool)
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[Connection]:
         """A session for exactly one statement, which is a transaction by itself: one round trip
-        instead of three. Whether it took effect is not known if the connection breaks, so it must be
-        one that may be repeated."""
+        instead of three. If the connection breaks, the outcome is unknown, so the statement must be
+        safe to repeat."""
         connection = await self._pool.take()
         try:
             yield connection
@@ -151,8 +152,8 @@ class Database:
             await self._pool.give_back(connection)
 
     async def rows(self, query: str, *arguments: object) -> list[asyncpg.Record]:
-        """What one query reads. Asked again of another session if the first turned out to be dead:
-        whoever only reads loses nothing by it."""
+        """The rows of one read-only query. It is repeated in another session if the first turns out to
+        be dead, which is safe for a query that only reads."""
         try:
             return await self._rows(query, *arguments)
         except OutcomeUnknown:
@@ -169,7 +170,7 @@ class Database:
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
-        """A session of one's own, for LISTEN and for locks and settings that outlast a transaction.
+        """An exclusive session, for LISTEN and for locks and settings that outlast a transaction.
         All of them are undone at the end."""
         connection = await self._pool.take()
         try:
@@ -196,8 +197,8 @@ class _Session:
         try:
             return await self._try(first)
         except _Stale:
-            # The server was restarted while this session lay idle. Nothing was done in it yet, so
-            # another will do; those beside it in the pool are no better.
+            # The server was restarted while this session was idle. Nothing was done in it yet, so
+            # another session can be used. The pool's other idle sessions are just as dead.
             await self._pool.distrust()
         try:
             return await self._try(first)
@@ -241,11 +242,11 @@ class _Session:
 
 
 class _Stale(Exception):
-    """The session had ended before anything was asked of it."""
+    """The session had ended before its first message."""
 
 
 class Transaction(_Session):
-    """Written out instead of `asynccontextmanager`: this is entered thousands of times a second."""
+    """A class instead of an `asynccontextmanager`: it is entered thousands of times a second."""
 
     __slots__ = ("_beginning", "_end")
 
@@ -281,7 +282,7 @@ class Transaction(_Session):
                     await self._connection.execute("ROLLBACK")
                 is_rolled_back = True
         except BROKEN:
-            pass  # what caused it is told already
+            pass  # the cause is raised already
         finally:
             if not is_rolled_back:
                 end(self._connection)  # which rolls back as well
@@ -290,12 +291,12 @@ class Transaction(_Session):
 
 
 class Hold(_Session):
-    """A lock held between two messages, with no transaction open: the first takes it and reads, the
-    last writes, commits and lets it go. So it is never held for longer than its holder thinks, and one
-    round trip.
+    """A lock held between two messages, with no transaction open. The first message takes the lock and
+    reads. The last message writes, commits and releases the lock. So the lock is held only while its
+    holder computes, plus one round trip.
 
-    The lock is the session's. A session that does not come to its end here is ended, lock included.
-    One that is silent for long is ended by the server (I72).
+    The session owns the lock. If the block ends without the last message, the session is ended and its
+    lock with it. The server ends a session that is silent for too long (I72).
     """
 
     __slots__ = ("_is_held",)
@@ -305,7 +306,7 @@ class Hold(_Session):
         return self
 
     async def take(self, query: str, *arguments: object) -> Any:
-        """Take the lock, and the value that is read under it."""
+        """Take the lock, and return the value that is read under it."""
         value = await self._begin(lambda connection: connection.fetchval(query, *arguments))
         self._is_held = True
         return value
@@ -316,8 +317,8 @@ class Hold(_Session):
         return self._connection
 
     async def let_go(self, query: str, *arguments: object) -> Any:
-        """Write, commit and let go; the value that is answered."""
-        # Of what is sent to a session that has ended nobody could tell whether it took effect.
+        """Write, commit and release the lock; return the statement's value."""
+        # A write sent to a session that has ended would have an unknown outcome.
         if has_ended(self._connection) or self._pool.has_word(self._connection):
             raise self._ended()
         value = await self._finish(self._connection.fetchval(query, *arguments))
@@ -351,10 +352,10 @@ class Hold(_Session):
         )
 
 
-# Nobody loses this often without something being wrong.
+# A transaction that loses this often points to another fault.
 _ATTEMPTS = 5
-# Long enough for the winner to take the lock it waited for. A loser that comes back at once takes it
-# first, and both are where they were.
+# Long enough for the winner to take the lock it waited for. A loser that retried at once would take the
+# lock first, and the same conflict would repeat.
 _PAUSE = 0.01
 _LOST_CONFLICT = (
     asyncpg.DeadlockDetectedError,
@@ -366,9 +367,9 @@ _LOST_CONFLICT = (
 
 
 def retrying(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """For a method that is exactly one transaction: again, if PostgreSQL chose it as the loser of a
-    conflict, or ended its session in time. What may have been committed (`OutcomeUnknown`) is never
-    repeated."""
+    """For a method that is exactly one transaction: repeat it if PostgreSQL made it the loser of a
+    conflict, or ended its session before anything was written. A transaction that may have been
+    committed (`OutcomeUnknown`) is never repeated."""
 
     @functools.wraps(method)
     async def repeated(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""Deliveries: stored in one insert, applied together with what they change."""
+"""Deliveries: stored in one insert, applied in one transaction with the changes they cause."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from paddock.store.sql import queries
 
 _SQL = queries("deliveries")
 
-#: A batch is applied in tens of milliseconds. A replica that has not done so after this has died or
-#: stalled, or was not told that it has them. Then another applies them; both doing it changes nothing.
+#: A replica applies a batch in tens of milliseconds. If it has not done so after this, it has died or
+#: stalled, or did not learn that it took the batch. Then another replica applies the batch. Applying a
+#: batch twice has the effect of applying it once.
 TAKEN_FOR = timedelta(seconds=3)
 
 
@@ -62,7 +63,8 @@ class Deliveries(Jobs):
         postponed: Sequence[Postponement],
     ) -> list[Unplaced]:
         merged = merge_reports(reports)
-        # Forgotten in a crash, deliveries are pending again together with all they had changed.
+        # A server crash may lose this commit: then the changes are lost too, and the deliveries are
+        # pending again.
         async with self._database.transaction(begin=UNFLUSHED) as connection:
             unplaced = await self._apply(connection, merged, EventCause.WEBHOOK) if merged else []
             await self._settle(connection, settled)

@@ -1,4 +1,4 @@
-"""What Pods ask for and are given, and what is owed at GitHub."""
+"""What Pods ask for and are given, back-offs, and names that may still be registered at GitHub."""
 
 from __future__ import annotations
 

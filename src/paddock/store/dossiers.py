@@ -1,4 +1,4 @@
-"""All that is written down about one job or one runner, read at one moment."""
+"""Everything recorded about one job or one runner, read in one snapshot."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from paddock.store.vitals import series_of
 _SQL = queries("dossiers")
 _VITALS = queries("vitals")
 
-#: What belongs together is read together.
+#: All statements of one dossier read the same snapshot.
 _ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-#: For the reasons on a page of a list, which whoever looks does not wait for in vain.
+#: For the reasons shown in a list: limited in time, so that a reader never waits long for them.
 _SHORT_MOMENT: Final = f"{_ONE_MOMENT}; SET LOCAL statement_timeout = '{LONGEST_LOOK}s'"
 
-#: Of mints that failed for a job's key the last few say it all.
+#: The last few failed mints of a job's key are enough.
 _FAILED_MINTS: Final = 5
-#: Deliveries that are looked through for a job nobody stored: some minutes of a busy GitHub, and a
-#: second's work.
+#: How many deliveries are searched for a job that has no row: some minutes of a busy GitHub, and one
+#: second of work.
 _LOOKED_THROUGH: Final = 5_000
 
 _BIGINT: Final = 2**63
@@ -152,7 +152,7 @@ class DossierReading(Matching):
         return replace(waits[key], ahead=ahead)
 
     async def _waits(self, connection: Connection, keys: Collection[KeyId]) -> Mapping[KeyId, Wait]:
-        """What binds each key, for a job that no supply is on its way to."""
+        """What binds each key: the wait of a job for which no supply is on its way."""
         if not keys:
             return {}
         rows = await connection.fetch(_SQL["waits"], sorted(keys), self._clock.now())
@@ -162,8 +162,8 @@ class DossierReading(Matching):
     async def _places(
         self, connection: Connection, waits: Mapping[KeyId, Wait]
     ) -> Mapping[tuple[int, int], int]:
-        """How many jobs are served before each that supply is on its way to. The place of the others
-        would have to be counted along the whole queue."""
+        """How many jobs are served before each job for which supply is on its way. For the other jobs
+        that count would need a scan of the whole queue."""
         served = {key: wait.ahead for key, wait in waits.items() if wait.ahead}
         if not served:
             return {}
@@ -171,7 +171,7 @@ class DossierReading(Matching):
         return {(row["host_id"], row["id"]): row["ahead"] for row in rows}
 
     async def _withheld(self, connection: Connection) -> Mapping[KeyId, Withheld]:
-        """What the matcher would say now: its own reads, its own decision, and nothing written."""
+        """What the matcher would decide now, by its own reads and decision, without writing."""
         waiting = WaitingPods(
             WaitingPod(
                 id=RunnerId(row["id"]),

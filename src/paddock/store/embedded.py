@@ -1,8 +1,9 @@
 """paddock's own PostgreSQL, so that one command is enough to try it.
 
-The server is a child in a session of its own: the terminal's Ctrl-C reaches paddock alone, which
-stops things in order. It listens on a socket in a private directory and on no network. A paddock that
-is killed leaves the server running, unharmed; the next start stops it cleanly and starts anew.
+The server is a child process in a session of its own, so the terminal's Ctrl-C reaches only paddock,
+which stops its parts in order. The server listens on a socket in a private directory and on no network.
+A paddock that is killed leaves the server running, unharmed; the next start stops that server cleanly
+and starts a new one.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ _SETTINGS: Mapping[str, str] = {
     "logging_collector": "off",
 }
 
-_POLL = 0.02  # how often a process is looked at; a start takes 0.1 s
-_PATIENCE = 2.0  # after this long a person wonders what happens, and is told
+_POLL = 0.02  # how often a process is checked; a start takes 0.1 s
+_PATIENCE = 2.0  # after this long the user is told what paddock waits for
 _REPEAT = 10.0  # and told again this often
 # A fast shutdown writes one checkpoint: milliseconds here, tens of seconds on a slow, busy disk.
 _FAST_SHUTDOWN_TIMEOUT = 60.0
-# An immediate one writes nothing, and the next start recovers. PostgreSQL kills its own children
-# after 5 s of it.
+# An immediate shutdown writes nothing, and the next start recovers. PostgreSQL kills its own children
+# 5 s after it begins.
 _IMMEDIATE_SHUTDOWN_TIMEOUT = 10.0
-# The backends of a postmaster that was itself killed notice within a second or two. Until then they
-# hold its shared memory, and a new one refuses to start.
+# The backends of a killed postmaster notice within a second or two. Until then they hold its shared
+# memory, and a new postmaster refuses to start.
 _ORPHANS_TIMEOUT = 10.0
 _LOG_LOOK_INTERVAL = 60.0
 
@@ -114,7 +115,7 @@ class EmbeddedPostgres:
         await self._stop()
 
     async def wait(self) -> None:
-        """Return never; raise if the server ends by itself. Meanwhile its log is kept small."""
+        """Never return; raise if the server ends by itself. Meanwhile keep its log small."""
         assert self._process is not None, "it does not run"
         look_at = 0.0
         while self._process.poll() is None:
@@ -156,8 +157,8 @@ class EmbeddedPostgres:
                     f"The PostgreSQL (pid {pid}) that an earlier paddock left running in {pgdata} "
                     "does not stop: end it, then start paddock again."
                 )
-        # What remains names a process that is not this server, but whose mere existence would keep
-        # PostgreSQL from starting. It still guards its shared memory against a second server.
+        # The remaining file names a process that is not this server, but its mere existence would keep
+        # PostgreSQL from starting. PostgreSQL still guards its shared memory against a second server.
         with self._directory.writing():
             (pgdata / "postmaster.pid").unlink(missing_ok=True)
 
@@ -173,14 +174,14 @@ class EmbeddedPostgres:
 
     async def _initdb(self, pgdata: Path, binaries: Binaries, user: ServerUser) -> None:
         command: list[str | Path] = [binaries.initdb, "-D", pgdata, "-U", _ROLE, "-E", "UTF8"]
-        # The C locale sorts alike on every machine, and no library's update ever breaks an index.
+        # The C locale sorts the same on every machine, and no library update can break an index.
         command += ["--no-locale", "--auth-local=trust", "--auth-host=reject"]
-        # A new segment of the log is filled with zeros while a COMMIT waits for it: 1 MB instead of 16.
+        # PostgreSQL fills a new log segment with zeros while a COMMIT waits: 1 MB instead of 16.
         command += ["--wal-segsize=1"]
         if self._settings.get("fsync") == "off":
             command.append("--no-sync")
-        # A pipe and not the log: on a full disk the log could not take the words that say so. They
-        # are far fewer than a pipe holds.
+        # A pipe and not the log: on a full disk the log could not store the message that says so. The
+        # output is far smaller than a pipe holds.
         process = self._spawn(command, user, subprocess.PIPE)
         assert process.stdout is not None
         with process.stdout as pipe:
@@ -213,8 +214,8 @@ class EmbeddedPostgres:
             await asyncio.sleep(10 * _POLL)
 
     async def _is_up(self, process: subprocess.Popen[bytes], pgdata: Path) -> bool:
-        """There is no time limit: it may have much to recover, and would not be quicker the next
-        time."""
+        """There is no time limit: the server may have much to recover, and another start would take
+        as long."""
         tell_at = time.monotonic() + _PATIENCE
         while process.poll() is None:
             if postmaster_is_ready(pgdata, process.pid):
@@ -240,7 +241,7 @@ class EmbeddedPostgres:
             raise self._log.failure("does not let paddock in", said=str(error)) from error
 
     async def _stop(self) -> None:
-        """Cancelled, it does not wait for the checkpoint; the server has ended all the same."""
+        """If cancelled, it does not wait for the checkpoint; the server ends all the same."""
         process, self._process = self._process, None
         try:
             if process is not None:
@@ -282,7 +283,7 @@ class EmbeddedPostgres:
     def _spawn(
         self, command: list[str | Path], user: ServerUser, output: int
     ) -> subprocess.Popen[bytes]:
-        # Not asyncio's subprocesses: uvloop's know no `user`.
+        # Not asyncio's subprocesses: uvloop's do not support `user`.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -1,16 +1,16 @@
-"""What can go wrong between paddock and its database, as one sentence each.
+"""Errors between paddock and its database, one sentence each.
 
-The command line prints these sentences as they are, so each says what was wrong, where, and what to
-do, and none ever contains a password. A service tells them apart by class: what may be tried again
-(`DatabaseUnavailable`, `Contended`: nothing was written), what must be looked at first
-(`OutcomeUnknown`), and what no repetition will mend (the rest).
+The command line prints these sentences as they are. So each says what was wrong, where, and what to
+do, and none contains a password. A service tells the errors apart by class. `DatabaseUnavailable` and
+`Contended` may be tried again: nothing was written. After `OutcomeUnknown` the caller must first read
+what was written. The rest cannot be solved by trying again.
 """
 
 from __future__ import annotations
 
 
 class StoreError(Exception):
-    """The base of all of them."""
+    """The base class of these errors."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -23,20 +23,20 @@ class DatabaseUnavailable(StoreError):
 
 
 class SessionEnded(DatabaseUnavailable):
-    """The server ended the session before anything was written. Another may be had at once."""
+    """The server ended the session before anything was written. A new session is available at once."""
 
 
 class OutcomeUnknown(StoreError):
-    """The connection was lost while COMMIT was on its way: the transaction took effect, or it did
-    not. Deliberately no `DatabaseUnavailable`, whose handlers simply try again."""
+    """The connection was lost during COMMIT: the transaction took effect, or it did not. Deliberately
+    not a `DatabaseUnavailable`, because handlers of that error simply try again."""
 
 
 class Contended(StoreError):
-    """Others held the locks for too long, or won too often. Nothing was written."""
+    """Other sessions held the locks for too long, or won conflicts too often. Nothing was written."""
 
 
 class DatabaseMisconfigured(StoreError):
-    """The database answers, and will go on giving this answer until somebody changes something."""
+    """The database answers, and will answer the same until an operator changes its configuration."""
 
 
 class SchemaMismatch(StoreError):

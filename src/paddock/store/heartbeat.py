@@ -1,12 +1,12 @@
 """Notices when sessions with the database are dead, and when the database is back.
 
-A primary that loses its power, or a network that drops packets, ends no connection: a statement that
-was sent would wait for minutes, until the kernel gives up, and a new connection for ten seconds. So one
-session of its own is asked something every second. When it is silent, new sessions are tried until one
-is answered. If the old one is still silent then, all sessions of the pool are dead: they are ended, and
-what waits for their answers fails and is tried again.
+A primary that loses its power, or a network that drops packets, ends no connection. A statement that
+was sent would wait for minutes, until the kernel gives up; a new connection would wait for ten seconds.
+So the heartbeat sends a query every second in a session of its own. When that session is silent, it
+tries new sessions until one answers. If the old session is still silent then, all sessions of the pool
+count as dead: the heartbeat ends them, and the calls that wait for their answers fail and try again.
 
-While nothing answers nothing is ended: a database that is merely slow finds its sessions as they were.
+While no session answers, none is ended: a database that is merely slow keeps its sessions.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from paddock.store.database import Connection, Database
 
 _log = structlog.get_logger()
 
-#: With what follows, dispatch resumes within two seconds of the database's return.
+#: With the values below, dispatch resumes within two seconds of the database's return.
 _EVERY: Final = 1.0
-#: A session that answers within this is alive. Under load it may be slower, so this alone ends nothing.
+#: A session that answers within this is alive. Under load a session may be slower, so exceeding this
+#: alone ends no session.
 _ANSWERS_WITHIN: Final = 1.0
-#: A new attempt is begun this often, beside those under way: one that was begun while packets were
-#: dropped may take long to notice that they are not any more.
+#: How often a new attempt is begun, beside those under way. An attempt begun while packets were dropped
+#: may take long to notice that packets pass again.
 _TRY_EVERY: Final = 0.5
-#: A new session was answered: for so much longer is the old one listened to.
+#: How much longer the old session may answer after a new one has answered.
 _GRACE: Final = 0.25
-#: As the pool allows; a TLS handshake over a bad line takes two seconds.
+#: As in the pool; a TLS handshake over a bad network takes two seconds.
 _AT_ONCE: Final = 20
 
 _ASK: Final = "SELECT 1"
@@ -72,11 +73,11 @@ class Heartbeat:
             session.terminate()
 
     async def _until_silent(self, session: Connection) -> asyncio.Future[object] | None:
-        """The question that it does not answer; `None` if the session was lost instead."""
+        """The query that `session` does not answer; `None` if the session was lost instead."""
         while True:
             await self._clock.sleep(_EVERY)
             question: asyncio.Future[object] = asyncio.ensure_future(session.execute(_ASK))
-            # Also when this is cancelled: the session is then terminated, and the question fails.
+            # Also when this task is cancelled: the session is then terminated, and the query fails.
             question.add_done_callback(_ignore)
             await asyncio.wait({question}, timeout=_ANSWERS_WITHIN)
             if not question.done():
@@ -85,7 +86,7 @@ class Heartbeat:
                 return None
 
     async def _new_session(self) -> Connection:
-        """The first that is answered, however long that takes."""
+        """The first new session that answers, however long that takes."""
         attempts: set[asyncio.Future[Connection]] = set()
         try:
             while True:
@@ -113,6 +114,6 @@ def _ignore(question: asyncio.Future[object]) -> None:
 
 
 def _end_spare(attempt: asyncio.Future[Connection]) -> None:
-    """It was answered too, after another."""
+    """End a session that answered after another one had."""
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result().terminate()

@@ -1,4 +1,4 @@
-"""Hosts that are not fit for runners, as the leader last saw them."""
+"""Hosts (Kubernetes nodes) that are not fit for runners, as the leader last found them."""
 
 from __future__ import annotations
 

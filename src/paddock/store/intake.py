@@ -1,4 +1,4 @@
-"""What incoming jobs are judged by, and what becomes of refused ones when pools change."""
+"""What incoming jobs are judged by, and which refused jobs a changed set of pools takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs: what GitHub reports is joined with what is known, and moves the runners it names.
+"""Jobs: a report from GitHub is merged into the job's row, and moves the runner it names.
 
 The job's row, the runner's row and both events commit together (I14). A batch is merged in memory
 first, so that each job is written once.
@@ -24,7 +24,7 @@ _SQL = queries("jobs")
 _RUNNERS = queries("runners")
 _POOLS = queries("sizing")
 
-#: Why a job that waited for a deleted pool has none.
+#: Why a job has no pool if it waited for a pool that was deleted.
 POOL_DELETED: Final = "pool deleted"
 
 
@@ -52,7 +52,7 @@ class Jobs(Part):
                 _SQL["demote"], host, job, self._clock.now(), self.actor, why
             )
             if row is not None and row["pool_id"] is not None:
-                # Its pool may have been deleted meanwhile: another one may take it.
+                # The job's pool may have been deleted meanwhile; another pool may take the job.
                 await connection.execute(_POOLS["refuse_jobs"], [row["pool_id"]], POOL_DELETED)
         return row is not None
 
@@ -66,8 +66,8 @@ class Jobs(Part):
     async def _move_executors(
         self, connection: Connection, reports: Sequence[JobReport]
     ) -> list[Unplaced]:
-        """In_progress makes the runner GitHub names busy and completed makes it done, whatever job
-        it was claimed for (I23), within the tenant of the event (I5)."""
+        """`in_progress` makes the runner that GitHub names busy and `completed` makes it done, even if
+        it was claimed for another job (I23), within the tenant of the event (I5)."""
         named = [report for report in reports if report.facts.executor is not None]
         if not named:
             return []
@@ -144,8 +144,8 @@ def merge_reports(reports: Iterable[JobReport]) -> list[JobReport]:
 async def place(
     connection: Connection, reports: Sequence[JobReport], now: datetime
 ) -> Sequence[asyncpg.Record]:
-    """Our own ids for each job's repository and key, made where they are new. They seldom are: then
-    looking is enough."""
+    """Our own ids of each job's repository and key. New ones get an id; mostly all of them are known
+    and one read is enough."""
     accounts = [report.account for report in reports]
     hosts = [report.facts.host for report in reports]
     repositories = [report.repository.github_id for report in reports]
@@ -172,7 +172,7 @@ async def place(
 
 
 def _columns(reports: Sequence[JobReport], places: Sequence[asyncpg.Record]) -> list[list[object]]:
-    """The batch, turned on its side for `unnest`."""
+    """The batch as columns, for `unnest`."""
     rows = [
         (
             report.facts.host,

@@ -1,8 +1,9 @@
 """Loops that only one replica needs to run.
 
-Whoever holds the loop's advisory lock runs it, in a session of its own: when the process or its
-connection dies, the lock goes with it and another replica takes over. The loops are safe with two at
-once, which a lost connection can bring about for a moment; the lock only saves the second one's work.
+The replica that holds a loop's advisory lock is the loop's leader and runs it. It holds the lock in a
+session of its own: when the process or its connection dies, PostgreSQL releases the lock and another
+replica takes over. After a lost connection two replicas may run a loop for a moment. The loops are safe
+then; the lock only avoids duplicate work.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ _log = structlog.get_logger()
 
 #: The first half of the two-part lock numbers of leaders; the second is the loop's.
 _LEADERS: Final = 1885430635 + 1
-#: How soon a replica notices that a leader is gone.
+#: How often a follower tries to take the lock, so how soon it notices that the leader is gone.
 _LOOK_AGAIN: Final = 2.0
-#: A leader is told at once when the server ends its session, and by the heartbeat when the server is
-#: silent. It asks this often in case neither did.
+#: A leader learns at once that the server has ended its session, and from the heartbeat that the server
+#: is silent. It also sends a query this often, in case it learned neither.
 _ALIVE: Final = 15.0
 
 
 def led(
     name: str, run: Callable[[], Awaitable[None]], *, database: Database, clock: Clock
 ) -> Callable[[], Awaitable[None]]:
-    """`run`, on whichever replica leads `name`."""
+    """`run`, on the replica that leads `name`."""
 
     async def follow() -> None:
         while True:
@@ -48,7 +49,8 @@ def led(
 
 @asynccontextmanager
 async def leading(name: str, database: Database) -> AsyncIterator[Connection | None]:
-    """The session by which nobody else leads `name` meanwhile; `None` if somebody does."""
+    """The session that holds the lock of `name` until the end of the block; `None` if another replica
+    holds the lock."""
     number = zlib.crc32(name.encode()) - 2**31
     async with database.acquire() as connection:
         mine = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", _LEADERS, number)

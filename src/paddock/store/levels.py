@@ -1,4 +1,4 @@
-"""How full everything is, for those who watch."""
+"""Queue lengths, runner counts and budgets, for the metrics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The runners that are not gone, read for the price of those that changed.
+"""The runners that are not gone, read at the cost of those that changed.
 
-Loops look at all of them every few seconds, and of a thousand idle Pods nearly none has changed since:
-so only their marks are read, and of those whose mark is another, the row.
+Loops read all of them every few seconds, and of a thousand idle Pods nearly none has changed since the
+last read. So a read fetches the marks of all runners, and the rows only of those whose mark changed.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _SQL = queries("living")
 #: Fetches rows, inside a transaction or outside of one.
 Fetch = Callable[..., Awaitable[list[asyncpg.Record]]]
 
-#: A runner beside its mark: which transaction wrote the row, and its step. The first alone would be
-#: enough, but for a restored backup, whose rows a new server may have written under numbers that the
-#: old one used.
+#: A runner with its mark: the transaction that wrote the row, and the row's version. The transaction
+#: alone is not enough after a restored backup: a new server may have written rows under transaction
+#: numbers that the old one used.
 _Marked = tuple[int, int, Runner]
 
 
 class Living:
-    """What the last read found. It is replaced as a whole: readers beside each other at worst read a
-    row once more."""
+    """What the last read found. It is replaced as a whole: concurrent readers at worst fetch a row once
+    more."""
 
     def __init__(self) -> None:
         self._known: dict[RunnerId, _Marked] = {}
 
     async def read(self, fetch: Fetch) -> list[Runner]:
-        """All of them, the oldest first; each as it was at some moment since this was called."""
+        """All of them, oldest first; each as it was at some moment since the call began."""
         known = self._known
         read: dict[RunnerId, _Marked] = {}
-        # Ten thousand rows pass here several times a second, and hold up all else: nothing is made or
-        # called for those that are as they were.
+        # Ten thousand rows pass here several times a second and block the event loop: no object is
+        # made and no function called for an unchanged row.
         marks = await fetch(_SQL["marks"])
         changed = [
             row["id"]
@@ -59,7 +59,7 @@ class Living:
         if changed:
             rows = await fetch(_SQL["these"], changed)
             read = {row["id"]: (row["xmin"], row["version"], runner_of(row)) for row in rows}
-        # One that is gone by the second look is in neither.
+        # A runner that is gone by the second read is left out.
         missing = set(changed) - read.keys()
         self._known = {
             id_: read.get(id_) or known[id_] for row in marks if (id_ := row["id"]) not in missing

@@ -1,7 +1,7 @@
-"""How the store is looked at: read-only, for two seconds at most, and planned for what is asked.
+"""Read-only transactions for readers: two seconds at most, with plans made for the given values.
 
-Dispatch must not feel it. So whoever looks gets a transaction that the server itself ends when it takes
-too long, and a server gives its readers a few connections of their own (`Database.beside`).
+Reading must not slow dispatch. So the server itself ends a reader's transaction when a query takes too
+long, and a paddock server gives its readers a few connections of their own (`Database.beside`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from paddock.ports import Clock
 from paddock.store.database import Connection, Database
 from paddock.store.errors import StoreError
 
-#: Every page there is is read in some milliseconds. What takes this long has found no index, and
-#: whoever waits for it would rather ask for less.
+#: Every page is read in some milliseconds. A query that takes this long has found no index, and the
+#: reader should ask for less.
 LONGEST_LOOK: Final = 2
 
-#: Snapshots are consistent: a list and what stands beside it are of one moment. Statements of ours
-#: otherwise share one plan for all values; here a filter that is not given should cost nothing.
+#: All statements of one transaction read the same snapshot. Elsewhere a statement has one plan for all
+#: values. Here it is planned for the given values, so that an unused filter costs nothing.
 _BEGIN: Final = f"""
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL statement_timeout = '{LONGEST_LOOK}s';
@@ -36,7 +36,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class TooSlow(StoreError):
-    """Looking took longer than anybody may look."""
+    """A reader's query took longer than `LONGEST_LOOK`."""
 
 
 class Looking:
@@ -64,7 +64,7 @@ async def looking(database: Database, begin: str) -> AsyncIterator[Connection]:
 
 
 def line(kind: type[T], row: Mapping[str, Any], **more: Any) -> T:
-    """A row as the line it is, its enumerations checked."""
+    """Convert a row to its line type, with its enumerations checked."""
     return msgspec.convert({**row, **more}, kind)
 
 
@@ -74,14 +74,14 @@ def page(
     read: Callable[[asyncpg.Record], T],
     cursor: Callable[[asyncpg.Record], object],
 ) -> Page[T]:
-    """One row more than the page has was asked for: whether there is one is all that it tells."""
+    """`rows` may hold one row more than the page. Its existence shows that there is a next page."""
     shown = rows[: paging.limit]
     more = len(rows) > paging.limit
     return Page(items=[read(row) for row in shown], next=str(cursor(shown[-1])) if more else None)
 
 
 def number(cursor: str | None) -> int | None:
-    """The cursor of a list in the order of numbers."""
+    """The cursor of a list that is ordered by number."""
     if cursor is None:
         return None
     if not cursor.isascii() or not cursor.isdigit() or int(cursor) >= 2**63:

@@ -2,9 +2,9 @@
 
 Serial and batched beats concurrent and contended: under one advisory lock no cap race exists (I25),
 and one commit pays for many claims. The cost grows with the number of keys and the batch, never with
-the depth of the queue or the number of waiting Pods (I77). It is two messages: the first takes the
-lock and reads, the last writes, commits and lets the lock go. A replica that stalls between them is
-thrown out by the server's idle-session time-out and its lock goes with it (I72).
+the depth of the queue or the number of waiting Pods (I77). A turn is two messages: the first takes the
+lock and reads, the last writes, commits and releases the lock. If a replica stalls between them, the
+server's idle-session time-out ends its session, which releases the lock (I72).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from paddock.store.terms import KeyTerms, Terms
 
 _SQL = queries("matching")
 
-#: At most this many Pods are matched in one turn, so that it stays short for the others.
+#: The most Pods matched in one turn. The limit keeps a turn short for the other replicas.
 BATCH = 256
 
 
@@ -79,14 +79,14 @@ class Matching(Runners):
         )
 
     async def _take_turn(self, hold: Hold, pods: int) -> str:
-        """Takes the lock, and looks under it."""
+        """Take the lock, and read the demand under it."""
         read: str = await hold.take(
             _SQL["demand"], pods, None, self._clock.now(), self._database.stalled_matcher
         )
         return read
 
     async def _look(self, connection: Connection, pods: int, depth: int | None) -> str:
-        """Takes no lock: whoever explains a wait looks too."""
+        """Read the demand without taking the lock; `dossiers` uses it to explain a wait."""
         read: str = await connection.fetchval(_SQL["demand"], pods, depth, self._clock.now(), None)
         return read
 
@@ -101,8 +101,8 @@ class Matching(Runners):
     async def _wider_use(
         self, connection: Connection, demand: _Demand, terms: Mapping[KeyId, KeyTerms]
     ) -> Mapping[RepositoryId, Resources]:
-        """What limited repositories use of their organisations' runners. Read only where there are any:
-        from before the first limit, or of a pool that names a runner group."""
+        """What limited repositories use of their organisations' runners. Read only if a key has such
+        runners: from before the first limit, or of a pool that names a runner group."""
         if not any(terms[key].beside_limits for key in demand.held_keys):
             return {}
         return {
@@ -115,7 +115,7 @@ class Matching(Runners):
     async def _claim(
         self, hold: Hold, chosen: Sequence[_Chosen], now: datetime
     ) -> Collection[RunnerId]:
-        """Lets the lock go, and answers which claims could not be made."""
+        """Write the claims, release the lock, and return the runners whose claim could not be made."""
         left_out: Collection[RunnerId] | None = await hold.let_go(
             _SQL["claim"],
             _list(each.runner.hex for each in chosen),
@@ -161,7 +161,7 @@ class Matching(Runners):
 
 
 def _list(values: Iterable[object]) -> str:
-    """Of numbers and ids, as PostgreSQL writes it."""
+    """A list of numbers or ids in PostgreSQL's text format."""
     return f"{{{','.join(map(str, values))}}}"
 
 
@@ -208,8 +208,8 @@ class _Decision(msgspec.Struct, frozen=True):
     pods: Mapping[RunnerId, WaitingPod]
 
     def misplaced(self) -> list[AccountId]:
-        """Accounts with jobs under keys for which nothing may be claimed any more (I78). The jobs came
-        while the first limit of a repository was being set, or with a restored backup."""
+        """Accounts with jobs under keys that may no longer be claimed for (I78). Such jobs arrived
+        while the first limit of a repository was being set, or came with a restored backup."""
         withheld = self.allocation.withheld.items()
         keys = [key for key, reason in withheld if reason is Withheld.REGISTRATION]
         return sorted({self.terms[key].account for key in keys})
@@ -285,7 +285,7 @@ def _decision(
 
 
 class _PoolDemand(msgspec.Struct, gc=False):
-    """What could be given out of one pool: `jobs` of keys that nothing blocks, in `places`."""
+    """What one pool could serve: `jobs` of unblocked keys, and `places` left below its maximum."""
 
     pool: PoolId
     cost: Resources
@@ -299,14 +299,14 @@ class _PoolDemand(msgspec.Struct, gc=False):
         return cls(bound.pool, bound.cost, places)
 
     def pods(self, waiting: WaitingPods) -> list[WaitingPod]:
-        """As many as could be given out, and one more: a Pod left over is a reason to go on."""
+        """As many Pods as could be claimed, and one more: a Pod left over makes the matcher go on."""
         wanted = min(BATCH, self.jobs) + 1 if self.jobs else 0
         places = wanted if self.places is None else max(0, self.places)
         return waiting.first(self.pool, min(wanted, places))
 
     def terms(self, pods: Iterable[WaitingPod]) -> PoolTerms:
         cost = self.cost
-        # Pods made before their pool was described anew cost what they cost then (I48).
+        # A Pod made before its pool's description changed keeps the cost it had then (I48).
         for pod in pods:
             if pod.cost != cost:
                 cost = cost.at_least(pod.cost)
@@ -314,7 +314,7 @@ class _PoolDemand(msgspec.Struct, gc=False):
 
 
 class _Used:
-    """What runners hold of each limit, added up from what they hold per key."""
+    """What runners use of each limit, added up from what they use per key."""
 
     def __init__(self) -> None:
         self.by_account: dict[AccountId, Resources] = defaultdict(lambda: NOTHING)
@@ -369,7 +369,7 @@ def _blocked(key: KeyId, terms: KeyTerms, backing_off: set[tuple[str, int]]) -> 
 
 
 class _Chosen(msgspec.Struct, frozen=True, gc=False):
-    """A Pod for a key. All else that its claim tells is put together when the lock is free."""
+    """A Pod chosen for a key. The rest of its claim is built after the lock is released."""
 
     runner: RunnerId
     generation: int
@@ -380,7 +380,7 @@ class _Chosen(msgspec.Struct, frozen=True, gc=False):
 
     def claim(self, deadline: datetime) -> Claim:
         terms = self.terms
-        # Without an installation a key is blocked, and gets nothing.
+        # A key without an installation is blocked and never chosen.
         assert terms.app is not None
         assert terms.github_app is not None
         assert terms.installation is not None

@@ -1,9 +1,9 @@
 """The schema's history: numbered SQL files, applied once each, in order, forwards only.
 
-Each file says in its head which is the oldest program that may use the schema after it
-(`-- oldest program: 0.1.0`). That is what lets a release expand the schema while the release before
-it still runs, and roll back by one: a program refuses a schema only if that says it is
-too old for it. A file that was applied never changes again; its checksum is kept beside its number.
+The head of each file names the oldest program that may use the schema after it
+(`-- oldest program: 0.1.0`). So a release can expand the schema while the previous release still runs,
+and can be rolled back by one: a program refuses a schema only if the schema names a newer oldest
+program. A file that was applied never changes again; its checksum is stored with its number.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from paddock.system import SystemClock
 
 # Held by the session, so that it spans the migrations' transactions. The number is arbitrary.
 _LOCK = int.from_bytes(b"paddock", "big")
-# A migration that waits for a table makes everybody else wait behind it, so it does not wait long
-# (I72), lets them through, and asks again: patient for a minute in all.
+# While a migration waits for a table lock, all other sessions queue behind it. So it waits briefly
+# (I72), lets them through, and tries again, for a minute in all.
 _TABLE_LOCK_TIMEOUT = 3
 _TABLE_LOCK_ATTEMPTS = 15
 _TABLE_LOCK_PAUSE = 1.0
@@ -75,7 +75,7 @@ def _say_nothing(_: str) -> None: ...
 
 
 def read_migrations(directory: Traversable | None = None) -> Sequence[Migration]:
-    """The migrations this program brings, in order."""
+    """The migrations that this program contains, in order."""
     directory = directory or resources.files("paddock.store").joinpath("migrations")
     files = sorted(
         (file for file in directory.iterdir() if file.name.endswith(".sql")),
@@ -130,7 +130,7 @@ async def migrate(
         if dry_run or not pending:
             return pending
         await _lock(connection, say)
-        # Others may have applied them in the meantime.
+        # Another replica may have applied them in the meantime.
         await connection.execute(_CREATE_HISTORY)
         pending = _pending(migrations, await _history(connection), version)
         for migration in pending:
@@ -203,8 +203,8 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 async def _lock(connection: Connection, say: Callable[[str], None]) -> None:
-    """Held to the end of the session. Replicas wait for one another without a limit: how long the
-    first one needs is the migrations' business."""
+    """Held until the session ends. The other replicas wait without a limit, because the first one's
+    migrations may take any time."""
     if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
         return
     say("waiting for another paddock that is migrating this database")
@@ -242,8 +242,8 @@ async def _apply(connection: Connection, migration: Migration, clock: Clock) -> 
 
 
 async def _execute(connection: Connection, migration: Migration) -> None:
-    """Statement by statement: PostgreSQL tells where a syntax error is, but not which of many
-    statements failed for another reason."""
+    """Execute statement by statement: PostgreSQL reports the position of a syntax error, but for other
+    errors not which of many statements failed."""
     for line, statement in statements(migration.sql):
         if re.match(r"(?i)(begin|commit|end|rollback|start\s+transaction|abort)\b", statement):
             raise MigrationFailed(
@@ -294,7 +294,7 @@ def statements(sql: str) -> Iterator[tuple[int, str]]:
     start = 0
     ends = [found.span() for found in _BOUNDARY.finditer(sql) if not found["skip"]]
     for end, next_start in [*ends, (len(sql), len(sql))]:
-        # Comments before a statement are not part of it: its line is the one people mean.
+        # Comments before a statement are not part of it: an error names the statement's first line.
         before = re.match(r"(?:\s+|--[^\n]*\n?|/\*.*?\*/)*", sql[start:end], re.DOTALL)
         start += before.end() if before else 0
         if statement := sql[start:end].rstrip():

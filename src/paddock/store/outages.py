@@ -1,4 +1,4 @@
-"""Loops that survive a store that is away."""
+"""Loops that survive an outage of the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = structlog.get_logger()
 
 
 async def tolerating_outages(work: Callable[[], Awaitable[None]], *, loop: str) -> None:
-    """An outage is no reason to start a loop over; the loop's next look finds the store back."""
+    """An outage does not restart a loop; the loop's next pass finds the database back."""
     try:
         await work()
     except StoreError as error:

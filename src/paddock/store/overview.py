@@ -1,4 +1,4 @@
-"""What there is at this moment, and how the last hour went."""
+"""The present state in numbers, and the trends of the last hour."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SQL = queries("overview")
 _LEVELS = queries("levels")
 _FAULTS = queries("host_faults")
 
-#: Percentiles of fewer runners than five minutes bring would jump.
+#: Percentiles of a shorter step would cover too few runners and jump.
 _JIT_STEP: Final = 5 * TREND_STEP
 
 

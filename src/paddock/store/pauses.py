@@ -1,4 +1,4 @@
-"""A pause of all dispatch; and any pause, as it is read from a row."""
+"""The pause of all dispatch, and how any pause is read from a row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pausing(Part):
         return None if row is None else pause_of(row)
 
     async def _note_pause(self, query: str, *arguments: object) -> bool:
-        """Under the matcher's lock: a match that is under way is still of before."""
+        """Under the matcher's lock, so a match that is under way ends before the pause begins."""
         async with self._matching() as connection:
             return await connection.fetchval(_SQL[query], *arguments) is not None
 

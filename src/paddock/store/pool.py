@@ -1,8 +1,8 @@
 """A pool of bounded sessions.
 
-Every session has time-outs: a replica that stalls while it holds a lock is thrown out by the server
-before those who wait for it give up (I72). Everything asyncpg raises about a connection leaves here
-as one of `paddock.store.errors`.
+Every session has time-outs: if a replica stalls while it holds a lock, the server ends its session
+before the sessions that wait for the lock give up (I72). Every connection error of asyncpg is raised
+from here as one of `paddock.store.errors`.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from paddock.store.errors import (
 )
 from paddock.store.server_checks import check_server
 
-# The matcher holds its lock for milliseconds. Whoever is silent for this long inside a transaction
-# has stalled (a paused VM, a dead network), and the server ends its session.
+# The matcher holds its lock for milliseconds. A replica that is silent for this long inside a
+# transaction has stalled (a paused VM, a dead network), and the server ends its session.
 IDLE_IN_TRANSACTION_TIMEOUT = 5
-# Longer than that, so that those who wait outlive the one who stalled, and get the lock.
+# Longer than that, so that waiting sessions outlive the stalled one and get the lock.
 LOCK_TIMEOUT = 10
-# Nothing paddock asks takes a second, and retention works in batches. This only keeps a query gone
-# astray from holding its snapshot for ever.
+# No query of paddock takes a second, and retention works in batches. This only keeps a runaway query
+# from holding its snapshot for ever.
 STATEMENT_TIMEOUT = 60
-# A machine that vanished sends no goodbye. Its sessions, and the advisory locks that make it leader,
-# end after 10 + 3 × 5 s instead of the kernel's two hours.
+# A machine that vanishes does not close its connections. Its sessions, and the advisory locks that make
+# it leader, end after 10 + 3 × 5 s instead of the kernel's two hours.
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 10, 5, 3
 
-CONNECT_TIMEOUT = 10.0  # a TLS handshake over a bad line takes two
-# All connections busy for this long means that something holds them; whoever asked paddock for
-# something has given up by then.
+CONNECT_TIMEOUT = 10.0  # a TLS handshake over a bad network takes two
+# If all connections are busy for this long, they are stuck. The client of the waiting request has given
+# up by then.
 ACQUIRE_TIMEOUT = 15.0
-CLOSE_TIMEOUT = 5.0  # how long closing waits for what is under way
-# As many as a quiet replica uses at once: it matches, mints and hears.
+CLOSE_TIMEOUT = 5.0  # how long closing waits for queries that are under way
+# As many as a quiet replica uses at once: to match, to mint and to answer pollers.
 AT_HAND = 3
 
-# Read committed, whatever the database's owner prefers: what is read after a lock was waited for has
-# to be what is there then (I25).
-# A plan is kept as long as its session. Made when a table was small, or its statistics were old, it
-# would read all of history for every job: what a statement needs is in its indexes. Plain index scans
-# besides leave out, from then on, the dead entries that they came upon; bitmap scans meet them again.
+# Read committed, even if the database's default is another level: a read after waiting for a lock must
+# see what is committed by then (I25).
+# A plan lives as long as its session. A plan made when a table was small, or its statistics were old,
+# would read all of history for every job. Every statement can be served from indexes, so sequential
+# scans are off. A plain index scan also marks the dead entries that it meets, and later scans skip
+# them. A bitmap scan meets them again, so bitmap scans are off too.
 _SESSION = f"""
 SET lock_timeout = '{LOCK_TIMEOUT}s';
 SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_TIMEOUT}s';
@@ -63,29 +64,29 @@ SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 """
 
-# asyncpg has no types of its own. What services get is a connection taken from the pool.
+# asyncpg has no types of its own. Services get a connection that was taken from the pool.
 Connection = Any
 
 
-# What asyncpg raises from a connection that is broken, or that it can make no sense of any more.
+# What asyncpg raises for a connection that is broken or in an unexpected protocol state.
 BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 class Pool:
-    #: A matcher is silent for a few milliseconds between its two messages. One that is silent for this
-    #: long has stalled, and the server ends it: the others wait for no more than this (I72).
+    #: A matcher is silent for a few milliseconds between its two messages. A matcher that is silent for
+    #: this long has stalled, and the server ends its session: no other matcher waits longer (I72).
     stalled_matcher = "1s"
 
     def __init__(self, sessions: Any, url: str, *, application_name: str = "paddock") -> None:
         self._sessions = sessions
         self._url = url
         self._server_settings = {"application_name": application_name}
-        #: The sessions used last, still ours: to give one back to asyncpg and take it again costs more
-        #: than a short statement. The others are asyncpg's, which closes what nobody needs for long.
+        #: The sessions used last, not yet released to asyncpg: releasing one and acquiring it again
+        #: costs more than a short statement. asyncpg keeps the others and closes those idle for long.
         self._at_hand: list[Connection] = []
         self._in_use: set[Connection] = set()
         self._waiting = 0
-        #: Connections that are being made. Those that `connect_anew` gave up are begun again.
+        #: Connection attempts under way. `_connect` repeats those that `connect_anew` gave up.
         self._connecting: set[asyncio.Future[Connection]] = set()
         self._given_up: set[asyncio.Future[Connection]] = set()
 
@@ -104,7 +105,7 @@ class Pool:
         try:
             sessions = asyncpg.create_pool(
                 url,
-                # Opened as they are needed: for a minimum asyncpg would keep trying in the
+                # Opened as they are needed: to keep a minimum, asyncpg would go on trying in the
                 # background while the server is away, and log a traceback each time.
                 min_size=0,
                 # Two at least: LISTEN beside a transaction, and the checks below.
@@ -131,7 +132,7 @@ class Pool:
     async def close(self) -> None:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT):
-                self._waiting += 1  # nothing stays at hand any more
+                self._waiting += 1  # from now on no session stays at hand
                 await self._put_away()
                 await self._sessions.close()
         except TimeoutError:
@@ -169,7 +170,7 @@ class Pool:
             self._waiting -= 1
 
     async def _connect(self) -> Connection:
-        """Perhaps: somebody may give a session back before."""
+        """Acquire a session: a new one, or one that a caller gives back while this waits."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         cancelled = task.cancelling()
@@ -188,25 +189,26 @@ class Pool:
                 self._given_up.discard(connecting)
 
     def connect_anew(self) -> None:
-        """The database answers again. What was begun while it was away may not notice for seconds."""
+        """The database answers again: give up the attempts under way. Attempts begun during the outage
+        may not notice for seconds."""
         self._given_up |= self._connecting
         for connecting in self._connecting:
             connecting.cancel()
 
     async def end_all(self) -> None:
-        """Every session is dead, in use or not. Whoever uses one is told, and begins again."""
+        """End every session, in use or not: all are dead. Calls that use one fail and try again."""
         for connection in list(self._in_use):
             end(connection)
         await self.distrust()
 
     async def apart(self) -> Connection:
-        """A session that is not the pool's."""
+        """A session outside the pool."""
         return await asyncpg.connect(
             self._url, timeout=CONNECT_TIMEOUT, server_settings=self._server_settings
         )
 
     async def give_back(self, connection: Connection) -> None:
-        """As it is: for sessions in which only transactions were made."""
+        """Without a reset: for sessions that were used only for transactions."""
         self._in_use.discard(connection)
         if self._waiting or len(self._at_hand) >= AT_HAND or has_ended(connection):
             await self._sessions.release(connection)
@@ -214,7 +216,7 @@ class Pool:
             self._at_hand.append(connection)
 
     async def give_back_clean(self, connection: Connection) -> None:
-        """With everything undone that a session can carry: settings, locks, LISTEN."""
+        """After a reset of the session's state: settings, locks, LISTEN."""
         self._in_use.discard(connection)
         is_clean = False
         try:
@@ -231,17 +233,18 @@ class Pool:
             await self._sessions.release(connection)
 
     def has_word(self, connection: Connection) -> bool:
-        """Whether the server has said something that was not read yet. Unasked it says only that it has
-        ended the session. asyncpg hears that when the loop comes to it, which may be too late."""
-        socket = connection._transport.get_extra_info("socket")  # noqa: SLF001 - nobody else has it
+        """Whether the server has sent a message that was not read yet. An unrequested message says that
+        the server has ended the session. asyncpg reads it on a later turn of the event loop, which may
+        be too late."""
+        socket = connection._transport.get_extra_info("socket")  # noqa: SLF001 - no public access
         unread = select.poll()
         unread.register(socket.fileno(), select.POLLIN)
         return bool(unread.poll(0))
 
     async def distrust(self) -> None:
-        """Replace every session that is not in use when it is asked for next."""
+        """Replace every session that is not in use, when a caller next needs it."""
         for connection in self._at_hand:
-            end(connection)  # asyncpg would say goodbye to it, at its leisure, and may find it dead
+            end(connection)  # asyncpg would close it gracefully and slowly, and may find it dead
         await self._put_away()
         await self._sessions.expire_connections()
 
@@ -256,7 +259,7 @@ class Pool:
         )
 
     def sentence_for(self, error: BaseException, connection: Connection) -> StoreError | None:
-        """What to raise instead of `error`, which a transaction ended with; None if it is not about
+        """What to raise instead of `error`, which ended a transaction; `None` if the error is not about
         the database's state."""
         match error:
             case asyncpg.LockNotAvailableError():
@@ -286,7 +289,7 @@ class Pool:
                     "(what was committed is safe)."
                 )
             case asyncpg.ReadOnlySQLTransactionError():
-                # After a failover the old primary may still answer; a new connection finds the new.
+                # After a failover the old primary may still answer; a new connection finds the new one.
                 end(connection)
                 return DatabaseUnavailable(
                     f"The database at {self.shown} is read-only: it is a standby, or was demoted."
@@ -307,7 +310,7 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
             | asyncpg.CrashShutdownError()
             | asyncpg.CannotConnectNowError()
             | asyncpg.IdleSessionTimeoutError()
-            # The server's goodbye was read, the end of the stream not yet.
+            # The server's closing message was read, the end of the stream not yet.
             | asyncpg.InternalClientError()
         ):
             return True
@@ -318,7 +321,8 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
 
 
 def has_ended(connection: Connection) -> bool:
-    """Also of a session that the server ended, which asyncpg then takes from whoever holds it."""
+    """Also true if the server ended the session: asyncpg then detaches the holder's connection, and
+    any access to it raises."""
     try:
         return bool(connection.is_closed())
     except asyncpg.InterfaceError:
@@ -335,5 +339,5 @@ async def _begin_session(connection: Connection) -> None:
 
 
 async def _leave_as_is(connection: Connection) -> None:
-    """asyncpg's own reset would be one more round trip for every transaction. What was still open
-    it has rolled back before it calls this."""
+    """Replaces asyncpg's own reset, which would cost every transaction one more round trip. asyncpg
+    rolls back an open transaction before it calls this."""

@@ -18,7 +18,7 @@ _SQL = queries("pools")
 
 
 class PoolRefused(StoreError):
-    """The pool as described cannot be, beside the others."""
+    """The pool's description conflicts with another pool."""
 
 
 class Pools(Part):

@@ -1,8 +1,8 @@
 """Where the embedded PostgreSQL's programs are.
 
-Only the wheel's programs are used, found without importing it: its server class counts its users in
-files, ends processes of others by name, widens the permissions of parent directories and creates
-users, none of which paddock may do to somebody's machine.
+Only the wheel's programs are used, found without importing the wheel. Its server class counts its users
+in files, ends other users' processes by name, widens the permissions of parent directories and creates
+users; paddock must do none of this on a user's machine.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _does_not_run(directory: Path, reason: str) -> EmbeddedPostgresError:
 
 
 def _copied(directory: Path, target: Path) -> Path:
-    """The programs and what they load, in the places relative to each other that they expect."""
+    """Copy the programs and the files they load, with the relative paths that they expect."""
     installation, package = directory.parent, directory.parent.parent
     if not target.exists():
         for older in target.parent.glob("binaries-*"):

@@ -1,8 +1,8 @@
 """Whether a server runs in a data directory.
 
-PostgreSQL writes postmaster.pid: its pid, its directory, when it started, and, eight lines down,
-whether it is ready. The file outlives a `kill -9` and a reboot, after which its pid may be anybody's;
-so the process itself is looked at before anything is believed.
+PostgreSQL writes postmaster.pid: its pid, its directory, when it started, and, in line eight, whether
+it is ready. The file outlives a `kill -9` and a reboot, after which another process may have the pid.
+So the process itself is checked before the file is trusted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def postmaster_is_ready(pgdata: Path, pid: int) -> bool:
 
 
 def running_postmaster(pgdata: Path) -> int | None:
-    """The pid of the server of this directory, whoever started it."""
+    """The pid of this directory's server, even if another process started it."""
     lines = _pid_file(pgdata)
     if not lines or not lines[0].strip().isdigit():
         return None
@@ -33,8 +33,9 @@ def running_postmaster(pgdata: Path) -> int | None:
 
 
 def _works_in(pid: int, pgdata: Path) -> bool:
-    """A server's working directory is its data directory, also after that was moved. Where the
-    system does not tell (macOS; root in a container, of others' processes), its command does."""
+    """A server's working directory is its data directory, even after the directory was moved. Where the
+    system hides the working directory (macOS; another user's process, for root in a container), the
+    process's command line names it."""
     try:
         return Path(f"/proc/{pid}/cwd").samefile(pgdata)
     except OSError:

@@ -1,4 +1,4 @@
-"""Looking, without touching. What each method promises stands in `paddock.ports.reading`."""
+"""Read-only queries. `paddock.ports.reading` documents each method."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _SQL = queries("reading")
 _SIZING = queries("sizing")
 
 
-#: The longest story there is: a runner has a dozen events, a job some more with every demotion.
+#: More events than any story has: a runner has a dozen, a job gets some more with each demotion.
 _STORY: Final = 200
-#: Some hours of a busy pool; it decides every other second at most.
+#: Some hours of a busy pool, whose size is decided every other second at most.
 _DECISIONS: Final = 200
 #: A runner that was claimed for a job is gone soon after the job is over.
 _AFTERMATH: Final = timedelta(hours=1)
 
-#: What a runner has reached, in the order of its life, and the column that says when.
+#: The stages of a runner's life in order, each with the column that holds its time.
 _STEPS: Final = {
     "created": "created_at",
     "heard": "heard_at",
@@ -181,5 +181,5 @@ def _key_line(row: asyncpg.Record, pool: str) -> KeyLine:
 
 
 def _keeps_its_promises(reading: PgReading) -> Reading:
-    """Checked by mypy, where the two would part."""
+    """Lets mypy check that the class implements the port."""
     return reading

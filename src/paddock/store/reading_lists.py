@@ -75,7 +75,7 @@ class Lists(Looking):
                 wanted.pool,
                 wanted.account,
                 wanted.node,
-                # That the others have not ended is said twice: it is what the index is on.
+                # `live` repeats what the state filter implies, because the index is on it.
                 wanted.live if wanted.state is None else wanted.state is not RunnerState.GONE,
                 after,
                 paging.limit + 1,
@@ -174,7 +174,7 @@ async def actions(
 
 
 def _rules(wanted: ActionFilter) -> list[str] | None:
-    """By name: that finds them by their index, where "all but two" would read everything."""
+    """Rules by name, so that the query uses their index: "all but two" would read every row."""
     if wanted.rule is not None:
         return [wanted.rule]
     if wanted.noteworthy:
@@ -183,7 +183,7 @@ def _rules(wanted: ActionFilter) -> list[str] | None:
 
 
 async def pools(connection: Connection, name: str | None = None) -> list[tuple[PoolLine, int]]:
-    """The pools with their numbers."""
+    """The pools with their ids."""
     rows = await connection.fetch(_SQL["pools"], name)
     crews = await connection.fetch(_SQL["crews"])
     queues = await connection.fetch(_SQL["queues"])

@@ -1,4 +1,4 @@
-"""What recovery reads and writes: absence, the progress of retirements, adoption, echoes, actions."""
+"""What recovery reads and writes: absent Pods, retirements, adoption, echoes, verdicts, actions."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Recovering(Runners):
     async def _note_progress(
         self, query: str, runner: RunnerId, generation: int, *own: object
     ) -> Runner | Conflict:
-        """Something that is no step: it has no event, and the row keeps its version."""
+        """Note a change that is not a step: it writes no event and keeps the row's version."""
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(_SQL[query], runner, generation, *own)
             if row is not None:

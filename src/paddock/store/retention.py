@@ -1,4 +1,4 @@
-"""Forgetting, in small batches: history is useful for a while and then only slows things down."""
+"""Delete old history in small batches, because old history slows queries down."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The steps of a runner's life, each one transaction with its event.
 
-Every method names the state and generation it believes in. If the row has moved on, nothing is
-written and a `Conflict` says what was found: the caller decides what that means for it (I16, I32).
+The caller of a method names the state and generation it expects. If the row has moved on, nothing is
+written and the method returns a `Conflict` with what was found; the caller decides what follows
+(I16, I32).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a server must be before paddock works on it.
+"""What paddock requires of a PostgreSQL server.
 
-Each of these would otherwise show itself much later and elsewhere: an old server by a syntax error in
-the middle of a migration, a transaction pooler by two leaders that hold one advisory lock.
+Without these checks a wrong server would show much later and elsewhere: an old server by a syntax error
+in the middle of a migration, a transaction pooler by two leaders that hold one advisory lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OLDEST_SERVER = 15
 
 
 async def check_server(one: Any, other: Any, *, shown: str) -> None:
-    """Look at a server through two connections that are open at the same time."""
+    """Check a server through two connections that are open at the same time."""
     found = one.get_server_version()
     if found.major < OLDEST_SERVER:
         raise DatabaseMisconfigured(
@@ -42,11 +42,11 @@ async def check_server(one: Any, other: Any, *, shown: str) -> None:
 
 
 async def _is_pooled_by_transaction(one: Any, other: Any) -> bool:
-    """Two open sessions have two server processes, always the same ones. A pooler that gives each
-    transaction whatever process is free shows one process to both, or a second one to the same."""
+    """Two open sessions have two server processes and keep them. A pooler that gives each transaction
+    any free process shows the same process in both sessions, or two processes in one session."""
     rounds = (one, other) * 3
     try:
         seen = [await session.fetchval("SELECT pg_backend_pid()") for session in rounds]
     except (asyncpg.DuplicatePreparedStatementError, asyncpg.InvalidSQLStatementNameError):
-        return True  # a prepared statement met another client's, or was left behind
+        return True  # a prepared statement clashed with another client's, or was lost
     return seen[0] == seen[1] or seen != [seen[0], seen[1]] * 3

@@ -1,4 +1,4 @@
-"""What the embedded PostgreSQL says, and the one sentence of it that matters when it fails."""
+"""The log of the embedded PostgreSQL, and the one line of it that explains a failure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from paddock.store.errors import EmbeddedPostgresError
 
 # A day of one error a second is some 16 MB; one old file of that size is kept beside the current.
 _LIMIT = 16 * 1024 * 1024
-_TAIL = (
-    8 * 1024
-)  # the words of a failed start, and of a crash with the recovery that failed after it
+_TAIL = 8 * 1024  # the log of a failed start, or of a crash and the failed recovery after it
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _TROUBLE = re.compile(r"\b(?:PANIC|FATAL|error): +(.*)")
 
@@ -24,11 +22,11 @@ class ServerLog:
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
         self._path = directory.log
-        self._began = 0  # where the words of the present server begin
+        self._began = 0  # the offset where the present server's log begins
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """A descriptor for a server that is to write here, from now on."""
+        """A descriptor for a new server to write its log to."""
         with self._directory.writing():
             self.trim()
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -43,7 +41,7 @@ class ServerLog:
             os.write(descriptor, text.encode())
 
     def trim(self) -> None:
-        """Copied and truncated, not renamed: the server goes on writing to the file it has open."""
+        """Copy and truncate, do not rename: the server goes on writing to the file it has open."""
         with suppress(OSError):
             if self._path.stat().st_size > _LIMIT:
                 shutil.copyfile(self._path, self._path.with_suffix(".log.old"))

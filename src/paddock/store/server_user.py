@@ -1,7 +1,7 @@
-"""As whom the embedded PostgreSQL runs.
+"""The system user that the embedded PostgreSQL runs as.
 
 PostgreSQL refuses to run as root, and in a container or on a fresh machine paddock often is root.
-It then runs the server as an unprivileged user that exists already, and never creates one.
+Then paddock runs the server as an existing unprivileged user, and never creates one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ServerUser:
     is_other: bool  # than the user paddock runs as
 
     def subprocess_arguments(self) -> _SubprocessArguments:
-        """For `subprocess`: this user, and nothing of paddock's own environment, which may hold
-        secrets. LC_ALL keeps messages in the language we look for words in."""
+        """For `subprocess`: this user, and none of paddock's own environment, which may hold secrets.
+        LC_ALL keeps messages in English, because paddock searches them for known words."""
         environment = {"LC_ALL": "C", "PATH": os.environ.get("PATH", os.defpath)}
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
@@ -47,8 +47,8 @@ class ServerUser:
             os.chown(path, self.uid, self.gid)
 
     def can_enter(self, directory: Path) -> bool:
-        """Asked of the system itself, as that user: no reading of mode bits knows about access
-        lists, mounts and security modules."""
+        """Tested by a process that runs as that user: mode bits alone ignore access lists, mounts and
+        security modules."""
         if not self.is_other:
             return True
         answer = subprocess.run(
@@ -62,7 +62,7 @@ class ServerUser:
 
 
 def server_user(existing: Path | None) -> ServerUser:
-    """The user to run the server as: the owner of the data, if they exist already."""
+    """The user to run the server as: the owner of the data directory, if it exists already."""
     if os.geteuid() != 0:
         uid = os.geteuid()
         return ServerUser(name=_name(uid), uid=uid, gid=os.getegid(), is_other=False)

@@ -1,4 +1,4 @@
-"""Sessions of the dashboard that were ended before their time."""
+"""Dashboard sessions that were ended before they expired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sizes of pools follow from, and what was decided."""
+"""The inputs of decisions on pool sizes, and the decisions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from paddock.store.sql import queries
 _SQL = queries("sizing")
 _FAULTS = queries("host_faults")
 
-#: A runner that is claimed between two reads would be counted twice or not at all.
+#: One snapshot: without it, a runner claimed between two reads would count twice or not at all.
 _ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-#: Kubernetes' and the container runtimes' words for an image that cannot be had.
+#: What Kubernetes and the container runtimes call a failure to pull an image.
 _IMAGE: Final = "ErrImage|ImagePull|InvalidImageName|ImageInspectError|RegistryUnavailable|image"
 
 #: Runners that wait for work.

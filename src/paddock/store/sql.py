@@ -1,8 +1,8 @@
 """SQL lives in `queries/*.sql`, one file per noun, each statement under a name with its purpose.
 
-A block starts with `-- name: NAME` and runs to the next one; `NAME[]` is a statement that returns
-rows, always in a total order, so that a run can be repeated exactly (a test holds it to that).
-Nothing is templated: a statement is what stands in the file, and what `pg_stat_statements` shows.
+A block starts with `-- name: NAME` and ends before the next one. `NAME[]` is a statement that returns
+rows, always in a total order, so that a run can be repeated exactly (a test checks this).
+Nothing is templated: `pg_stat_statements` shows the statement as it is in the file.
 """
 
 from __future__ import annotations

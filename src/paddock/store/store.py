@@ -1,4 +1,4 @@
-"""The one store. What each method promises stands in `paddock.ports.store`."""
+"""The store as one class. `paddock.ports.store` documents each method."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PgStore(
 
 
 def _keeps_its_promises(store: PgStore) -> Store:
-    """Checked by mypy, where the two would part."""
+    """Lets mypy check that the class implements the port."""
     return store
 
 

@@ -1,4 +1,4 @@
-"""What there is, in numbers."""
+"""Counts of jobs, runners and verdicts."""
 
 from __future__ import annotations
 

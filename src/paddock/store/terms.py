@@ -1,8 +1,8 @@
 """What binds each key, kept between matches and read again when any of it changed.
 
 Limits, weights, names and installations change by the hour, matches happen many times a second.
-The tables give every state of the terms a name of its own (`terms.version`); a match reads that
-name under its lock with everything else, so a limit lowered a moment ago binds the next claim.
+Triggers give every state of the terms a version (`terms.version`). A match reads that version under its
+lock with everything else, so a limit lowered a moment ago binds the next claim.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class KeyTerms(msgspec.Struct, frozen=True, kw_only=True):
     pool_maximum: int | None
     labels: tuple[str, ...]
     paused: bool
-    #: The account's runners of this pool register at another scope, or in another group, by now.
+    #: The account's runners of this pool now register at another scope, or in another group.
     misplaced: bool
-    #: Registered at an organisation of which a repository has limits: what its runners execute may
-    #: count against those (I78).
+    #: The key's runners register at an organisation one of whose repositories has limits: what they
+    #: execute may count against those limits (I78).
     beside_limits: bool
 
 
 class Terms:
-    """One per store, shared by all that act through it."""
+    """One per store, shared by all its `acting_as` copies."""
 
     def __init__(self) -> None:
         self._version: UUID | None = None
@@ -59,7 +59,7 @@ class Terms:
     async def of(
         self, connection: Connection, version: UUID, keys: Iterable[KeyId]
     ) -> Mapping[KeyId, KeyTerms]:
-        """Those of `keys`, among others. Call it in the transaction that read `version`."""
+        """The terms of `keys`, perhaps of more. Call it in the transaction that read `version`."""
         if version != self._version:
             self._version, self._known = version, {}
         known = self._known

@@ -1,4 +1,4 @@
-"""Whose code jobs run, where their pools ask."""
+"""Whether a job runs trusted code, for pools that require it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Vitals: one bounded series per runner.
 
-Two thousand busy Pods report every five seconds, so reports are written many at a time, and without a
-lock on rows that dispatch needs. A runner's row is only read, and written once in its life, when its
-job begins. A crash of the database may lose the last half second of samples: their commit waits for no
-disk.
+Two thousand busy Pods report every five seconds, so reports are written in batches, and without a lock
+on rows that dispatch needs. A report only reads the runner's row; the row is written once in the
+runner's life, when its job begins. The commit of samples waits for no disk, so a crash of the database
+may lose the last half second of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def series_of(row: asyncpg.Record | None) -> list[Sample]:
-    """The whole of it, from what `vitals.sql` reads."""
+    """The whole series, from a row of `vitals.sql`."""
     if row is None:
         return []
     return [*_part(row["series"]), *_part(row["recent"])]
@@ -40,7 +40,7 @@ def _part(encoded: bytes) -> list[Sample]:
 class Vitals(Part):
     @retrying
     async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[Kept]:
-        """In their order. Repeating a report adds nothing."""
+        """Results in the order of `reports`. Repeating a report adds nothing."""
         async with self._database.transaction(begin=UNFLUSHED) as connection:
             rows = await connection.fetch(
                 _SQL["known"],
@@ -63,7 +63,7 @@ class Vitals(Part):
             recent, whole = longer[runner], b""
             last = datetime.fromtimestamp(min(recent[-1].at, 4e9), UTC)
             if len(recent) > MOST_RECENT:
-                # The last one stays: it tells what has been reported already.
+                # The last sample stays: it shows what has been reported already.
                 whole = _encode(extend(series.get(runner, []), recent[:-1]))
                 recent = recent[-1:]
             kept.append((runner, whole, _encode(recent), last))
@@ -72,7 +72,8 @@ class Vitals(Part):
     async def _mark(
         self, reports: Sequence[VitalsReport], known: Mapping[tuple[str, str], asyncpg.Record]
     ) -> frozenset[RunnerId]:
-        """Those runners whose job's beginning is noted now. It is evidence, so it is flushed."""
+        """Mark the runners whose job has begun; return those newly marked. The mark is evidence, so it
+        is flushed."""
         marks = {
             row["id"]: report.job_started_at
             for report in reports

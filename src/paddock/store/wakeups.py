@@ -1,8 +1,8 @@
 """Wake-ups through PostgreSQL's NOTIFY.
 
-The tables send them (see the triggers in `migrations`), so a change and its wake-up commit together.
-One session listens for the whole process. While it is away nothing is heard, so everybody is woken
-when it is back; and every loop looks by itself from time to time anyway (I28).
+Triggers on the tables send them (see `migrations`), so a change and its wake-up commit together. One
+session listens for the whole process. While it is lost, wake-ups are missed, so all loops are woken
+when it is back. Every loop also runs on a timer of its own (I28).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHANNEL: Final = "paddock"
 #: How soon a lost listening session is opened again. Meanwhile the loops' own timers carry on.
 _RECONNECT: Final = 0.5
 
-#: A connection that died in silence is noticed by a question asked this often.
+#: How often a query checks the listening session, to notice a connection that died silently.
 _ALIVE: Final = 15.0
 
 
