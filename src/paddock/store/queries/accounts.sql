@@ -16,7 +16,7 @@ ON CONFLICT (host_id, github_id) DO UPDATE
 RETURNING id
 
 -- name: mint_budgets
--- The buckets for mints of App $1's installations have the size that the App has now; what was spent stays spent.
+-- Resize the mint buckets of App $1's installations to the App's present limit; tokens already spent stay spent.
 UPDATE budgets
    SET capacity = ap.mint_burst, refill_per_s = ap.mint_refill_per_s, tokens = least(tokens, ap.mint_burst)
   FROM apps ap
@@ -24,12 +24,12 @@ UPDATE budgets
    AND (capacity, refill_per_s) <> (ap.mint_burst, ap.mint_refill_per_s)
 
 -- name: no_mint_budgets
--- Of an App whose host does not limit mints by the hour.
+-- Delete the mint buckets of an App whose host does not limit mints by the hour.
 DELETE FROM budgets USING apps ap
  WHERE ap.id = $1 AND app_id = ap.id AND bucket = 'mint' AND ap.mint_burst IS NULL
 
 -- name: unchanged
--- The account of installation $2 of host $1, if all that GitHub says of both is written already (I84): $3 App, $4
+-- The account of installation $2 of host $1, if the rows already hold what GitHub says of both (I84): $3 App, $4
 -- state, $5 whether for all repositories; $6 the account's id at GitHub, $7 login, $8 kind.
 SELECT a.id
   FROM installations i JOIN accounts a ON a.id = i.account_id
@@ -37,8 +37,8 @@ SELECT a.id
    AND a.host_id = $1 AND a.github_id = $6 AND a.login = $7 AND a.kind = $8
 
 -- name: account
--- The account behind an installation. Its limits and weight ($6..$9) are defaults: they apply when it is
--- new and are an operator's afterwards. Names change; ids do not (I4).
+-- The account behind an installation. Its limits and weight ($6..$9) are defaults for a new account; afterwards only
+-- an operator changes them. Names change; ids do not (I4).
 INSERT INTO accounts AS a (host_id, github_id, login, kind, created_at, max_runners, max_vcpu_milli,
                            max_memory_mib, weight)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -46,18 +46,18 @@ ON CONFLICT (host_id, github_id) DO UPDATE SET login = excluded.login, kind = ex
 RETURNING id
 
 -- name: replace_installation
--- An App installed anew for an account has a new id; the old one is history.
+-- An App installed again for an account has a new installation id; the old installation is marked removed.
 UPDATE installations SET state = 'removed', read_at = $5
  WHERE account_id = $1 AND app_id = $2 AND host_id = $3 AND github_id <> $4 AND state <> 'removed'
 
 -- name: forgive
--- What failed for account $3 while installation $2 of host $1 was suspended failed because of that.
+-- Failures of account $3 while installation $2 of host $1 was suspended were caused by the suspension: forgive them.
 DELETE FROM backoffs
  WHERE scope = 'account' AND subject = $3
    AND EXISTS (SELECT FROM installations WHERE host_id = $1 AND github_id = $2 AND state = 'suspended')
 
 -- name: installation
--- What GitHub says of an installation now.
+-- The installation as GitHub describes it now.
 INSERT INTO installations (host_id, github_id, app_id, account_id, state, all_repositories, read_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (host_id, github_id) DO UPDATE
@@ -65,19 +65,19 @@ ON CONFLICT (host_id, github_id) DO UPDATE
        account_id = excluded.account_id
 
 -- name: remove_installation
--- GitHub does not know it any more.
+-- GitHub no longer knows the installation.
 UPDATE installations SET state = 'removed', read_at = $3
  WHERE host_id = $1 AND github_id = $2 AND state <> 'removed'
 
 -- name: confirm_removal
--- Installation $2 of host $1 was not there at $3, once more, unless the last time was after $4.
+-- GitHub did not know installation $2 of host $1 at $3: count a confirmation, unless the last one was after $4.
 INSERT INTO removals AS r (host_id, github_id, confirmations, first_at, last_at)
 SELECT host_id, github_id, 1, $3, $3 FROM installations WHERE host_id = $1 AND github_id = $2 AND state = 'removed'
 ON CONFLICT (host_id, github_id) DO UPDATE SET confirmations = r.confirmations + 1, last_at = excluded.last_at
  WHERE r.last_at <= $4
 
 -- name: back_again
--- Installation $2 of host $1 is there: whatever was counted before was not for good.
+-- GitHub knows installation $2 of host $1: delete its confirmations.
 DELETE FROM removals WHERE host_id = $1 AND github_id = $2
 
 -- name: removed_installations[]
@@ -89,11 +89,11 @@ SELECT i.github_id FROM installations i
  ORDER BY i.github_id
 
 -- name: active_installations[]
--- Those of an App that were there when they were last read.
+-- The App's installations that GitHub knew when they were last read.
 SELECT github_id FROM installations WHERE app_id = $1 AND state <> 'removed' ORDER BY github_id
 
 -- name: repositories
--- All repositories an installation may use, as listed; the account's others are out of its reach.
+-- The repositories an installation may use, as listed; the account's other repositories are marked unreachable.
 WITH listed AS (
     INSERT INTO repositories AS r (host_id, github_id, account_id, full_name)
     SELECT $1, t.github_id, $2, t.full_name
@@ -107,7 +107,7 @@ UPDATE repositories SET accessible = false
  WHERE account_id = $2 AND accessible AND github_id <> ALL ($3)
 
 -- name: list[]
--- All accounts, what they use and what waits for them.
+-- All accounts, what they use, and their waiting jobs.
 SELECT a.id, h.name AS host, a.login, a.kind, a.weight, a.max_runners, a.max_vcpu_milli, a.max_memory_mib,
        a.paused_at, a.paused_by, a.paused_why,
        (SELECT i.state FROM installations i WHERE i.account_id = a.id ORDER BY i.state, i.read_at DESC LIMIT 1) AS installation,
@@ -157,15 +157,15 @@ SELECT a.login, p.name AS pool
  ORDER BY a.login, p.name
 
 -- name: set_weight
--- An account's share beside others'.
+-- An account's weight in fair sharing.
 UPDATE accounts SET weight = $2 WHERE id = $1 RETURNING id
 
 -- name: pause
--- No new claims for an account; what runs goes on.
+-- Pause an account: no new claims; running jobs go on.
 UPDATE accounts SET paused_at = $2, paused_by = $3, paused_why = $4 WHERE id = $1 AND paused_at IS NULL RETURNING id
 
 -- name: resume
--- Claims again.
+-- Resume claims for an account.
 UPDATE accounts SET paused_at = NULL, paused_by = NULL, paused_why = NULL WHERE id = $1 AND paused_at IS NOT NULL RETURNING id
 
 -- name: note

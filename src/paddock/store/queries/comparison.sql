@@ -1,8 +1,8 @@
 -- Comparing with GitHub: which repositories, and what is known of their jobs.
 
 -- name: repositories[]
--- Those active since $1 or with jobs that have not ended, which one of the Apps $2 may read now. An account
--- served through several Apps is asked about through the first.
+-- Repositories active since $1 or with jobs that have not ended, which one of the Apps $2 may read now. For an account
+-- served through several Apps the first App asks.
 SELECT r.id, r.host_id, r.github_id, r.full_name, r.account_id, i.app_id, i.github_id AS installation_id,
        r.active_at, c.compared_at,
        EXISTS (SELECT FROM jobs j WHERE j.repository_id = r.id AND j.state <> 'completed') AS has_open_jobs

@@ -1,8 +1,8 @@
 -- Webhook deliveries, in the order of their arrival.
 
 -- name: store[]
--- Durably, before the answer (I1). Deliveries that arrived together share the commit. Returns the new ones;
--- a GUID that is known, from whichever attempt, is not (I6).
+-- Stored durably before the receiver answers GitHub (I1). Deliveries that arrived together share the commit. Returns
+-- the new ones: a GUID known from any earlier attempt is not new (I6).
 WITH stored AS (
     INSERT INTO deliveries (host_id, app_id, guid, event, action, installation_id, payload, received_at, not_before)
     SELECT n.host_id, n.app_id, n.guid, n.event, n.action, n.installation_id, n.payload, $8, $8
@@ -15,9 +15,9 @@ WITH stored AS (
 SELECT host_id, guid FROM stored ORDER BY id
 
 -- name: take[]
--- The oldest that wait and may be looked at ($1), at most $2, for whoever asks alone until $3: if he dies
--- over them, another has them then. Those that were put off do not stand in the way (I13). Forgotten in a crash,
--- it is merely done twice: its commit waits for no disk.
+-- The oldest pending deliveries that are due at $1, at most $2, reserved for the asking replica until $3: if it dies,
+-- another replica takes them after that. Deliveries that were put off do not block later ones (I13). The commit waits
+-- for no disk: if a crash loses the reservation, the deliveries are applied twice, which is harmless.
 WITH unflushed AS (
     SELECT set_config('synchronous_commit', 'off', true) AS setting
 ), taken AS (
@@ -37,14 +37,14 @@ UPDATE deliveries d
  WHERE d.id = s.id AND d.state = 'pending'
 
 -- name: postpone
--- Deliveries $1 are looked at again from $2 on, because of $3.
+-- Deliveries $1 are due again from $2 on, because of $3.
 UPDATE deliveries d
    SET not_before = p.until, note = p.note, attempts = d.attempts + 1
   FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS p (id, until, note)
  WHERE d.id = p.id AND d.state = 'pending'
 
 -- name: hurry
--- What waits for installation $2 of host $1, and deliveries $4, may be looked at now: it has been read.
+-- Installation $2 of host $1 has been read: the deliveries that wait for it, and deliveries $4, are due now.
 WITH hurried AS (
     UPDATE deliveries SET not_before = $3
      WHERE (host_id = $1 AND installation_id = $2 OR id = ANY ($4)) AND state = 'pending' AND not_before > $3
@@ -53,7 +53,7 @@ WITH hurried AS (
 SELECT pg_notify('paddock', 'deliveries') FROM hurried LIMIT 1
 
 -- name: retry
--- Dead deliveries go through once more: all of them, or those of number $1.
+-- Make dead deliveries pending again: all of them, or those with numbers $1.
 UPDATE deliveries SET state = 'pending', settled_at = NULL, not_before = $2
  WHERE state = 'dead' AND ($1::bigint[] IS NULL OR id = ANY ($1))
 
@@ -70,11 +70,11 @@ SELECT id, guid, event, action, state, received_at, attempts, note
  LIMIT $2
 
 -- name: cursor
--- Until when all of an App's deliveries are known to have arrived; set once to $2 when there is none.
+-- The time up to which all of an App's deliveries are known to have arrived; set to $2 if there is none yet.
 INSERT INTO hook_cursors (app_id, complete_until) VALUES ($1, $2)
 ON CONFLICT (app_id) DO UPDATE SET app_id = excluded.app_id
 RETURNING complete_until
 
 -- name: move_cursor
--- Forwards only.
+-- Move the cursor, forwards only.
 UPDATE hook_cursors SET complete_until = $2 WHERE app_id = $1 AND complete_until < $2

@@ -1,9 +1,9 @@
 -- What Pods ask for and are given.
 
 -- name: hear
--- The poller of Pod $1 (UID $2) asks, at $3. The first time makes it idle and fixes its UID; a Pod of
--- another UID under the same name is not this runner. Whoever asks is there: absences counted before, while
--- its Pod was not yet created, say nothing (I29).
+-- The poller of Pod $1 (UID $2) asks, at $3. Its first request makes the runner idle and fixes the Pod's UID; a Pod of
+-- another UID under the same name is not this runner. A Pod that asks exists, so absences that were counted before
+-- the Pod was created are reset (I29).
 UPDATE runners
    SET heard_at = $3, pod_uid = $2, absent_reads = 0, absent_since = NULL,
        state = CASE WHEN state = 'booting' THEN 'idle' ELSE state END,
@@ -26,7 +26,7 @@ WITH heard AS (
 SELECT id FROM heard ORDER BY id
 
 -- name: demand
--- One of the queued jobs that matches are made for, if there is any.
+-- One queued job that has a key, if there is any.
 SELECT key_id FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL ORDER BY key_id LIMIT 1
 
 -- name: gone
@@ -43,15 +43,15 @@ RETURNING *, (SELECT login FROM accounts a WHERE a.id = account_id) AS login,
           (SELECT name FROM pools p WHERE p.id = pool_id) AS pool_name
 
 -- name: delivered
--- Whether delivery $3 was this Pod's ($1, $2), whatever became of it since.
+-- The runner's state, if delivery $3 was ever handed to this Pod ($1, $2).
 SELECT state FROM runners WHERE pod_name = $1 AND pod_uid = $2 AND delivery_id = $3
 
 -- name: back_off
--- Scope $1, subject $2: nothing is claimed for it for a while, because of $8, in words $4. The n-th failure in a row waits $5 seconds
--- times 2^(n-1), $6 at most, from $3 on; $7 failures in a row are forgiven. What fails during a back-off
--- was begun before it: it is no further failure in the row, or a burst would wait for the longest at once.
--- Nor is it longer than twice the time that the row has lasted: the failures before may have been of
--- another kind, whose first waits are seconds where this one's are minutes.
+-- The matcher claims nothing for subject $2 of scope $1 for a while; $8 is the cause, $4 its text. The n-th failure in
+-- a row waits $5 seconds times 2^(n-1), $6 at most, from $3 on; the first $7 failures in a row cause no wait. A request
+-- that fails during a back-off was begun before it, so it does not count as a further failure; otherwise a burst of
+-- failures would reach the longest wait at once. A wait is at most twice the time since the first failure of the row,
+-- because earlier failures may be of another kind, whose first waits are seconds where this one's are minutes.
 INSERT INTO backoffs AS b (scope, subject, until, failures, cause, reason, since)
 VALUES ($1, $2, CASE WHEN $7::int > 0 THEN $3::timestamptz ELSE $3 + least($5::float8, $6::float8) * interval '1 second' END,
         1, $8, $4, $3)
@@ -64,15 +64,15 @@ ON CONFLICT (scope, subject) DO UPDATE
 RETURNING until, failures
 
 -- name: recover
--- Something of these scopes ($1, $2) went well: they are forgiven.
+-- A request of these scopes ($1, $2) succeeded: end their back-offs.
 DELETE FROM backoffs b USING unnest($1::backoff_scope[], $2::int[]) AS s (scope, subject)
  WHERE b.scope = s.scope AND b.subject = s.subject
 
 -- name: debts[]
--- Names at GitHub that are no runner's any more: chosen before $1, unsettled, their claim given up or their
--- runner gone. At most $2: every account has one place before any has a second (I26), for its oldest. The record of
--- a runner that exited cleanly without a reported job is the only witness that it never had one (I39): recovery reads
--- it first, for which it has ten minutes.
+-- Names that may be registered at GitHub but belong to no runner any more: chosen before $1, unsettled, their claim
+-- given up or their runner gone. At most $2: every account has one place before any has a second (I26), for its oldest.
+-- If a runner exited cleanly without a reported job, only its record at GitHub shows that it never had one (I39).
+-- Recovery reads that record first, within ten minutes.
 SELECT m.name, m.github_id, m.chosen_at, r.state AS runner_state, h.name AS host, ap.github_id AS app,
        i.github_id AS installation, a.login, rep.full_name AS repository,
        row_number() OVER (PARTITION BY k.account_id ORDER BY m.chosen_at, m.name) AS place
@@ -92,7 +92,7 @@ SELECT m.name, m.github_id, m.chosen_at, r.state AS runner_state, h.name AS host
  LIMIT $2
 
 -- name: settle
--- It is known what became of name $1.
+-- Settle name $1: its outcome at GitHub is known.
 UPDATE mints SET state = 'settled', outcome = $2, settled_at = $3 WHERE name = $1 AND state <> 'settled'
 
 -- name: postpone_debt

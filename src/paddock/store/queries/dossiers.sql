@@ -1,7 +1,7 @@
--- All that is written down about one job or one runner.
+-- Everything recorded about one job or one runner.
 
 -- name: jobs_numbered[]
--- The jobs of number $1, of whichever host.
+-- The jobs with number $1, one per host at most.
 SELECT host_id, id FROM jobs WHERE id = $1 ORDER BY host_id
 
 -- name: runner_named
@@ -10,7 +10,7 @@ SELECT id FROM runners
  WHERE pod_name = $1 OR id = (SELECT runner_id FROM mints WHERE name = $1)
 
 -- name: jobs[]
--- Jobs $2 of hosts $1, whose they are, which pool takes them, and what GitHub said of them when it was last asked.
+-- Jobs $2 of hosts $1 with their account, their pool, and GitHub's last answer about them.
 SELECT j.*, h.name AS host, a.login, r.full_name, p.name AS pool, c.checked_at, c.answer, c.times, c.waits_because,
        CASE WHEN NOT r.limited THEN NULL
             WHEN j.executor_id IS NOT NULL AND j.runner_id IS NULL THEN 'foreign'
@@ -18,7 +18,7 @@ SELECT j.*, h.name AS host, a.login, r.full_name, p.name AS pool, c.checked_at, 
             WHEN j.state = 'queued' AND k.repository_id IS NULL AND p.runner_group IS NOT NULL THEN 'runner group'
        END AS beside_limits
   FROM unnest($1::smallint[], $2::bigint[]) AS t (host_id, id)
-  -- One probe each: joined in any other way a plan for small tables reads all jobs of the host for each of them.
+  -- One index probe per job: for small tables the planner would otherwise read all jobs of the host for each of them.
  CROSS JOIN LATERAL (SELECT * FROM jobs o WHERE o.host_id = t.host_id AND o.id = t.id LIMIT 1) j
   JOIN hosts h ON h.id = j.host_id
   JOIN accounts a ON a.id = j.account_id
@@ -36,7 +36,7 @@ SELECT id, name FROM hosts ORDER BY id
 
 -- name: related[]
 -- The runners in the story of job $2 of host $1: the one that executed it, those claimed for it, and, while it
--- waits, those on their way to its key. Among those that are gone only those of its time are looked at.
+-- waits, those on their way to its key. Of gone runners only those of the job's time are considered.
 WITH story AS (
     SELECT * FROM jobs WHERE host_id = $1 AND id = $2
 ), found AS (
@@ -73,7 +73,7 @@ SELECT e.*, r.pod_name
  ORDER BY at, id
 
 -- name: failed_mints[]
--- The last $4 claims for key $1, made between $2 and $3, that came to nothing.
+-- The last $4 failed claims for key $1, made between $2 and $3.
 SELECT f.*
   FROM (SELECT e.*, r.pod_name
           FROM apps a
@@ -106,7 +106,7 @@ SELECT count(*)
  WHERE j.host_id = $1 AND j.id = $2
 
 -- name: first_in_line[]
--- Of each of the keys $1 the jobs that are served first, as many as $2 says, with how many are served before each.
+-- For each of the keys $1 the first $2 jobs in the order of service, with how many are served before each.
 SELECT j.host_id, j.id, j.ahead
   FROM unnest($1::int[], $2::int[]) AS k (id, jobs)
  CROSS JOIN LATERAL (SELECT q.host_id, q.id, row_number() OVER (ORDER BY q.queued_at, q.id) - 1 AS ahead
@@ -124,7 +124,7 @@ SELECT r.*
  ORDER BY r.claimed_at, r.id
 
 -- name: waits[]
--- What binds keys $1, at $2. What accounts, repositories and pools have is added up once for all of their keys.
+-- What binds keys $1, at $2. The use of accounts, repositories and pools is added up once for all of their keys.
 WITH wanted AS MATERIALIZED (
     SELECT * FROM demand_keys WHERE id = ANY ($1)
 ), used AS MATERIALIZED (
@@ -186,12 +186,12 @@ SELECT k.id, coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS echoes,
  ORDER BY k.id
 
 -- name: waiting_pods[]
--- Runners that ask for work, as the matcher would meet them.
+-- Idle runners that ask for work, as the matcher would see them.
 SELECT id, pool_id, pod_name, generation FROM runners WHERE gone_at IS NULL AND state = 'idle'
  ORDER BY created_at, id
 
 -- name: runner
--- Runner $1, whose it is, and its verdict.
+-- Runner $1 with its account and its verdict.
 SELECT r.*, p.name AS pool, p.paused_at, p.paused_by, p.paused_why, a.login,
        d.paused_at AS all_paused_at, d.paused_by AS all_paused_by, d.why AS all_paused_why,
        (SELECT count(*) FROM demand_keys k JOIN jobs j ON j.key_id = k.id AND j.state = 'queued'
@@ -239,7 +239,7 @@ SELECT c.*, coalesce(c.pod_name, r.pod_name) AS pod FROM actions c LEFT JOIN run
  WHERE c.runner_id = $1 ORDER BY c.id
 
 -- name: told[]
--- What the last $2 deliveries that changed nothing tell of job $1, the newest first, while their bodies are kept.
+-- Of the last $2 deliveries that changed nothing, those that mention job $1, newest first, while their bodies are kept.
 SELECT t.received_at, t.state, t.note, t.body
   FROM (SELECT id, received_at, state, note, payload AS body FROM deliveries
          WHERE event = 'workflow_job' AND state IN ('ignored', 'pending') AND payload IS NOT NULL

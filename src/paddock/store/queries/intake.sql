@@ -16,7 +16,7 @@ SELECT p.id, p.name, p.labels, p.runner_group, coalesce(p.spec ->> 'forks', 'ign
  ORDER BY p.id
 
 -- name: ours[]
--- Which of the runners named ($1 accounts, $2 names) are, or were, ours.
+-- Which of the named runners ($1 accounts, $2 names) are or were runners of paddock.
 SELECT r.account_id, r.name
   FROM unnest($1::int[], $2::text[]) AS t (account_id, name)
   JOIN mints m ON m.name = t.name
@@ -24,8 +24,8 @@ SELECT r.account_id, r.name
  ORDER BY r.account_id, r.name
 
 -- name: refused[]
--- Jobs that wait and are refused: another pool may take them. The next $1 after job $4 of host $3, by number. Not those
--- that are withheld beyond $2.
+-- Waiting and queued jobs that were refused: another pool may take them. The next $1 after job $4 of host $3, by
+-- number. Jobs withheld beyond $2 are left out.
 SELECT j.host_id, j.id, j.account_id, j.labels, r.github_id, r.full_name, j.run_id, j.run_attempt, j.name,
        j.workflow, j.created_at, j.waited, j.known_queued_at, j.state, j.trusted
   FROM jobs j

@@ -1,8 +1,8 @@
--- Jobs: whose they are, one merge, one demotion.
+-- Jobs: their repositories and keys, one merge, one demotion.
 
 -- name: note_repositories
--- Repositories as the jobs name them. Written only where something changed, and once a minute to remember
--- that they are active.
+-- Repositories as the jobs name them. A row is written only if something changed, and once a minute to record that
+-- the repository is active.
 INSERT INTO repositories AS r (host_id, github_id, account_id, full_name, active_at)
 SELECT t.host_id, t.github_id, t.account_id, t.full_name, $5
   FROM unnest($1::smallint[], $2::bigint[], $3::int[], $4::text[]) AS t (host_id, github_id, account_id, full_name)
@@ -28,8 +28,8 @@ SELECT DISTINCT t.account_id, s.repository_id, at.runner_group_id, t.pool_id
 ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO NOTHING
 
 -- name: places[]
--- Our ids of the repositories and keys of jobs, in the jobs' order; no key for a job without a pool. `noted`: what
--- the job says is written already, and that its repository was active a minute before $6.
+-- Our ids of the repositories and keys of jobs, in the jobs' order; no key for a job without a pool. `noted`: the rows
+-- already hold what the job says, and that its repository was active within a minute before $6.
 SELECT r.id AS repository_id, k.id AS key_id,
        coalesce((r.account_id, r.full_name) = (t.account_id, t.full_name) AND r.active_at >= $6::timestamptz - interval '1 minute'
                 AND (t.pool_id IS NULL OR k.id IS NOT NULL), false) AS noted
@@ -43,8 +43,8 @@ SELECT r.id AS repository_id, k.id AS key_id,
  ORDER BY t.position
 
 -- name: merge
--- Join what is reported with what is known. The rules are those of paddock.domain.jobs.merge. Rows are
--- taken in one order by everybody, so that two batches wait for each other instead of deadlocking.
+-- Merge the reports into the rows by the rules of paddock.domain.jobs.merge. Every replica locks rows in the same
+-- order, so that two batches wait for each other instead of deadlocking.
 INSERT INTO jobs AS j (host_id, id, account_id, repository_id, run_id, run_attempt, name, workflow, labels,
                        state, key_id, refusal, refusal_detail, created_at, waited, known_queued_at,
                        started_at, completed_at, conclusion, executor_id, executor_name, seen_at, since,
@@ -95,12 +95,12 @@ UPDATE jobs j SET runner_id = e.runner_id
  WHERE j.host_id = e.host_id AND j.id = e.id AND j.runner_id IS DISTINCT FROM e.runner_id
 
 -- name: heard_of
--- What became of runners $1 is known now: an ended one no longer counts as supply.
+-- The outcome of runners $1 is known now: an ended one no longer counts as supply.
 DELETE FROM echoes WHERE runner_id = ANY ($1)
 
 -- name: demote
--- in_progress → queued, because GitHub says so and the runner it was on is gone, or nobody's here. The only fall.
--- It may have begun on one of ours since GitHub was asked: then nothing.
+-- in_progress → queued, because GitHub says so and the job's runner is gone or not one of paddock's. No other statement
+-- lowers a job's state. If the job began on a runner of paddock since GitHub was asked, nothing changes.
 UPDATE jobs
    SET state = 'queued', demotions = demotions + 1, requeued_at = $3, runner_id = NULL, executor_id = NULL,
        executor_name = NULL, started_at = NULL, since = $3, actor = $4, why = $5
@@ -109,7 +109,7 @@ UPDATE jobs
 RETURNING id, (SELECT k.pool_id FROM demand_keys k WHERE k.id = jobs.key_id) AS pool_id
 
 -- name: abandon
--- A host that forgot its jobs, $1: those that have not ended here will not.
+-- GitHub host $1 has lost its jobs: complete those that have not ended here.
 UPDATE jobs j
    SET state = 'completed', completed_at = $2, conclusion = 'stale', since = $2, actor = $3, why = $4
   FROM hosts h

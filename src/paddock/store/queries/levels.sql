@@ -1,7 +1,7 @@
--- How full everything is, for those who watch.
+-- Queue lengths, runner counts and budgets, for the metrics.
 
 -- name: queues[]
--- Jobs that wait, by pool and account, and since when the oldest does.
+-- Waiting jobs by pool and account, and since when the oldest has waited.
 SELECT p.name AS pool, a.login AS account, sum(w.jobs)::int AS jobs, min(w.oldest_at) AS oldest_at
   FROM (SELECT key_id, count(*) AS jobs, min(queued_at) AS oldest_at
           FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL GROUP BY key_id) w
@@ -12,7 +12,7 @@ SELECT p.name AS pool, a.login AS account, sum(w.jobs)::int AS jobs, min(w.oldes
  ORDER BY p.name, a.login
 
 -- name: crews[]
--- Runners that are not gone, by pool and state; a pool without any is there with none.
+-- Runners that are not gone, by pool and state; a pool without runners has a row too.
 SELECT p.name AS pool, s.state, count(r.id) AS runners
   FROM pools p
  CROSS JOIN unnest(enum_range(NULL::runner_state)) AS s (state)
@@ -22,7 +22,7 @@ SELECT p.name AS pool, s.state, count(r.id) AS runners
  ORDER BY p.name, s.state
 
 -- name: pools[]
--- What each pool should and may have, and how many of its runners GitHub does not see.
+-- The target and the maximum of each pool, and how many of its runners GitHub does not see.
 SELECT p.name AS pool, p.max_runners,
        (SELECT d.target FROM pool_decisions d WHERE d.pool_id = p.id ORDER BY d.id DESC LIMIT 1) AS target,
        (SELECT count(*) FROM runners r
@@ -32,7 +32,7 @@ SELECT p.name AS pool, p.max_runners,
  ORDER BY p.name
 
 -- name: budgets[]
--- Of each App's budgets at $1, what the installation has left that has the least, and whose it is; NULL is the App's own.
+-- For each budget of each App at $1: the installation with the least left, and how much; NULL is the App's own budget.
 SELECT DISTINCT ON (l.app, l.bucket) l.app, l.bucket, l.account, l.tokens, l.capacity
   FROM (SELECT ap.github_id AS app, b.bucket, a.login AS account, greatest(0, tokens_at(b, $1))::float8 AS tokens,
                b.capacity::float8 AS capacity, tokens_at(b, $1) / b.capacity AS share, b.app_id, b.installation_id
@@ -61,14 +61,14 @@ SELECT a.login AS account, rep.full_name AS repository,
 SELECT (SELECT count(*) FROM mints m JOIN runners r ON r.id = m.runner_id
          WHERE m.state <> 'settled' AND (r.state = 'gone' OR r.name IS DISTINCT FROM m.name)) AS debts,
        (SELECT count(*) FROM deliveries WHERE state = 'dead') AS dead_deliveries,
-       -- By the index of what is pending: that of all would be walked through its whole history.
+       -- Uses the index of pending deliveries: the index of all deliveries would be read through its whole history.
        (SELECT min(received_at)
           FROM (SELECT received_at FROM deliveries WHERE state = 'pending' ORDER BY not_before, id LIMIT 1000) p)
            AS oldest_pending_at
 
 -- name: steps[]
--- How long those took that got their job after $1 and until $2. A job's own time is GitHub's, in whole
--- seconds; ours is when its first word arrived.
+-- The durations of runners that got their job after $1 and until $2. GitHub gives a job's time in whole seconds; our
+-- own time is when the job's first delivery arrived.
 SELECT p.name AS pool,
        extract(epoch FROM r.claimed_at - greatest(j.seen_at, j.queued_at))::float8 AS claimed,
        extract(epoch FROM r.armed_at - r.claimed_at)::float8 AS armed,

@@ -1,11 +1,11 @@
 -- The runners that are not gone.
 
 -- name: marks[]
--- What tells whether one has changed, the oldest first.
+-- The marks that show whether a runner has changed, oldest first.
 SELECT id, xmin, version FROM runners WHERE gone_at IS NULL ORDER BY created_at, id
 
 -- name: these[]
--- Those of $1 that are still there, with their marks and the names that logs need.
+-- The runners of $1 that are not gone, with their marks and the names that logs need.
 SELECT r.xmin, r.*, a.login, p.name AS pool_name
   FROM runners r
   JOIN pools p ON p.id = r.pool_id

@@ -1,9 +1,9 @@
--- What the matcher asks, under its lock. Its first and its last message are routines of the schema, `demand` and `claim`
--- (migrations/0001_schema.sql, Matching).
+-- The matcher's statements under its lock. Its first and its last message are routines of the schema, `demand` and
+-- `claim` (migrations/0001_schema.sql, Matching).
 
 -- name: demand
--- For $1 Pods, at $3; $2 jobs per key (NULL: as many as a fair share needs); under the lock of a matcher that has
--- stalled when it is silent for $4 (NULL: without it, for those who only want to know).
+-- The demand for $1 Pods, at $3; $2 jobs per key (NULL: as many as a fair share needs). Takes the matcher's lock; the
+-- server ends a matcher's session that is silent for $4 (NULL: without the lock, for readers).
 SELECT demand($1, $2, $3, $4)
 
 -- name: terms[]
@@ -34,17 +34,17 @@ SELECT k.id, k.account_id, k.pool_id, k.repository_id, k.runner_group_id,
  ORDER BY k.id
 
 -- name: wider_use[]
--- What limited repositories use of runners that are registered at their organisation.
+-- What limited repositories use of the runners that are registered at their organisations.
 SELECT repository_id, runners, vcpu_milli, memory_mib FROM wider_use ORDER BY repository_id
 
 -- name: move_misplaced
--- Jobs of accounts $1 that wait under another key than the one of their runners' registration.
+-- Move waiting jobs of accounts $1 whose key does not match their runners' registration.
 SELECT move_misplaced_jobs($1)
 
 -- name: claim
 -- Write the claims of runners $1 in generations $2 for keys $3 of accounts $4 by Apps $5 through installations $6 under
--- names $7, with jobs $8 as hints, at $9, by $10, to be minted by $11; commit; let the lock go. Answers which were left
--- out. Lists of numbers come as text: the driver takes longer to write them as what they are.
+-- names $7, with jobs $8 as hints, at $9, by $10, to be minted by $11; commit; release the lock. Returns the runners
+-- that were left out. Lists of numbers are passed as text, because the driver encodes number arrays more slowly.
 CALL claim($1::text::uuid[], $2::text::int[], $3::text::int[], $4::text::int[], $5::text::int[], $6::text::bigint[], $7,
            $8::text::bigint[], $9, $10, $11, NULL)
 

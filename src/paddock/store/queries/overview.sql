@@ -1,4 +1,4 @@
--- What there is at one moment, and how the last hour went. Read once for everybody who looks.
+-- The present state in numbers, and the last hour's trends. Read once for all readers.
 
 -- name: cells[]
 -- The runners that are not gone, $1 at most.
@@ -47,8 +47,8 @@ SELECT h.name AS host, j.id, j.name, rep.full_name AS repository, p.name AS pool
  ORDER BY j.queued_at, j.host_id, j.id
 
 -- name: to_jit
--- Of the runners armed since $1: seconds from the first word of the job they were claimed for until the JIT was
--- there.
+-- For runners armed since $1: seconds from the first delivery of the job they were claimed for until the JIT was
+-- stored.
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY s.seconds) AS p50,
        percentile_cont(0.99) WITHIN GROUP (ORDER BY s.seconds) AS p99, count(*)::int AS count
   FROM (SELECT greatest(0, extract(epoch FROM r.armed_at - greatest(j.seen_at, j.queued_at)))::float8 AS seconds
@@ -58,8 +58,8 @@ SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY s.seconds) AS p50,
          WHERE r.armed_at > $1 AND (r.gone_at IS NULL OR r.gone_at > $1)) s
 
 -- name: recovered[]
--- The last $2 things recovery did since $1, newest first. Rules that are expected ($3) are left out, except
--- that a Pod was seen to end ($4) with an abnormal verdict.
+-- The last $2 actions of recovery since $1, newest first. Expected rules ($3) are left out, except the end of a Pod ($4)
+-- with an abnormal verdict.
 SELECT c.id, c.at, c.actor, c.rule, c.action, c.outcome, c.why, c.runner_id AS runner,
        coalesce(c.pod_name, r.pod_name) AS pod, h.name AS host, c.job_id AS job, c.evidence
   FROM actions c
@@ -75,7 +75,7 @@ SELECT c.id, c.at, c.actor, c.rule, c.action, c.outcome, c.why, c.runner_id AS r
 SELECT ending, count(*)::int AS runners FROM verdicts WHERE ended_at > $1 GROUP BY ending ORDER BY ending
 
 -- name: counts
--- The rest, each a number.
+-- The other counts.
 SELECT (SELECT count(*) FROM jobs WHERE state = 'queued' AND refusal IS NOT NULL)::int AS refused,
        (SELECT count(*) FROM deliveries WHERE state = 'pending')::int AS pending_deliveries,
        (SELECT count(*) FROM deliveries WHERE state = 'dead')::int AS dead_deliveries,
@@ -96,7 +96,7 @@ SELECT 'account', login, paused_at, paused_by, paused_why FROM accounts WHERE pa
  ORDER BY at, what, name
 
 -- name: backoffs[]
--- Back-offs that last beyond $1, and whose they are.
+-- Back-offs that last beyond $1, and their subjects.
 SELECT b.scope, b.until, b.failures, b.reason,
        CASE b.scope
             WHEN 'repository' THEN (SELECT full_name FROM repositories WHERE id = b.subject)
@@ -111,7 +111,7 @@ SELECT b.scope, b.until, b.failures, b.reason,
  LIMIT 20
 
 -- name: flow[]
--- Jobs that came to wait and that no longer did, in steps of $2 since $1.
+-- Jobs that began and that ended their wait, in steps of $2 since $1.
 SELECT f.at, sum(f.came)::int AS came, sum(f.went)::int AS went
   FROM (SELECT queued_at, coalesce(started_at, completed_at) AS went_at FROM jobs
          WHERE state IN ('queued', 'in_progress') AND key_id IS NOT NULL
@@ -126,7 +126,7 @@ SELECT f.at, sum(f.came)::int AS came, sum(f.went)::int AS went
  ORDER BY f.at
 
 -- name: waiting_now
--- How many wait that some pool takes.
+-- How many jobs wait that a pool takes.
 SELECT count(*)::int FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL
 
 -- name: to_jit_steps[]

@@ -1,7 +1,7 @@
 -- A pause of all dispatch.
 
 -- name: pause
--- From $1 on nothing is claimed for anybody, says $2, because of $3; nothing if it is paused already.
+-- Actor $2 pauses all claims from $1 on, because of $3; no row changes if they are paused already.
 WITH paused AS (
     INSERT INTO dispatch_pauses (paused_at, paused_by, why) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
     RETURNING paused_at
@@ -9,7 +9,7 @@ WITH paused AS (
 INSERT INTO events (at, actor, after, why) SELECT $1, $2, 'dispatch paused', $3 FROM paused RETURNING id
 
 -- name: resume
--- Claims again, from $1 on.
+-- Resume all claims, from $1 on.
 WITH resumed AS (
     DELETE FROM dispatch_pauses RETURNING paused_at
 )

@@ -1,5 +1,6 @@
--- What people and programs are shown. Every filter that is NULL is none; these statements are planned anew each
--- time (see paddock.store.reading), so such a filter costs nothing and the others find their index.
+-- Lists and details for the dashboard, the API and the command line. A filter that is NULL does not apply. These
+-- statements are planned each time (see paddock.store.looking), so such a filter costs nothing and the others find
+-- their index.
 
 -- name: jobs[]
 -- Jobs, newest first within a host: in state $1, of account $2, repository $3, pool $4, with conclusion $5, of host
@@ -76,7 +77,7 @@ SELECT name, chosen_at, state, github_id, outcome FROM mints WHERE runner_id = $
 SELECT series, recent FROM vitals WHERE runner_id = $1
 
 -- name: log_tail
--- The last words of runner $1.
+-- The captured end of runner $1's log.
 SELECT log_tail FROM verdicts WHERE runner_id = $1
 
 -- name: verdicts[]

@@ -1,8 +1,8 @@
--- What recovery knows, notes and does.
+-- What recovery reads and writes.
 
 -- name: present
 -- Pods seen in a complete read: names $1, UIDs $2, nodes $3, whether their runner container ever started $4.
--- Written only where something is new. What is seen is not absent; that it started once stays so.
+-- A row is written only if something is new. A seen Pod is not absent; once started, a container stays `started`.
 UPDATE runners r
    SET absent_reads = 0, absent_since = NULL, pod_uid = coalesce(r.pod_uid, s.uid),
        node = coalesce(s.node, r.node),
@@ -13,8 +13,8 @@ UPDATE runners r
         OR (r.started IS NOT TRUE AND s.started IS NOT NULL AND r.started IS DISTINCT FROM s.started))
 
 -- name: absent
--- Runners whose Pod was not among those ($1 names, $2 UIDs) of a complete read begun at $3: once more (I29).
--- A row that is younger than the read proves nothing.
+-- Count one more absence for runners whose Pod was not in a complete read ($1 names, $2 UIDs) begun at $3 (I29).
+-- A runner created after the read began is left out: its absence proves nothing.
 UPDATE runners r
    SET absent_reads = r.absent_reads + 1, absent_since = coalesce(r.absent_since, $4)
  WHERE r.gone_at IS NULL AND r.created_at < $3
@@ -26,7 +26,7 @@ UPDATE runners r
 SELECT count(*) FROM runners WHERE gone_at IS NULL AND pod_uid IS NOT NULL
 
 -- name: deregistered
--- Retiring runner $1 of generation $2 has no record at GitHub any more, since $3; its name is settled so ($4),
+-- Retiring runner $1 of generation $2 has no record at GitHub any more, since $3; its name is settled with outcome $4,
 -- or stays a debt (NULL).
 WITH noted AS (
     UPDATE runners SET deregistered_at = $3
@@ -45,8 +45,8 @@ UPDATE runners SET proved_at = $3
 RETURNING *
 
 -- name: deletion_asked
--- The fleet is about to be asked to delete the Pod of retiring runner $1 of generation $2; what was seen of
--- its runner container goes with it ($4).
+-- Recovery is about to ask the fleet to delete the Pod of retiring runner $1 of generation $2. $4: whether its runner
+-- container was seen started; after the deletion this can no longer be read.
 UPDATE runners SET deletion_asked_at = coalesce(deletion_asked_at, $3),
        started = CASE WHEN started THEN true ELSE coalesce($4, started) END
  WHERE id = $1 AND generation = $2 AND state = 'retiring'
@@ -69,8 +69,8 @@ UPDATE runners SET suspect_at = NULL WHERE id = $1 AND generation = $2 AND suspe
 RETURNING *
 
 -- name: balances[]
--- Per key with runners: its supply at $2, what is queued for it (counted no further than one more than that), and
--- how many of its recent runners (acknowledged since $1) are suspect.
+-- Per key with runners: its supply at $2, its queued jobs (counted up to one more than the supply), its recent runners
+-- (acknowledged since $1), and how many of those are suspect.
 SELECT r.key_id, coalesce(s.total, 0) AS supply, r.recent, r.suspects,
        (SELECT count(*) FROM (SELECT FROM jobs j WHERE j.state = 'queued' AND j.key_id = r.key_id
                                ORDER BY j.queued_at, j.id LIMIT coalesce(s.total, 0) + 1) q) AS queued
@@ -82,7 +82,8 @@ SELECT r.key_id, coalesce(s.total, 0) AS supply, r.recent, r.suspects,
  ORDER BY r.key_id
 
 -- name: places[]
--- Where and through which installation the runners of keys $1 are registered; none for a key nobody serves.
+-- Where and through which installation the runners of keys $1 are registered; no row for a key whose account has no
+-- active installation.
 SELECT k.id AS key_id, h.id AS host_id, h.name AS host, ap.github_id AS app, i.github_id AS installation, a.login,
        rep.full_name AS repository, k.pool_id, k.account_id
   FROM demand_keys k
@@ -96,8 +97,8 @@ SELECT k.id AS key_id, h.id AS host_id, h.name AS host, ap.github_id AS app, i.g
  ORDER BY k.id
 
 -- name: removed_accounts[]
--- Accounts of which every installation is removed, and how often that was confirmed, of the one confirmed least. (One
--- that another installation of its App has replaced was not confirmed, and does not have to be.)
+-- Accounts whose installations are all removed, and the confirmations of the one confirmed least. (An installation that
+-- a newer one of its App has replaced was not confirmed and need not be.)
 SELECT i.account_id, coalesce(min(r.confirmations), 0) AS confirmations
   FROM installations i
   LEFT JOIN removals r ON r.host_id = i.host_id AND r.github_id = i.github_id
@@ -106,8 +107,8 @@ HAVING bool_and(i.state = 'removed')
  ORDER BY i.account_id
 
 -- name: runner_scopes[]
--- Every place where runners of ours may be registered: each organisation, and each repository that has a key. With
--- each the installation through which its account is served, or was, and the keys of the place by pool.
+-- Every scope where paddock's runners may be registered: each organisation, and each repository that has a key. Each
+-- with the installation through which its account is or was served, and the keys of the scope by pool.
 SELECT h.name AS host, ap.github_id AS app, i.github_id AS installation, i.state, a.login, s.repository, s.pools, s.keys
   FROM accounts a
   JOIN hosts h ON h.id = a.host_id
@@ -132,9 +133,9 @@ SELECT h.name AS host, ap.github_id AS app, i.github_id AS installation, i.state
 SELECT * FROM runners WHERE pod_name = ANY ($1) ORDER BY pod_name
 
 -- name: adopt
--- A Pod without a row gets one ($1), in the pool named $2, retiring at once: nothing is dispatched to what is
--- not understood. $3 name, $4 UID, $5 node, $6 created, $7 now, $8 actor, $9 why, $10 started, $11 generation;
--- if GitHub has a record of it: $12 key, $13 runner name, $14 GitHub's id, $15 a delivery of its own.
+-- A Pod without a row gets one ($1), in the pool named $2, and retires at once: the matcher claims nothing for a Pod of
+-- unknown history. $3 name, $4 UID, $5 node, $6 created, $7 now, $8 actor, $9 why, $10 started, $11 generation; if
+-- GitHub has a record of it: $12 key, $13 runner name, $14 GitHub's id, $15 a delivery of its own.
 INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_name, pod_uid, node, created_at,
                      state, since, actor, why, retiring_at, retire_reason, retired, started, generation,
                      key_id, account_id, name, github_id, delivery_id, claimed_at, armed_at, acknowledged_at)
@@ -159,7 +160,7 @@ UPDATE runners r
 RETURNING r.*
 
 -- name: adopted_mint
--- The name under which GitHub knows an adopted runner $2, so that its events find it.
+-- The name under which GitHub knows the adopted runner $2, so that GitHub's events find the runner.
 INSERT INTO mints (name, runner_id, generation, key_id, app_id, installation_id, chosen_at, state, github_id)
 SELECT $1, $2, $3, $4, i.app_id, i.github_id, $6, 'minted', $5
   FROM demand_keys k
@@ -179,19 +180,20 @@ SELECT e.runner_id, e.key_id, e.until, a.host_id, r.hint_job_id
  ORDER BY e.until, e.runner_id
 
 -- name: end_echo
--- It is known what became of the job: runner $1 counts no longer.
+-- The job's outcome is known: runner $1 no longer counts as supply.
 DELETE FROM echoes WHERE runner_id = $1
 
 -- name: old_echo
--- One that was over before $1, if there is any: a DELETE wakes the matchers also if it finds none.
+-- One echo that ended before $1, if there is any. It is read before `end_old_echoes`, because a DELETE wakes the
+-- matchers even if it deletes no row.
 SELECT runner_id FROM echoes WHERE until <= $1 ORDER BY until, runner_id LIMIT 1
 
 -- name: end_old_echoes
--- Nobody could say for too long: those that were over before $1.
+-- Delete the echoes that ended before $1: the outcome of their jobs stayed unknown for too long.
 DELETE FROM echoes WHERE until <= $1
 
 -- name: repositories_of[]
--- The repositories of jobs $2 of host $1, and whom of the Apps $3 to ask about each.
+-- The repositories of jobs $2 of host $1, and which of the Apps $3 can ask about each.
 SELECT j.id AS job_id, j.state AS job_state, r.id, r.host_id, r.github_id, r.full_name, r.account_id, i.app_id,
        i.github_id AS installation_id, r.active_at
   FROM jobs j
@@ -203,8 +205,8 @@ SELECT j.id AS job_id, j.state AS job_state, r.id, r.host_id, r.github_id, r.ful
  ORDER BY j.id
 
 -- name: job_words[]
--- Of live runners with a key: how far the job that each executes is here, and the one it was claimed
--- for, unless that is known to be another's.
+-- For live runners with a key: our state of the job that each executes, and of the job it was claimed for, unless
+-- another runner is known to execute that one.
 SELECT r.id, a.host_id, j.state AS job, h.state AS hint
   FROM runners r
   JOIN accounts a ON a.id = r.account_id
@@ -223,8 +225,8 @@ SELECT k.key_id, q.host_id, q.id
  ORDER BY k.key_id, q.queued_at, q.id
 
 -- name: unreadable_repositories[]
--- The repositories of which GitHub is not asked at present: Apps $1, their installations $2 (NULL: all) and in those
--- the repositories named $3 (NULL: all) are left alone. An account is asked about through the first of the Apps $4.
+-- The repositories that recovery does not ask GitHub about at present: those of Apps $1, their installations $2 (NULL:
+-- all) and in those the repositories named $3 (NULL: all). For each account the first of the Apps $4 asks.
 SELECT DISTINCT r.id
   FROM unnest($1::int[], $2::bigint[], $3::text[]) AS p (app_id, installation_id, repository)
   JOIN installations i ON i.app_id = p.app_id AND i.state = 'active'
@@ -235,13 +237,15 @@ SELECT DISTINCT r.id
  ORDER BY r.id
 
 -- name: jobs_in_doubt[]
--- Jobs that GitHub should be asked about, $6 at most: in progress on a runner of ours that has been gone since $1, or
--- since before $5 at all; queued since before $3 beside runners that should have got them, or since before $4, whatever
--- there is; waiting for an approval, or on a runner that is not ours, since before $9; not begun here, and GitHub did not
--- know or show them. Not those asked about after $2 (in progress alone: after $5, waiting or on another's runner: after
--- $9). Supply is at $10. And those of host and number $7, $8 in any case.
--- Every account has one place before any has a second (I26), for what was asked about least recently. Jobs of the
--- repositories $11 have none.
+-- Jobs that recovery should ask GitHub about, $6 at most:
+-- in progress on a runner of paddock that has been gone since before $1, or in progress since before $5;
+-- queued since before $3 while runners of their key run that should have got them, or queued since before $4;
+-- waiting for an approval, or on a runner that is not paddock's, since before $9;
+-- not begun here, while GitHub did not know them or did not show them;
+-- and in any case those of host and number $7, $8.
+-- Left out are jobs asked about after $2 (in progress since before $5: after $5; waiting, or on a foreign runner: after
+-- $9). Supply is at $10. Every account has one place before any has a second (I26), for the job asked about least
+-- recently. Jobs of the repositories $11 are left out.
 SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.gone_at AS runner_gone_at,
        j.executor_id, coalesce(s.total, 0) AS supply, c.checked_at, c.answer, c.times, c.waits_because
   FROM (SELECT j.host_id, j.id,
@@ -276,9 +280,9 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
  ORDER BY d.place, c.checked_at NULLS FIRST, j.queued_at, j.host_id, j.id
 
 -- name: open_verdicts[]
--- Runners that ended between $1 and $2 with a JIT and without a reported job, and what became of their record
--- at GitHub. $3 at most; every account has one place before any has a second (I26), its oldest first. Not those of the
--- repositories $4, nor the runners $5.
+-- Runners that ended between $1 and $2 with a JIT and without a reported job, and the outcome of their record at
+-- GitHub. $3 at most; every account has one place before any has a second (I26), its oldest first. Those of the
+-- repositories $4 and the runners $5 are left out.
 SELECT o.*
   FROM (SELECT r.id, r.key_id, r.github_id, r.name, a.host_id, r.hint_job_id, v.ended_at, v.evidence, m.state AS mint,
                m.outcome, CASE WHEN h.executor_id IS NULL OR h.runner_id IS NOT DISTINCT FROM r.id THEN h.state END AS hint,
@@ -298,7 +302,8 @@ SELECT o.*
  LIMIT $3
 
 -- name: checked
--- GitHub said $3 of job $2 of host $1 at $4; why it waits, if it does and is known ($5). How often in a row.
+-- GitHub's answer about job $2 of host $1 at $4 was $3; $5 is why the job waits, if that is known. Counts equal answers
+-- in a row.
 INSERT INTO job_checks AS c (host_id, job_id, checked_at, answer, times, waits_because)
 SELECT j.host_id, j.id, $4, $3, 1, $5 FROM jobs j WHERE j.host_id = $1 AND j.id = $2
 ON CONFLICT (host_id, job_id) DO UPDATE
@@ -330,15 +335,15 @@ WITH unassigned AS (
 SELECT host_id, id FROM refused ORDER BY host_id, id
 
 -- name: expire
--- Job $2 of host $1, in state $6, is over: it was queued for longer than GitHub keeps one, or GitHub does not know it
--- or its repository any more. One that is on a runner of ours that lives is left alone.
+-- Job $2 of host $1, in state $6, is over: it was queued for longer than GitHub keeps a job, or GitHub no longer knows
+-- the job or its repository. A job on a live runner of paddock is left alone.
 UPDATE jobs SET state = 'completed', completed_at = $3, conclusion = 'stale', since = $3, actor = $4, why = $5
  WHERE host_id = $1 AND id = $2 AND state = $6 AND state <> 'completed'
    AND NOT EXISTS (SELECT FROM runners r WHERE r.id = jobs.runner_id AND r.state <> 'gone')
 RETURNING id
 
 -- name: act
--- What recovery did, or would have done, and by which evidence. $3 to $11 are arrays, one element per action.
+-- What recovery did, or would have done in a dry run, and its evidence. $3 to $11 are arrays, one element per action.
 INSERT INTO actions (at, actor, rule, action, outcome, runner_id, host_id, job_id, pod_name, why, evidence)
 SELECT $1, $2, t.rule, t.action, t.outcome, t.runner_id, t.host_id, t.job_id, t.pod_name, t.why, t.evidence::jsonb
   FROM unnest($3::text[], $4::text[], $5::text[], $6::uuid[], $7::smallint[], $8::bigint[], $9::text[], $10::text[],
@@ -351,8 +356,8 @@ SELECT $1, $2, t.rule, t.action, t.outcome, t.runner_id, t.host_id, t.job_id, t.
 SELECT * FROM actions ORDER BY id DESC LIMIT $1
 
 -- name: late_news[]
--- Verdicts of runners ended since $1 that a job speaks to by now: GitHub named the runner as its executor, and
--- the verdict does not know, or it does not know that the job has completed. $2 at most.
+-- Verdicts of runners ended since $1 that a job's row can now complete: GitHub named the runner as the job's executor,
+-- and the verdict lacks the job, or lacks that the job has completed. $2 at most.
 SELECT v.runner_id, v.ending, v.exit_code, v.signal, v.reason, v.ended_at, v.evidence, v.written_at, v.refined_at,
        j.host_id, j.id AS job_id, j.state AS job_state, j.conclusion, j.completed_at, j.since AS job_since,
        r.name, r.pod_name, p.name AS pool, a.login
@@ -367,15 +372,15 @@ SELECT v.runner_id, v.ending, v.exit_code, v.signal, v.reason, v.ended_at, v.evi
  LIMIT $2
 
 -- name: refine
--- What became known of runner $1's end: class $2, abnormal $3, why $4, by evidence $5, at $6. Circumstances that
--- were noted since the evidence was read stay.
+-- Later evidence refines the verdict of runner $1: class $2, abnormal $3, why $4, evidence $5, at $6. Circumstances
+-- noted since the evidence was read stay.
 UPDATE verdicts
    SET ending = $2, abnormal = $3, why = $4, refined_at = $6,
        evidence = $5::jsonb || jsonb_build_object('circumstances', coalesce(evidence -> 'circumstances', '[]'))
  WHERE runner_id = $1
 
 -- name: logs_wanted[]
--- Ended runners whose log or circumstances are still asked for (I79), the most urgent first.
+-- Ended runners whose log or circumstances recovery still tries to read (I79), the most urgent first.
 SELECT v.runner_id, r.name, r.pod_name, r.pod_uid, v.node, p.name AS pool, v.ended_at, v.log_wanted_until,
        coalesce(r.job_id, r.hint_job_id) AS job_id, a.login,
        v.log_tail IS NOT NULL AS has_log, coalesce((v.evidence ->> 'vanished')::boolean, false) AS vanished
@@ -387,20 +392,20 @@ SELECT v.runner_id, r.name, r.pod_name, r.pod_uid, v.node, p.name AS pool, v.end
  ORDER BY v.log_wanted_until, v.runner_id
 
 -- name: keep_log
--- The log of runner $1, once: a second writer finds it there.
+-- Store the log of runner $1 once: a second writer changes nothing.
 UPDATE verdicts SET log_tail = $2
  WHERE runner_id = $1 AND log_tail IS NULL AND log_wanted_until IS NOT NULL
 RETURNING runner_id
 
 -- name: end_post_mortem
--- Nothing more is asked for of runner $1's end. Its circumstances: $2, an array.
+-- Recovery has finished reading about runner $1's end. Its circumstances: $2, an array.
 UPDATE verdicts
    SET log_wanted_until = NULL, evidence = evidence || jsonb_build_object('circumstances', to_jsonb($2::text[]))
  WHERE runner_id = $1 AND log_wanted_until IS NOT NULL
 RETURNING runner_id
 
 -- name: list[]
--- Live runners, of pool $1 or of all, for people.
+-- Live runners, of pool $1 or of all pools, for the command line.
 SELECT r.pod_name, p.name AS pool, r.state, r.since, r.why, a.login, r.name, r.job_id, r.node, r.suspect_at
   FROM runners r
   JOIN pools p ON p.id = r.pool_id

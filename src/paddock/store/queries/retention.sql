@@ -1,4 +1,4 @@
--- What is forgotten, oldest first, at most $2 rows a call: small transactions that hold up nobody.
+-- What is deleted, oldest first, at most $2 rows a call: small transactions delay no other session.
 
 -- name: events
 -- Events before $1.
@@ -44,14 +44,14 @@ DELETE FROM backoffs WHERE (scope, subject) IN (
     SELECT scope, subject FROM backoffs WHERE until < $1 ORDER BY until, scope, subject LIMIT $2)
 
 -- name: budgets
--- Buckets that nothing was taken from since $1 and that are full by now: one that is not there is full. A match reads
--- the buckets of all installations, also of those that are no more.
+-- Buckets unused since $1 that are full by now: a missing bucket counts as full. A match reads the buckets of all
+-- installations, also of removed ones.
 DELETE FROM budgets WHERE as_of < $1 AND (app_id, installation_id, bucket) IN (
     SELECT app_id, installation_id, bucket FROM budgets b WHERE as_of < $1 AND tokens_at(b, $1) >= capacity
      ORDER BY as_of, app_id, installation_id, bucket LIMIT $2)
 
 -- name: decisions
--- Decisions on pools' sizes before $1, but for those in force.
+-- Decisions on pool sizes before $1, except those in force.
 DELETE FROM pool_decisions WHERE id IN (
     SELECT d.id FROM pool_decisions d
      WHERE d.at < $1 AND EXISTS (SELECT FROM pool_decisions l WHERE l.pool_id = d.pool_id AND l.id > d.id AND l.at < $1)

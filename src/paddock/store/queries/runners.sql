@@ -1,13 +1,13 @@
--- The steps of a runner's life. Each is a compare-and-set on state and generation; its event is written
--- by the table. $1 runner, $2 generation, $3 time, $4 actor, $5 why, $6 evidence; then its own.
+-- The steps of a runner's life. Each is a compare-and-set on state and generation; a trigger of the table writes its
+-- event. $1 runner, $2 generation, $3 time, $4 actor, $5 why, $6 evidence; then the step's own.
 
 -- name: read
 -- One runner.
 SELECT * FROM runners WHERE id = $1
 
 -- name: plan[]
--- Rows come before Pods: they fix the names and count against every limit. None for a pool that is being
--- deleted; the lock makes sure that it is not deleted at this very moment.
+-- Rows are written before Pods are made: they fix the Pods' names and count against every limit. No rows for a pool
+-- that is being deleted; the row lock keeps the pool from being deleted meanwhile.
 WITH pool AS (
     SELECT * FROM pools WHERE id = $1 AND state = 'active' FOR SHARE
 ), planned AS (
@@ -34,8 +34,8 @@ WITH armed AS (
 SELECT * FROM armed
 
 -- name: release
--- claimed → idle: the mint failed or was abandoned. Where it is known that GitHub made no record ($7 says
--- how), the name is settled; otherwise it stays a debt (I41).
+-- claimed → idle: the mint failed or was abandoned. If GitHub is known to have made no record ($7 says how), the name
+-- is settled; otherwise it stays a debt (I41).
 WITH released AS (
     UPDATE runners
        SET state = 'idle', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
@@ -51,8 +51,8 @@ WITH released AS (
 SELECT * FROM released
 
 -- name: take_over
--- claimed → claimed: no replica mints for it. Its deadline has passed, or ($9) the match that claimed it was not told
--- so. A fresh name ($7) until $8; the old one stays a debt.
+-- claimed → claimed: no replica mints for the claim. Its deadline has passed, or ($9) the replica that claimed it never
+-- learned that the claim was written. A fresh name ($7) until $8; the old name stays a debt.
 WITH taken AS (
     UPDATE runners
        SET generation = generation + 1, version = version + 1, since = $3, actor = $4, why = $5,
@@ -73,7 +73,7 @@ WITH taken AS (
 SELECT * FROM taken
 
 -- name: occupy
--- armed, running or retiring → busy: it executes job $7, or one that nobody named.
+-- armed, running or retiring → busy: the runner executes job $7, or a job that GitHub did not name (NULL).
 UPDATE runners
    SET state = 'busy', version = version + 1, since = $3, actor = $4, why = $5, evidence = $6,
        busy_at = $3, job_id = coalesce($7, job_id), acknowledged_at = coalesce(acknowledged_at, $3),
@@ -83,7 +83,7 @@ UPDATE runners
 RETURNING *
 
 -- name: name_jobs
--- Runners $1 that were busy by their own word: GitHub now says with which jobs ($2). They are no supply any more (I73).
+-- Runners $1 had reported themselves busy: GitHub now says with which jobs ($2). They no longer count as supply (I73).
 UPDATE runners r SET job_id = e.job_id
   FROM unnest($1::uuid[], $2::bigint[]) AS e (id, job_id)
  WHERE r.id = e.id AND r.state = 'busy' AND r.job_id IS NULL
@@ -105,9 +105,9 @@ WITH finished AS (
 SELECT * FROM finished
 
 -- name: fence
--- Any live state ($7, as the caller saw it) → retiring, what for ($8), and whether GitHub never saw it ($9).
--- The generation moves on: a mint or a release that is still under way finds a runner that is no longer its
--- own. What an earlier retirement had found out is out of date.
+-- Any live state ($7, as the caller saw it) → retiring, for reason $8; $9: whether GitHub never saw the runner.
+-- The generation moves on, so a mint or a release that is still under way finds that the runner is no longer its own.
+-- Findings of an earlier retirement are out of date and are cleared.
 UPDATE runners
    SET state = 'retiring', generation = generation + 1, version = version + 1, since = $3, actor = $4,
        why = $5, evidence = $6, retiring_at = $3, retire_reason = $5, jit = NULL, jit_key = NULL,
@@ -117,8 +117,8 @@ UPDATE runners
 RETURNING *
 
 -- name: force
--- Any live state ($7) → retiring for good: its Pod is deleted whether a job is on it or not, and nothing brings it
--- back. The actor is kept beside the reason: later steps have others.
+-- Any live state ($7) → retiring by force: the fleet deletes the Pod even if a job runs on it, and no later step
+-- returns the runner to work. The actor is stored with the reason, because later steps have other actors.
 UPDATE runners
    SET state = 'retiring', generation = generation + 1, version = version + 1, since = $3, actor = $4,
        why = $5, evidence = $6, retiring_at = $3, retire_reason = $5, jit = NULL, jit_key = NULL,
@@ -128,8 +128,8 @@ RETURNING *
 
 -- name: conclude[]
 -- Any state but gone ($7) → gone, with its verdict, in one statement (I30), for many runners at once (I80). $1, $2
--- and $5 to $18 are arrays, one element per runner. Until $15 it still counts as supply; until $16 its log is asked
--- for. Rows are locked in the order of their ids: two leaders that conclude the same runners do not deadlock.
+-- and $5 to $18 are arrays, one element per runner. A runner counts as supply until $15; its log is asked for until
+-- $16. Rows are locked in the order of their ids, so that two leaders that conclude the same runners do not deadlock.
 WITH given AS (
     SELECT * FROM unnest($1::uuid[], $2::int[], $5::text[], $6::text[], $7::runner_state[], $8::text[], $9::boolean[],
                          $10::int[], $11::int[], $12::text[], $13::timestamptz[], $14::text[], $15::timestamptz[],

@@ -1,7 +1,7 @@
--- Sessions of the dashboard that were ended before their time.
+-- Dashboard sessions that were ended before they expired.
 
 -- name: end
--- The session $1, which would have lasted until $2, has ended; at $3 those that would have ended by then are forgotten.
+-- Session $1, which would have expired at $2, was ended; rows of sessions that have expired by $3 are deleted.
 WITH forgotten AS (
     DELETE FROM ended_sessions WHERE ends_at < $3
 )

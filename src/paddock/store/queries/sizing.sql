@@ -1,4 +1,4 @@
--- What the sizes of pools follow from, and what was decided.
+-- The inputs of decisions on pool sizes, and the decisions.
 
 -- name: pools[]
 -- Every pool that is not deleted, or that still has runners, and how many; $1 names Pods that have ended.
@@ -96,7 +96,7 @@ SELECT t.pool_id, $1, t.wanted, t.target, t.terms::jsonb, t.why
  ORDER BY t.position
 
 -- name: failed_starts[]
--- Per host: starts that failed since $1 and after the last that did not. An image that cannot be pulled is no
+-- Per host: starts that failed since $1 and after the last successful one. An image that cannot be pulled is not the
 -- host's fault (I51).
 SELECT f.node, count(*) AS failures
   FROM (SELECT v.node, v.ended_at FROM verdicts v JOIN runners r ON r.id = v.runner_id
@@ -116,11 +116,11 @@ SELECT * FROM pool_decisions WHERE pool_id = $1 ORDER BY id DESC LIMIT 1
 SELECT * FROM runners WHERE pool_id = $1 AND gone_at IS NULL ORDER BY created_at, id
 
 -- name: drain
--- Pool $1 takes no more jobs, and goes when its runners have.
+-- Pool $1 takes no more jobs; it is deleted when its last runner is gone.
 UPDATE pools SET state = 'draining', changed_at = $2 WHERE id = $1 AND state = 'active' RETURNING name
 
 -- name: refuse_jobs
--- Jobs that wait for pools ($1) that are no more: another pool may take them.
+-- Jobs that wait for deleted pools ($1): another pool may take them.
 UPDATE jobs j
    SET key_id = NULL, refusal = $2, refusal_detail = 'pool ' || p.name || ' was deleted'
   FROM demand_keys k JOIN pools p ON p.id = k.pool_id

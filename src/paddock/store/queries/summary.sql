@@ -1,4 +1,4 @@
--- What there is, in numbers.
+-- Counts of jobs, runners and verdicts.
 
 -- name: jobs[]
 -- Jobs by state.
@@ -9,12 +9,12 @@ SELECT state, count(*) AS jobs FROM jobs GROUP BY state ORDER BY state
 SELECT state, count(*) AS runners FROM runners WHERE state <> 'gone' GROUP BY state ORDER BY state
 
 -- name: oldest
--- Since when the oldest job waits that some pool takes.
+-- Since when the oldest job has waited that a pool takes.
 SELECT min(queued_at) FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL
 
 -- name: to_jit
--- Of the runners armed since $1: from the first word of the job they were claimed for until the JIT was
--- there. Not from GitHub's own time for it, which is in whole seconds.
+-- For runners armed since $1: from the first delivery of the job they were claimed for until the JIT was stored. Not
+-- from GitHub's own time of the job, which is in whole seconds.
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM r.armed_at - greatest(j.seen_at, j.queued_at))) AS median
   FROM runners r
   JOIN accounts a ON a.id = r.account_id

@@ -1,9 +1,9 @@
--- Whose code jobs run, where their pools ask.
+-- Whether jobs run trusted code, for pools that require it.
 
 -- name: questions[]
--- Jobs that wait, of pools that ask for it, whose runs were not looked up: $2 at most, with whom to ask of the Apps $1.
--- Every account has one place before any has a second (I26), for its oldest. Refused ones have no pool by which to find
--- it, but a reason. None of the repositories $3.
+-- Waiting jobs, of pools that require trust, whose runs were not looked up: $2 at most, with which of the Apps $1 can
+-- ask. Every account has one place before any has a second (I26), for its oldest. A refused job has no pool, so it is
+-- found by its reason. Jobs of the repositories $3 are left out.
 SELECT j.host_id, j.id, j.run_id, j.repository_id, r.full_name, i.app_id, i.github_id AS installation_id,
        row_number() OVER (PARTITION BY j.account_id ORDER BY j.queued_at, j.host_id, j.id) AS place
   FROM jobs j
@@ -21,8 +21,8 @@ SELECT j.host_id, j.id, j.run_id, j.repository_id, r.full_name, i.app_id, i.gith
  LIMIT $2
 
 -- name: note
--- The runs of jobs ($1 hosts, $2 ids) were looked up: $3 trusted, $4 why. One that waits in a pool that has begun to
--- refuse strangers meanwhile is turned away.
+-- The runs of jobs ($1 hosts, $2 ids) were looked up: $3 trusted, $4 why. An untrusted job is refused if its pool has
+-- begun to refuse untrusted code meanwhile.
 UPDATE jobs j
    SET trusted = n.trusted, trust_why = n.why,
        key_id = CASE WHEN n.turned_away THEN NULL ELSE j.key_id END,

@@ -13,8 +13,8 @@ SELECT r.id, r.pod_name, r.pod_uid, r.job_marked_at, coalesce(v.recent, '') AS r
 SELECT runner_id, series FROM vitals WHERE runner_id = ANY ($1) ORDER BY runner_id
 
 -- name: keep
--- Runners $1 have these newest samples ($3), the last at $4; all others ($2), unless that is empty: then they are
--- as they were. What another replica has written since is not undone by what is older.
+-- Runners $1 have newest samples $3, the last at $4, and older samples $2; an empty $2 leaves the older ones unchanged.
+-- A row with newer samples, written by another replica, is not overwritten.
 INSERT INTO vitals (runner_id, series, recent, last_at)
 SELECT k.runner_id, k.series, k.recent, k.last_at
   FROM unnest($1::uuid[], $2::bytea[], $3::bytea[], $4::timestamptz[]) AS k (runner_id, series, recent, last_at)
@@ -25,8 +25,8 @@ ON CONFLICT (runner_id) DO UPDATE
  WHERE vitals.last_at <= excluded.last_at
 
 -- name: mark[]
--- By their own words runners $1 execute a job, since $2. A hint: nothing is decided by it alone. Written once, and
--- not while another transaction has the row. Returns those that are marked now.
+-- Runners $1 report that they execute a job, since $2. A hint: no decision is based on it alone. Written once, and not
+-- while another transaction holds the row. Returns the runners marked now.
 WITH free AS (
     SELECT id FROM runners WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 ), marked AS (
