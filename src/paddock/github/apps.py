@@ -1,7 +1,7 @@
 """The Apps this paddock acts as, found by host and id.
 
-Ids mean something only on their host (I71), so an App is never looked up by its number alone, and
-an installation's requests go to the host its App lives on (I18).
+An id is unique only on its host (I71), so an App is never looked up by its number alone, and an
+installation's requests go to its App's host (I18).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from paddock.github.settings import GitHubAppSettings
 
 
 def host_of(api_url: str) -> Host:
-    """The name a GitHub is known by, from the address of its API.
+    """The name of a GitHub host, from the address of its API.
 
-    `api.github.com` is github.com's, `api.TENANT.ghe.com` a data-resident tenant's; an Enterprise
-    Server answers under its own name.
+    `api.github.com` belongs to github.com, `api.TENANT.ghe.com` to a tenant with data residency; an
+    Enterprise Server's API is under the server's own name.
     """
     parts = urlsplit(api_url)
     name = (parts.hostname or "").lower()
@@ -39,7 +39,7 @@ class GitHubApp:
     app_id: GitHubAppId
     api_url: str
     private_key_file: Path
-    #: All that may sign a webhook now; more than one while a secret is being changed.
+    #: All secrets that may sign a webhook now; more than one while a secret is being changed.
     webhook_secrets: tuple[SecretStr, ...]
     limits: BudgetLimits
 
@@ -49,7 +49,7 @@ class GitHubApp:
 
 
 class Apps:
-    """All Apps. If they contradict each other, `ValueError` says so in a sentence for the user."""
+    """All Apps. Raises `ValueError` with a sentence for the user if they contradict each other."""
 
     def __init__(self, apps: Iterable[GitHubApp]) -> None:
         self._apps: dict[AppKey, GitHubApp] = {}
@@ -105,7 +105,7 @@ class Apps:
 
 
 def _secrets_in(file: Path | None) -> tuple[SecretStr, ...]:
-    assert file is not None  # the settings have seen to it
+    assert file is not None  # the settings' validation ensures this
     try:
         secrets = file.read_text("utf-8").split()
     except (OSError, UnicodeDecodeError) as error:

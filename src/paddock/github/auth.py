@@ -1,8 +1,8 @@
-"""Proving to GitHub who asks: the App by a signed JWT, an installation by a token it was given.
+"""Authentication at GitHub: an App by a signed JWT, an installation by its access token.
 
-Tokens last an hour and are kept until shortly before that; a burst of a hundred mints must not
-begin with a hundred requests for the same token. What failed is never kept (I9): the next caller
-asks again.
+A token lasts an hour and is cached until shortly before its end: a burst of a hundred mints must not
+begin with a hundred requests for the same token. A failed request is never cached (I9): the next
+caller asks again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from paddock.domain.github import AppKey, InstallationKey
 from paddock.domain.github_errors import GitHubError, Kind, key_unreadable
 from paddock.ports import Clock
 
-#: GitHub refuses a JWT issued in its future: this much our clock may be ahead.
+#: How far our clock may be ahead of GitHub's: GitHub refuses a JWT issued in its future.
 JWT_BACKDATED: Final = timedelta(seconds=60)
-#: GitHub refuses a JWT that is valid for more than 10 minutes, counted from its own now.
+#: GitHub refuses a JWT that is valid for more than 10 minutes by GitHub's clock.
 JWT_LIFETIME: Final = timedelta(minutes=10)
-#: A token is replaced this long before its end, so that no request sets out with one that expires
-#: on the way or while GitHub is briefly unable to give a new one.
+#: A token is replaced this long before its end, so that no token expires while a request is under way,
+#: or while GitHub is briefly unable to issue a new one.
 REFRESH_EARLY: Final = timedelta(minutes=5)
 #: An old token is still used after a failed refresh if it lasts at least this much longer.
 USABLE_REST: Final = timedelta(minutes=1)
@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A credential with its end. Its value is in no `repr`, so it is in no log."""
+    """A credential with its end. `repr` omits its value, so no log contains it."""
 
     value: str = field(repr=False)
     expires_at: datetime
@@ -51,8 +51,8 @@ class AppSigner:
     """Signs JWTs with an App's private key.
 
     The key file is read for every JWT (a few each minute at most), so a new key is in use at once
-    and without a restart. A file that cannot be used while a key is already known is one that is
-    being replaced: the known key is used until the new one can be read.
+    and without a restart. If the file cannot be used although a key is already known, an operator is
+    probably replacing the file: the known key is used until the new one can be read.
     """
 
     def __init__(self, app: AppKey, private_key_file: Path, clock: Clock) -> None:
@@ -90,7 +90,7 @@ class AppSigner:
 
 @functools.lru_cache(maxsize=16)
 def _parse(pem: bytes) -> RSAPrivateKey:
-    """Checking that its numbers are a key takes a tenth of a second: once for each file."""
+    """Parse the key once per file: validating its numbers takes a tenth of a second."""
     try:
         key = load_pem_private_key(pem, password=None)
     except TypeError:
@@ -107,14 +107,14 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 class InstallationTokens:
-    """The installations' tokens: each fetched by one request at a time, whoever waits for it."""
+    """The installations' tokens. Each is fetched by one request at a time, shared by all callers."""
 
     def __init__(
         self,
         fetch: Callable[[InstallationKey], Awaitable[Token]],
         clock_of: Callable[[InstallationKey], Clock],
     ) -> None:
-        """`clock_of`: that of the host, by which the ends of its tokens are dated."""
+        """`clock_of`: the host's clock, because the host dates the ends of its tokens by it."""
         self._fetch = fetch
         self._clock_of = clock_of
         self._tokens: dict[InstallationKey, Token] = {}
@@ -125,7 +125,7 @@ class InstallationTokens:
         if known and self._rest(who, known) > REFRESH_EARLY:
             return known
         try:
-            # Shielded: whoever stops waiting does not take the token from the others.
+            # Shielded: a caller that is cancelled must not cancel the request for the others.
             return await asyncio.shield(self._flight(who))
         except GitHubError as error:
             passing = error.failure.kind in (Kind.SERVER_ERROR, Kind.NO_ANSWER)
@@ -162,4 +162,4 @@ class InstallationTokens:
     def _landed(self, who: InstallationKey, flight: asyncio.Task[Token]) -> None:
         del self._flights[who]
         if not flight.cancelled():
-            flight.exception()  # seen, even if everyone who waited for it has gone
+            flight.exception()  # marked as retrieved, even if all waiting callers were cancelled

@@ -1,8 +1,8 @@
-"""Asking for leave before asking GitHub.
+"""The budget for requests to GitHub.
 
-The client pays for each request here before it sends it, and passes on what GitHub's answers say is
-left. Without it a burst of webhooks runs into the secondary limit, and the pause GitHub then orders
-is longer than the one the budget would have taken.
+The client takes tokens for each request before it sends the request, and passes on what GitHub's
+answers say is left. Without a budget a burst of webhooks exceeds GitHub's secondary limit, and the
+pause that GitHub then orders is longer than the budget's own wait.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from paddock.ports import Clock
 
 _log = structlog.get_logger()
 
-#: Longer than this and the caller is better off with other work (I17) than in a queue: a Pod's poll
-#: is held for some tens of seconds, and the mint itself needs its share.
+#: If the wait would be longer than this, the caller should do other work (I17): a Pod's poll is held
+#: for some tens of seconds, and the mint itself needs part of that time.
 LONGEST_WAIT_S: Final = 5.0
-#: In which remarks are gathered. Fifty mints a second make fifty of them, and the last says it all.
+#: How long remarks are gathered. Fifty mints a second make fifty remarks; only the last one matters.
 GATHERED_FOR_S: Final = 0.5
 
 
 class Budget(Protocol):
-    """Where the buckets are kept. `MemoryBudget` keeps them in this process; one in the store is
+    """Where the buckets are kept. `MemoryBudget` keeps them in this process; `PgBudget` in the store,
     shared between replicas.
 
-    The matcher takes a claim's mint token in the transaction that writes the claim. A budget kept
-    where the matcher takes from therefore gives `Bucket.MINT` without counting it again.
+    The matcher takes a claim's mint token in the transaction that writes the claim. So `PgBudget`,
+    which uses the matcher's buckets, gives `Bucket.MINT` without counting it again.
     """
 
     async def take(self, key: BudgetKey, tokens: int) -> None:
@@ -41,22 +41,23 @@ class Budget(Protocol):
     async def observe(
         self, key: BudgetKey, *, remaining: int, resets_in_s: float | None = None
     ) -> None:
-        """GitHub says that so much is left. With nothing left and a time, nothing is given out
-        until then."""
+        """Note what GitHub says is left. If nothing is left and `resets_in_s` is given, no token is
+        given out until then."""
         ...
 
     async def quotas_left(self, app: AppKey) -> Mapping[InstallationId | None, float]:
-        """The share of its hourly quota, from 0 to 1, that each installation of the App still has,
-        and the App itself (`None`). What is not in here has not been spent from."""
+        """The share of the hourly quota, from 0 to 1, that each installation of the App and the App
+        itself (`None`) still have. A missing one has spent nothing."""
         ...
 
 
 class Remarks:
-    """What GitHub's answers say is left, passed on to the budget beside the work.
+    """What GitHub's answers say is left, passed on to the budget in the background.
 
-    No mint waits for it: it would wait for the row the matcher is just taking tokens from. Of several
-    on one key only the newest is worth a write. Whoever pays here waits until all remarks are known,
-    and one that says that nothing is left does not wait for others.
+    A mint does not wait for this, because the write may wait for a row from which the matcher is
+    taking tokens. Of several remarks on one key only the newest is written. All other requests wait
+    until the remarks are written before they take tokens. A remark that nothing is left is passed on at
+    once.
     """
 
     def __init__(self, budget: Budget, clock: Clock) -> None:
@@ -95,7 +96,7 @@ class Remarks:
             try:
                 await self._budget.observe(key, remaining=remaining, resets_in_s=resets_in_s)
             except Exception as error:
-                # The next answer says it again.
+                # The next answer repeats this information.
                 _log.debug("budget.note_lost", error=str(error))
 
 
@@ -117,7 +118,7 @@ class MemoryBudget:
             wait = bucket.wait_s(tokens, self._clock.now())
             if self._clock.monotonic() + wait > deadline:
                 raise BudgetSpent(key, wait)
-            # A wait shorter than the clock can tell would come round for ever.
+            # A wait shorter than the clock's resolution would repeat this loop for ever.
             await self._clock.sleep(max(wait, 0.001))
 
     async def observe(

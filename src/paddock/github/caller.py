@@ -1,8 +1,8 @@
-"""A request with everything around it: credentials, budget, repetition, and a name for what failed.
+"""One request to GitHub with its credentials, budget, repetition and classification of failures.
 
-Each request is paid for, sent, and read by the error table. It is repeated only if the table says
-that this may help and the operation that it does no harm; a mint is sent once (I19). Credentials
-GitHub no longer accepts are renewed once.
+Tokens are taken for each request, then the client sends it, and the error table classifies a failure.
+A request is repeated only if the table says that this may help and its operation is safe to repeat; a
+mint is sent once (I19). Credentials that GitHub no longer accepts are renewed once.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from paddock.github.connection import (
 )
 from paddock.ports import Clock
 
-#: Two more attempts: one right after a hiccup, one after a restart of whatever stood in the way.
+#: Two more attempts: one right after a brief failure, one after e.g. a proxy has restarted.
 REPEAT_AFTER_S: Final = (0.2, 1.0)
-#: A runner group holds 10,000 runners, a hundred to a page. A list that goes on is not one.
+#: A runner group holds at most 10,000 runners, a hundred to a page. A longer list is an error.
 MAX_PAGES: Final = 100
 
 #: GitHub's names for the quotas a request may have counted against.
 _RESOURCES: Final = {"core": Bucket.REST, "actions_runner_registration": Bucket.MINT}
 
 Who = AppKey | InstallationKey
-#: From the address of a host's API to a way there.
+#: Makes the transport for the address of a host's API.
 Connect = Callable[[str], Transport]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`what` names for a reader what is asked for; `at` is the scope that is asked about."""
+    """`what` describes the request in messages; `at` is the scope that it is about."""
 
     operation: Operation
     method: str
@@ -67,7 +67,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """An answer and the credential it was given to, for a control read by the same one (I66)."""
+    """An answer and the token of its request, for a control read with the same token (I66)."""
 
     answer: Answer
     token: Token
@@ -103,8 +103,8 @@ class Caller:
         answers: Collection[int] = (),
         token: Token | None = None,
     ) -> Received:
-        """Return an answer of success or of one of the statuses in `answers`, or raise
-        `GitHubError`. With `token`, ask with that one and no other."""
+        """Return an answer that is a success or has one of the statuses in `answers`, or raise
+        `GitHubError`. If `token` is given, use only that one."""
         repeats = iter(REPEAT_AFTER_S)
         renewed = token is not None
         while True:
@@ -131,7 +131,7 @@ class Caller:
     async def pages(
         self, who: Who, request: Request, kind: type[T], *, most: int
     ) -> tuple[list[T], bool]:
-        """At most so many pages, and whether they are all there are."""
+        """At most `most` pages, and whether the list is complete."""
         found: list[T] = []
         while True:
             answer = (await self.ask(who, request)).answer
@@ -143,7 +143,7 @@ class Caller:
             request = replace(request, path=answer.next, params={})
 
     async def everything(self, who: Who, request: Request, kind: type[T]) -> list[T]:
-        """All pages, or a failure: a part of a list proves nothing (I29)."""
+        """All pages, or a failure: an incomplete list proves nothing (I29)."""
         found, complete = await self.pages(who, request, kind, most=MAX_PAGES)
         if not complete:
             raise self.malformed(request, f"the list has more than {MAX_PAGES} pages")
@@ -222,8 +222,8 @@ class Caller:
             try:
                 await self._budget.take(key, tokens)
             except BudgetSpent as error:
-                # The App asks for tokens itself. One account that waits for its token says nothing of
-                # those that have theirs.
+                # Token requests use the App's own budget. If one account must wait for its token, the
+                # accounts that have a token need not back off.
                 account = key.installation is not None or request.operation is Operation.TOKEN
                 raise GitHubError(
                     budget_spent(
@@ -236,7 +236,7 @@ class Caller:
     def _note(self, who: Who, request: Request, answer: Answer) -> None:
         remaining = answer.headers.get("x-ratelimit-remaining", "")
         if not remaining.isascii() or not remaining.isdecimal():
-            return  # an Enterprise Server without rate limits says nothing
+            return  # an Enterprise Server without rate limits sends no such header
         _, (key, _) = costs(request.operation, _app(who), _installation(who))
         if (resource := answer.headers.get("x-ratelimit-resource")) is not None:
             bucket = _RESOURCES.get(resource)

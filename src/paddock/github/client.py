@@ -1,10 +1,9 @@
 """The `GitHub` port over HTTP.
 
-One short method for each question the core asks. What they share (credentials, budgets, repetition,
-classification) is in `caller`, what the answers look like in `wire`. The rule that is easy to lose
-and stands here: "not found" is believed only after a control read of the same scope with the same
-token (I66); a suspended installation answers 404 to everything, and believing that once would
-deregister a fleet.
+One short method for each question the core asks. `caller` holds what they share (credentials, budgets,
+repetition, classification), `wire` the format of the answers. This module enforces one rule: "not
+found" is believed only after a control read of the same scope with the same token (I66). GitHub answers
+404 to every request of a suspended installation, and believing that once would deregister a fleet.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ from paddock.ports import Clock
 
 #: The most GitHub puts on a page.
 PER_PAGE: Final = 100
-#: Pages of active runs read in one look: each run costs a request more, and a repository with
-#: hundreds of them is looked at again soon.
+#: Pages of active runs per read: each run costs one more request, and a repository with hundreds of
+#: active runs is read again soon.
 RUN_PAGES: Final = 2
 #: Several matrices of 256 jobs in one workflow are rare, thousands unheard of.
 JOB_PAGES: Final = 10
@@ -60,12 +59,12 @@ T = TypeVar("T")
 
 
 class GitHubClient:
-    """See `paddock.ports.GitHub` for what each method promises."""
+    """`paddock.ports.GitHub` documents each method."""
 
     def __init__(
         self, apps: Apps, *, clock: Clock, budget: Budget, connect: Connect | None = None
     ) -> None:
-        """`connect`: another way to the hosts than HTTP."""
+        """`connect`: how to reach the hosts, if not over HTTP."""
         self._caller = Caller(apps, clock=clock, budget=budget, connect=connect)
 
     async def aclose(self) -> None:
@@ -217,7 +216,7 @@ class GitHubClient:
     async def list_active_runs(self, who: InstallationKey, repository: Scope) -> ActiveRuns:
         runs: dict[RunId, RunRecord] = {}
         complete = True
-        # In this order a run that starts between the two looks is seen by one of them at least.
+        # In this order at least one of the two reads sees a run that starts between them.
         for status in ("queued", "in_progress"):
             request = _runs(who, repository, {"status": status, "per_page": PER_PAGE})
             pages, whole = await self._caller.pages(who, request, wire.Runs, most=RUN_PAGES)
@@ -301,9 +300,9 @@ class GitHubClient:
     async def _absent_if_deleted(
         self, who: InstallationKey, scope: Scope, error: GitHubError
     ) -> Absent:
-        """The runners of a deleted repository went with it. The proof is the complete list of what the
-        same installation can read; an empty one counts only if the App itself is told that the
-        installation is active (I66). Without proof the error is raised."""
+        """GitHub deletes a repository's runners with the repository. The proof of the deletion is the
+        complete list of repositories that the same installation can read. An empty list counts only if
+        GitHub tells the App that the installation is active (I66). Without proof `error` is raised."""
         if scope.repository is None or error.failure.kind is not Kind.NOT_FOUND:
             raise error
         listed = await self.list_repositories(who)
@@ -325,9 +324,9 @@ class GitHubClient:
         return self._caller.decode(request, answered.answer, kind)
 
     async def _answered(self, who: Who, request: Request, control: Request) -> Received | Absent:
-        """Believe a 404 if the token that got it can read the scope, and it is still a 404 then (I66):
-        the first may have been the last word of an outage. If the scope cannot be read, what that
-        read failed with is raised: it knows better than the 404 who has to back off."""
+        """Believe a 404 if the same token can read the scope, and the answer is still a 404 after that
+        (I66): the first 404 may have been the end of an outage. If the scope cannot be read, that
+        read's error is raised, because it names the scope that has to back off; the 404 does not."""
         received = await self._caller.ask(who, request, answers={404})
         if received.answer.ok:
             return received
@@ -403,7 +402,7 @@ def _repository(scope: Scope) -> str:
 
 
 def _place(who: InstallationKey, scope: Scope) -> str:
-    """The scope for a reader; and the one place every request with a scope passes through."""
+    """The scope as text. Every request with a scope passes here, so the host is checked here."""
     if scope.host != who.host:
         raise ValueError(f"{scope} is on {scope.host}, but {who} is asked (I71)")
     return f"{scope} on {scope.host}"

@@ -1,8 +1,8 @@
-"""GitHub's own time, as each host's answers tell it.
+"""Each GitHub host's own time, read from its answers.
 
-GitHub judges a JWT by its clock, and dates the ends of tokens and quotas by it. It refuses a JWT from
-its future, and all mints with it: so what GitHub judges is dated by GitHub's clock. Every answer tells
-it, a refusal too, so a wrong clock costs one request.
+GitHub judges a JWT by its own clock, and dates the ends of tokens and quotas by it. If our clock is
+ahead, GitHub refuses our JWTs and so all mints. So paddock dates what GitHub judges by GitHub's clock.
+Every answer contains the time, even a refusal, so a wrong clock costs one request.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from prometheus_client import Gauge
 from paddock.domain.github import Host
 from paddock.ports import Clock
 
-#: A `Date` is exact to the second, and a slow answer's is old. Less than this is no skew: a JWT is
-#: dated back by a minute.
+#: A `Date` is exact to the second, and in a slow answer it is old. A smaller difference is ignored: a
+#: JWT is dated back by a minute.
 _NOT_EXACT: Final = timedelta(seconds=5)
 
 SKEW = Gauge(
@@ -44,7 +44,7 @@ class HostClock:
         await self._clock.sleep(seconds)
 
     def note(self, headers: Mapping[str, str]) -> None:
-        """What an answer says of the time."""
+        """Read the time from an answer's headers."""
         if (date := headers.get("date")) is None:
             return
         try:

@@ -1,7 +1,7 @@
 """One request to one GitHub host, sent once, answered or not.
 
-Nothing here decides anything: it bounds how long, how much and how many, and tells apart the two
-kinds of silence, the request that never left and the one that may have been carried out.
+This module only limits durations, sizes and connections. If no answer comes, it distinguishes a request
+that was never sent from one that GitHub may have carried out.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import httpx2
 import paddock
 from paddock.domain.claim_timing import MINT_GIVEN_UP
 
-#: TCP and TLS to a service that answers in milliseconds: longer means that it is not there.
+#: For TCP and TLS. GitHub answers these in milliseconds; after this it counts as unreachable.
 CONNECT_TIMEOUT_S: Final = 5.0
-#: GitHub itself gives up on a request after 10 s and says so; past that nothing will come.
+#: GitHub itself gives up on a request after 10 s and says so; after that no answer will come.
 READ_TIMEOUT_S: Final = 15.0
 WRITE_TIMEOUT_S: Final = 5.0
-#: Waiting for one of our own connections. They are all busy only if GitHub is slow as a whole.
+#: For a free connection of our own pool. All are busy only if GitHub as a whole is slow.
 POOL_TIMEOUT_S: Final = 5.0
-#: The other limits are per read. This one ends an answer that arrives byte by byte. A claim's timing
-#: follows from it, so it stands there.
+#: The other limits are per read. This one ends an answer that arrives byte by byte. It is defined with
+#: a claim's timing, which follows from it.
 TOTAL_TIMEOUT_S: Final = MINT_GIVEN_UP.total_seconds()
 #: GitHub allows 100 requests at a time; two replicas share that.
 MAX_CONNECTIONS: Final = 50
@@ -33,7 +33,7 @@ KEEPALIVE_S: Final = 20.0
 #: A hundred jobs with all their steps are some 2 MiB.
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
-#: The oldest version that is still supported, and the only one Enterprise Servers know.
+#: The oldest version that GitHub still supports, and the only one that Enterprise Servers know.
 API_VERSION: Final = "2022-11-28"
 
 
@@ -52,7 +52,7 @@ class Answer:
 
 
 class NoAnswer(Exception):
-    """`sent` is false only if GitHub cannot have got the request."""
+    """`sent` is false only if GitHub cannot have received the request."""
 
     def __init__(self, why: str, *, sent: bool) -> None:
         super().__init__(why)
@@ -60,10 +60,10 @@ class NoAnswer(Exception):
 
 
 class BadAnswer(Exception):
-    """An answer that cannot be used, with the reason."""
+    """An answer that cannot be used; the message is the reason."""
 
 
-# Nothing of the request has left when one of these is raised.
+# If one of these is raised, no part of the request was sent.
 _NOT_SENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -168,7 +168,7 @@ class Connection:
         await self._http.aclose()
 
     def _next(self, response: httpx2.Response) -> str | None:
-        """The next page, if it is where the first one was: a token goes nowhere else."""
+        """The next page, if it is on the same host: a token is sent to no other host."""
         link = response.links.get("next", {}).get("url")
         if link is None:
             return None

@@ -1,4 +1,4 @@
-"""From GitHub's words to a job's facts: webhooks and look-ups end in the same value."""
+"""GitHub's data as a job's facts: webhooks and look-ups give the same value."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from paddock.domain.labels import MAX_LABEL_LENGTH, MAX_LABELS
 from paddock.domain.states import JobState
 from paddock.github.payloads import Repository, WorkflowJobEvent
 
-#: GitHub's own pages show no more of a name; a matrix can make it as long as it likes.
+#: GitHub's own pages show no more of a name; a matrix can make a name of any length.
 _NAME_MAX: Final = 255
 
 
 class Incomprehensible(Exception):
-    """An event that says too little to be applied: the sentence is kept with the delivery."""
+    """An event lacks what is needed to apply it. The sentence is stored with the delivery."""
 
 
 def facts_of_event(host: HostId, event: WorkflowJobEvent, *, received_at: datetime) -> JobFacts:
-    """`action` says what happened; `status` may be ahead of it in a redelivery."""
+    """`action` says what happened; in a redelivery `status` may be ahead of `action`."""
     try:
         state = JobState(event.action)
     except ValueError:
@@ -94,7 +94,7 @@ def _facts(
     ended = state is JobState.COMPLETED
     if ended and (completed_at is None or conclusion is None):
         raise Incomprehensible(f"job {job_id} is completed, but not when or how")
-    # A queued job's `started_at` is when it was queued, and says nothing about a start.
+    # A queued job's `started_at` is the time it was queued, not a start.
     executor = (
         Executor(github_id=GitHubRunnerId(runner_id), name=runner_name)
         if begun and runner_id and runner_name
@@ -122,8 +122,9 @@ def _facts(
 def _known_queued_at(
     state: JobState, started_at: datetime | None, told_at: datetime
 ) -> datetime | None:
-    """A job that has begun was queued before it began. One that is told of as queued became so before
-    that was told, which may be late: the earliest report counts (`merge`)."""
+    """The latest time at which the job was queued. A job that has begun was queued before it began. A
+    job reported as queued was queued before the report, which may be late: the earliest report counts
+    (`merge`)."""
     match state:
         case JobState.WAITING:
             return None

@@ -1,8 +1,8 @@
-"""GitHub's webhook payloads, of which exactly the fields are read that something needs.
+"""GitHub's webhook payloads. Only the fields that paddock uses are read.
 
-Everything here was written by someone else and is stored before it is looked at closely. What could
-not be written to a row (a number above 63 bits, a NUL in a text) is refused where it is decoded: in a
-batch it would fail the rows beside it (I13).
+A payload is untrusted input and is stored before it is decoded. A value that cannot be written to a row
+(a number above 63 bits, a NUL in a text) is refused during decoding: in a batch it would fail the other
+rows (I13).
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Annotated, Final
 
 import msgspec
 
-#: GitHub counts upwards from 1 and PostgreSQL keeps 63 bits. 0 is GitHub's other word for "none".
+#: GitHub's ids begin at 1 and PostgreSQL stores 63 bits. GitHub also uses 0 for "none".
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-#: PostgreSQL keeps any text but one with a NUL in it.
+#: PostgreSQL stores any text without a NUL.
 Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
-#: What happened; kept in a column of its own.
+#: What happened; stored in a column of its own.
 Action = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$", max_length=100)]
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class WorkflowJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as one event tells of it. Nobody executes it while `runner_id` is null or 0: before it
-    started, and for ever if it was cancelled in the queue."""
+    """A job as one event describes it. While `runner_id` is null or 0 no runner executes the job: it
+    has not started, or it was cancelled in the queue."""
 
     id: Number
     run_id: Number
     name: Text
     status: Text
     labels: tuple[Text, ...]
-    # Enterprise hosts sent the first events of this kind without these.
+    # Early Enterprise Servers sent such events without these fields.
     run_attempt: Number = 1
     created_at: Time | None = None
     workflow_name: Text | None = None
@@ -55,7 +55,7 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstallationReference(msgspec.Struct, frozen=True, kw_only=True):
-    """The tenant (I4). Missing from webhooks that a repository or an organisation has by itself."""
+    """The tenant (I4). Missing in events of a webhook set up on a repository or organisation itself."""
 
     id: Number
 
@@ -83,12 +83,12 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstallationEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """`installation` and `installation_repositories`. Both can be replayed and overtaken, so they
-    only say which installation to read anew."""
+    """`installation` and `installation_repositories`. Both can be replayed and arrive out of order, so
+    they only say which installation to read again."""
 
     action: Action
     installation: Installation
 
 
-#: What decoding raises. Each names the place and what was expected there, never the value.
+#: What decoding raises. Each message names the field and what was expected there, never the value.
 PayloadError: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -1,8 +1,8 @@
 """The GitHub part of the settings: which Apps, on which hosts.
 
-One App is named by four environment variables; several, or several hosts, by `[[github.apps]]` in
-the settings file. Secrets are wrapped as they are read, so that printing the settings, or a mistake
-in them, shows none.
+Four environment variables configure one App; `[[github.apps]]` in the settings file configures several
+Apps or hosts. Secrets are wrapped as they are read, so that printed settings, or errors about them,
+show none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _loopback(hostname: str) -> bool:
 
 
 def _split_secrets(value: Any) -> Any:
-    """`old new` in one variable: while a secret is being changed both are valid."""
+    """`old new` in one variable: both are valid while a secret is being changed."""
     return value.split() if isinstance(value, str) else value
 
 
@@ -103,7 +103,7 @@ class GitHubAppSettings(BaseModel):
 
 
 class GitHubSettings(BaseModel):
-    """`[github]`. The fields beside `apps` are the shorthand for a single App."""
+    """`[github]`. The fields other than `apps` are the shorthand for a single App."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 

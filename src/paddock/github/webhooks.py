@@ -1,8 +1,8 @@
 """Whether a request is a webhook of one of our Apps, and which.
 
-Nothing in a request is believed before its signature, and the signature says one thing only: who knows
-the secret wrote this body. So the host whose ids a body speaks of (I71) follows from the secret that
-signed it, never from a header, and no two hosts may share a secret.
+No part of a request is trusted before its signature is checked. The signature proves only that the
+sender of this body knows the secret. So the secret that signed a body determines the host of its ids
+(I71), never a header, and no two hosts may share a secret.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddock.domain.ids import AppId, HostId
 from paddock.github.apps import GitHubApp
 from paddock.github.payloads import Action, InstallationReference, PayloadError
 
-#: What changes something here. All other events are acknowledged and counted.
+#: The events that paddock acts on. All other events are acknowledged and counted.
 APPLIED_EVENTS: Final = frozenset({"workflow_job", "installation", "installation_repositories"})
 PING: Final = "ping"
 
@@ -34,7 +34,7 @@ CONTENT_TYPE: Final = b"content-type"
 JSON_TYPE: Final = "application/json"
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 
-# GitHub's GUIDs are UUIDs of 36 characters; the column that keeps them takes 64.
+# GitHub's GUIDs are UUIDs of 36 characters; their column holds 64.
 GUID_PATTERN: Final = r"^[0-9A-Za-z-]{1,64}$"
 EVENT_PATTERN: Final = r"^[a-z][a-z_]{0,63}$"
 SIGNATURE_PATTERN: Final = r"^sha256=[0-9a-f]{64}$"
@@ -47,11 +47,12 @@ _FORM_FIELD: Final = b"payload="
 
 
 class NotOurs(Exception):
-    """Not signed with any secret that is valid now. Says what was missing, never what was sent."""
+    """Not signed with a secret that is valid now. The message says what was missing, never what was
+    sent."""
 
 
 class Malformed(Exception):
-    """Signed, and yet not a webhook: one sentence for whoever reads GitHub's list of deliveries."""
+    """Signed, but not a webhook. The sentence is for an operator who reads GitHub's delivery list."""
 
 
 class WrongContentType(Malformed):
@@ -59,7 +60,7 @@ class WrongContentType(Malformed):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What every event has around its own part. Decoding it also proves that the body is JSON."""
+    """The fields that all events have. Decoding it also proves that the body is JSON."""
 
     action: Action | None = None
     installation: InstallationReference | None = None
@@ -69,8 +70,8 @@ _envelope = msgspec.json.Decoder(Envelope)
 
 
 class Signatures:
-    """The secrets of all Apps; several are valid for one App while they are being changed.
-    `ValueError` says in a sentence for the user why some of them cannot be used."""
+    """The secrets of all Apps; an App has several while its secret is being changed. Raises
+    `ValueError` with a sentence for the user if secrets cannot be used."""
 
     def __init__(self, apps: Iterable[GitHubApp]) -> None:
         secrets: list[tuple[AppKey, bytes]] = []
@@ -90,8 +91,8 @@ class Signatures:
                     )
                 secrets.append((app.key, secret))
         self._secrets = tuple(secrets)
-        # A header may say which secrets are the likely ones. It decides nothing but the order, and so
-        # which of two Apps of one host it was that share a secret.
+        # A header may name the App, whose secrets are then tried first. The header affects only this
+        # order, and so which App is found if two Apps of one host share a secret.
         self._likely = {
             str(app).encode(): tuple(sorted(secrets, key=lambda one: one[0].app != app))
             for app in {key.app for key, _ in secrets}
@@ -116,8 +117,8 @@ class Signatures:
 def read_webhook(
     headers: Mapping[bytes, bytes], body: bytes, *, host: HostId, app: AppId
 ) -> NewDelivery:
-    """The delivery in a request that `app` on `host` signed; `Malformed` if there is none. Its
-    payload is JSON, whatever encoding the request had."""
+    """The delivery in a request that `app` on `host` signed; raises `Malformed` if there is none. The
+    payload is JSON, also if the request was form-encoded."""
     event, guid = headers.get(EVENT), headers.get(GUID)
     if event is None or not _is_event(event):
         raise Malformed("X-GitHub-Event is missing or is no event's name.")
@@ -125,7 +126,7 @@ def read_webhook(
         raise Malformed("X-GitHub-Delivery is missing or is no delivery's GUID.")
     payload = _payload(headers, body)
     try:
-        # The decoder skips what it does not need, and reads no text in there.
+        # Checks the encoding: the decoder skips fields it does not need without checking their text.
         payload.decode()
         envelope = _envelope.decode(payload)
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
-"""GitHub's JSON, of which exactly the fields are read that become records.
+"""GitHub's JSON. Only the fields that become records are read.
 
-A field GitHub adds or drops elsewhere in an answer cannot break anything; one of these missing is
-an answer that is not used.
+Other fields that GitHub adds or drops have no effect. An answer that lacks one of these fields is
+rejected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        # msgspec names the place and the type it expected, never the value.
+        # msgspec names the field and the type it expected, never the value.
         raise BadAnswer(str(error)) from None
 
 
