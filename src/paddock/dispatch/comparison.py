@@ -1,9 +1,10 @@
-"""Finding what no webhook told of: comparing jobs with GitHub's own lists.
+"""Find jobs that no webhook reported, by comparing our jobs with GitHub's lists.
 
-For repositories that were active lately GitHub's queued and in_progress runs are read with their jobs.
-What is not known here, or further there than here, goes the same way as a webhook's job. What is open
-here and not listed there is asked for one by one: its completion was missed, or the list lags. A read
-that failed or was not whole proves nothing (I29), and nothing here lowers a state or deletes anything.
+For each recently active repository the comparison reads GitHub's queued and in_progress runs with their
+jobs. A job that is unknown here, or in a later state at GitHub, is applied like a webhook's job. A job
+that is open here and missing in GitHub's list is looked up by number: its completion was missed, or the
+list lags. A failed or incomplete read proves nothing (I29). The comparison never lowers a state and
+never deletes.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
 
-#: How long a repository that is due waits for its turn, at most.
+#: The longest a repository that is due waits for its turn.
 EVERY: Final = 30.0
-#: Then the order is decided anew; one with many runs takes some seconds.
+#: After this the order is decided again; a repository with many runs takes some seconds.
 REPOSITORIES: Final = 100
-#: Jobs of one repository asked for by number in one comparison. There are many only after an outage,
-#: and redelivery brings most of those.
+#: Jobs of one repository looked up by number in one comparison. There are many only after an outage,
+#: and redelivery reports most of those.
 LOOK_UPS: Final = 20
 
 COMPARED = Counter(
@@ -86,7 +87,7 @@ class Comparison:
         self._apps = {app.app: app for app in apps}
         self._pauses = Pauses(clock)
         self._learner = Learner(store, clock)
-        #: Where the last look-ups in a repository stopped, so that each job has its turn.
+        #: Where the last look-ups in a repository stopped, so that each job gets its turn.
         self._looked_up: dict[RepositoryId, JobId] = {}
 
     async def run(self) -> None:
@@ -95,7 +96,7 @@ class Comparison:
             await self._clock.sleep(EVERY)
 
     async def round(self) -> int:
-        """Compare what is due; returns how many repositories GitHub was asked about."""
+        """Compare the repositories that are due; return how many GitHub was asked about."""
         now = self._clock.now()
         active = await self._store.active_repositories(list(self._apps), since=now - RECENT)
         left: dict[tuple[AppId, int], float] = {}
@@ -120,7 +121,7 @@ class Comparison:
         return {(app, whose): left for whose, left in quotas.items() if whose is not None}
 
     async def _affordable(self, repository: ActiveRepository) -> bool:
-        """Asked again before each: the one before may have had hundreds of runs."""
+        """Checked before each repository: the previous one may have had hundreds of runs."""
         quotas = await self._quotas(repository.app)
         return interval(quotas.get(repository.asker, 1.0)) is not None
 
@@ -147,8 +148,8 @@ class Comparison:
         self._pauses.end(self._place(repository))
 
     async def _compare(self, repository: ActiveRepository, scope: Scope) -> bool:
-        # Ours are read first. A job that comes in between is then only in GitHub's list, and not one
-        # of ours that would have to be asked for.
+        # Our jobs are read first. A job created between the two reads is then only in GitHub's list,
+        # and need not be looked up.
         open_jobs = await self._store.open_jobs(repository.id)
         now = self._clock.now()
         try:
@@ -167,14 +168,15 @@ class Comparison:
         return runs.complete
 
     async def _doubt(self, repository: ActiveRepository, jobs: Sequence[OpenJob]) -> None:
-        """The repository was deleted, or cannot be read for now. Recovery asks about jobs that have not
-        begun, and finds out which it is (I66). Those that have it asks about in any case."""
+        """The repository was deleted, or cannot be read for now. Mark its jobs that have not begun:
+        recovery asks about them and finds out which is true (I66). About jobs in progress recovery asks
+        in any case."""
         not_begun = [job.id for job in jobs if job.state is not JobState.IN_PROGRESS]
         for job in self._turn(repository.id, not_begun):
             await self._store.note_job_check(repository.host, job, answer=JobWord.UNREADABLE)
 
     def _turn(self, repository: RepositoryId, jobs: Sequence[JobId]) -> list[JobId]:
-        """The next few, going round: what stays open must not keep the others from being asked for."""
+        """The next few jobs, round robin, so that jobs that stay open do not block the others."""
         last = self._looked_up.pop(repository, JobId(0))
         turn = sorted(jobs, key=lambda job: (job <= last, job))[:LOOK_UPS]
         if len(turn) < len(jobs):
@@ -195,7 +197,7 @@ class Comparison:
                 raise
             return
         if isinstance(found, Absent):
-            # Left to recovery, which asks again, and then acts.
+            # Recovery asks again, and then acts.
             await self._store.note_job_check(repository.host, job, answer=JobWord.ABSENT)
         else:
             await self._apply(repository, news([found], known), known)
@@ -217,7 +219,7 @@ class Comparison:
             )
 
     async def _record(self, report: JobReport) -> None:
-        """One of recovery's rules, although it is here that GitHub's list is read."""
+        """Record the action of one of recovery's rules, because the comparison reads GitHub's list."""
         facts = report.facts
         evidence = JobEvidence(state=None, word=JobWord(facts.state))
         verdict = diagnose(evidence, Thresholds())

@@ -1,8 +1,8 @@
-"""Paying what is owed at GitHub: records under names that are no runner's any more.
+"""Debts: records at GitHub under names that no runner has any more. The collector deletes them.
 
-A failed mint, a claim taken over, a Pod that vanished: each may have left a runner record. Unpaid,
-they pile up as pages of offline runners (I41). A record GitHub calls busy is left alone: it executes
-a job, and goes by itself when that ends.
+A failed mint, a claim taken over, a Pod that vanished: each may have left a runner record. If they are
+not deleted, they pile up as pages of offline runners (I41). A record that GitHub calls busy is left
+alone: it executes a job, and GitHub removes it when the job ends.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _log = structlog.get_logger()
 
 _BATCH: Final = 50
 _EVERY: Final = 15.0
-#: A busy runner, or one GitHub would not tell of: it is asked about again after this.
+#: After this a debt is tried again whose runner is busy, or about which GitHub did not answer.
 _LATER: Final = timedelta(minutes=5)
 
-#: After a failure, before its scope is asked again: a thousand debts of an account that does not answer
-#: would otherwise keep those of all others waiting (I26).
+#: After a failure, before its scope is asked again: otherwise a thousand debts of an account for which
+#: GitHub does not answer would delay those of all other accounts (I26).
 _PAUSE: Final = timedelta(seconds=5)
 _LONGEST_PAUSE: Final = timedelta(seconds=60)
 
@@ -48,7 +48,7 @@ class DebtCollector:
                 await self._clock.sleep(_EVERY)
 
     async def round(self) -> int:
-        """Look at what is owed; how many debts were looked at."""
+        """Try to settle the debts that are due; return how many were tried."""
         debts = await self._store.debts(before=self._clock.now() - MINT_SETTLED, limit=_BATCH)
         for debt in debts:
             place = _place(debt)

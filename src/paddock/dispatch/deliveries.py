@@ -1,10 +1,10 @@
-"""Applying deliveries: from the table to rows, in batches.
+"""Apply stored deliveries to the rows they change, in batches.
 
-The receiver answers GitHub after one insert; everything a delivery means happens here. What cannot be
-applied is set aside with its error and stands in nobody's way (I13). What needs an installation that
-is not known stays pending until that was read. That happens elsewhere: nothing here waits for GitHub
-(I83). A crash between any two lines costs nothing: a delivery is settled in the transaction that
-applies it, and applying it twice changes nothing.
+The receiver answers GitHub after one insert; the applier does the rest. A delivery that cannot be
+applied is set aside with its error and blocks no other (I13). A delivery of an unknown installation
+stays pending until `installation_reads` has read the installation: the applier never waits for GitHub
+(I83). A crash at any point loses nothing: a delivery is settled in the transaction that applies it, and
+applying it twice has no further effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown,
 
 _log = structlog.get_logger()
 
-#: One transaction of some tens of milliseconds.
+#: One transaction with a batch of this size takes some tens of milliseconds.
 BATCH: Final = 200
 #: How long a delivery can lie unnoticed if its wake-up was lost.
 _LOOK_AGAIN: Final = 5.0
@@ -39,7 +39,7 @@ _installation = msgspec.json.Decoder(InstallationEvent)
 
 @dataclass(slots=True)
 class _Judged(Batch):
-    """A batch, and the installations that deliveries in it ask for or wait for."""
+    """A batch, and the installations that its deliveries ask to read or wait for."""
 
     reads: dict[InstallationToRead, list[Delivery]] = field(default_factory=dict)
 
@@ -52,7 +52,8 @@ class DeliveryApplier:
         self._reads = reads
         self._settler = settler
         self._woken: Subscription = wakeups.subscribe(Topic.DELIVERIES)
-        #: Taken, and not applied because the database failed: no other replica has them for a while.
+        #: Taken but not applied, because the database failed. They stay reserved for this replica for a
+        #: while.
         self._unapplied: list[Delivery] = []
 
     async def run(self) -> None:
@@ -61,7 +62,7 @@ class DeliveryApplier:
                 await self._woken.wait(_LOOK_AGAIN)
 
     async def round(self) -> int:
-        """Look at one batch; returns how many deliveries were looked at."""
+        """Apply one batch; return how many deliveries were in it."""
         deliveries, self._unapplied = self._unapplied, []
         deliveries = deliveries or await self._store.take_deliveries(BATCH)
         if not deliveries:
@@ -99,7 +100,7 @@ class DeliveryApplier:
     async def _keep_our_runners(
         self, foreign: Sequence[tuple[Delivery, JobReport]], batch: _Judged
     ) -> None:
-        """An event that names one of our runners is applied to it, whatever the job's labels."""
+        """An event that names one of our runners is applied, even if no pool takes the job's labels."""
         named = [
             (report.account, report.facts.executor.name)
             for _, report in foreign
@@ -137,7 +138,7 @@ class DeliveryApplier:
 
 
 def _decode(delivery: Delivery, batch: _Judged) -> WorkflowJobEvent | None:
-    """The event, if it is about a job; all else is dealt with here."""
+    """The event, if it is about a job. Other events are settled here or ask for a read."""
     try:
         match delivery.event:
             case "workflow_job":
@@ -158,7 +159,8 @@ def _decode(delivery: Delivery, batch: _Judged) -> WorkflowJobEvent | None:
 def _take_in(
     delivery: Delivery, event: WorkflowJobEvent, around: Surroundings, batch: _Judged
 ) -> JobReport | None:
-    """Put the job where it belongs; returns its report if it can only be ours by its executor."""
+    """Add the job's report to the batch, settle the delivery, or ask for a read. Return the report if
+    the job concerns paddock only if one of its runners executes it."""
     if event.installation is None:
         batch.pass_over(delivery, Passed.NO_INSTALLATION)
         return None

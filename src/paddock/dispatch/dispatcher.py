@@ -1,9 +1,9 @@
 """Dispatch: idle Pods wait here, and are handed a JIT as soon as there is work for one.
 
-Each replica matches the Pods that wait with it. It looks when there is reason to: demand was
-announced, or a Pod came while demand was known to be unmet. It looks by itself from time to time too,
-so a lost wake-up costs seconds. What is decided is decided in the store; a replica that dies here
-leaves rows from which the next one goes on.
+Each replica matches the Pods whose requests it holds. It starts a match when demand was announced, or
+when a Pod came while demand was known to be unmet. It also checks for demand from time to time, so a
+lost wake-up costs seconds. All decisions are in the store: if a replica dies, another goes on from its
+rows.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _log = structlog.get_logger()
 
 #: How long unmet demand can lie unnoticed if its wake-up was lost.
 _LOOK_AGAIN: Final = 4.0
-#: How often what is withheld for a time (a budget, a back-off) is looked at again.
+#: How often a match is tried while demand is withheld for a time (a budget, a back-off).
 _WITHHELD_AGAIN: Final = 2.0
-#: Pods that ask again are written down this often. With the longest request this stays below the time
-#: after which recovery takes Pods for unanswered (`recovery.gather`).
+#: How often the requests of returning Pods are written. Together with the longest request this is less
+#: than the time after which recovery judges a Pod silent (`recovery.gather`).
 _HEAR_AGAIN: Final = 10.0
-#: Whoever asks without waiting is there for one match, and for its mint if that is quick.
+#: A request without waiting takes part in one match, and waits for its mint if that is quick.
 _SHORTEST_WAIT: Final = 0.2
-#: A claim that another replica mints for: its row is looked at this often.
+#: How often the row of a claim is read while another replica mints for it.
 _OTHERS_MINT: Final = 0.25
-#: While the store is away, one of the waiting requests tries it this often, for all of them.
+#: While the store is away, one of the waiting requests tries it this often on behalf of all.
 _TRY_STORE: Final = 0.5
-#: Those that never ask again are forgotten.
+#: With more Pods in doubt than this, all are forgotten: some may never ask again.
 _MOST_IN_DOUBT: Final = 10_000
 
 WAITING = Gauge("paddock_waiting_pods", "Pods that hold a request open with this replica.")
@@ -74,7 +74,7 @@ ANSWERS = Counter("paddock_dispatch_answers_total", "What polls were answered.",
 @dataclass(slots=True, eq=False)
 class _Waiter:
     pod: WaitingPod
-    #: Set to the answer, or to `None`: look at the row again.
+    #: Set to the answer, or to `None`: the request must read the row again.
     told: asyncio.Future[Answer | None]
 
     def tell(self, answer: Answer | None) -> None:
@@ -83,19 +83,19 @@ class _Waiter:
 
 
 class _Waiting:
-    """The requests that wait for work. What a match costs does not depend on their number (I77)."""
+    """The requests that wait for work. The cost of a match does not depend on their number (I77)."""
 
     def __init__(self) -> None:
         self.pods = WaitingPods()
         self._waiters: dict[RunnerId, _Waiter] = {}
-        #: Those that are there for one match, and no longer.
+        #: The requests that wait for one match only.
         self._hurried: dict[RunnerId, _Waiter] = {}
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     def enter(self, waiter: _Waiter, *, hurried: bool) -> None:
-        # A Pod that asks twice is one Pod: the newer request is the one that is still there.
+        # A Pod that asks twice is one Pod: only its newer request is still open.
         if (older := self._waiters.get(waiter.pod.id)) is not None:
             older.tell(NothingYet())
             self.leave(older)
@@ -110,7 +110,7 @@ class _Waiting:
             self.take(waiter.pod.id)
 
     def take(self, runner: RunnerId) -> _Waiter | None:
-        """It no longer waits; whoever takes it answers its request."""
+        """Remove the runner's request from the waiting ones; the caller must answer it."""
         waiter = self._waiters.pop(runner, None)
         if waiter is not None:
             self.pods.remove(waiter.pod)
@@ -134,9 +134,9 @@ class _Waiting:
 class _Returning:
     """Pods that were told to ask again a moment ago, and those of them that did.
 
-    Their rows were read when they first asked, and nothing here has claimed them since. So a Pod that
-    asks again waits at once, and is written down together with all others of some seconds: what a
-    thousand idle Pods cost the database is a statement now and then.
+    This replica read their rows when they first asked, and has not claimed them since. So a Pod that
+    asks again waits at once, without a read. Its request is written together with those of all other
+    Pods within some seconds: a thousand idle Pods cost the database one statement per interval.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class _Returning:
         return pod
 
     def take(self, *, expected_since: float) -> Mapping[RunnerId, datetime]:
-        """Those that asked since the last call. Pods that were expected before that are forgotten."""
+        """The Pods that asked since the last call. Forgets Pods expected before `expected_since`."""
         self._expected = {
             uid: known for uid, known in self._expected.items() if known[1] >= expected_since
         }
@@ -179,15 +179,15 @@ class Dispatcher:
         self._demand = wakeups.subscribe(Topic.DEMAND)
         self._waiting = _Waiting()
         self._returning = _Returning()
-        #: Pods of matches whose outcome is unknown, with the generation of their claim if it was
-        #: written. Each is looked at when its Pod asks again.
+        #: Pods of matches whose outcome is unknown, each with the generation its claim has if the match
+        #: was written. The row is checked when the Pod asks again.
         self._in_doubt: dict[RunnerId, int] = {}
-        #: Claimed while they waited: their requests are open until the mint has ended.
+        #: Requests of Pods that were claimed while they waited: open until the mint has ended.
         self._claimed: dict[RunnerId, _Waiter] = {}
         self._minting: dict[RunnerId, asyncio.Task[Handover | None]] = {}
         self._look = asyncio.Event()
         self._unmet = True
-        #: Something waits for time to pass, of which no wake-up tells.
+        #: The last match withheld demand (a budget, a back-off): time frees it, without a wake-up.
         self._withheld = False
         self._closing = False
         self._store_answers = asyncio.Event()
@@ -196,7 +196,7 @@ class Dispatcher:
     # The Pod's side.
 
     async def poll(self, pod: PodIdentity, *, wait: float) -> Answer | None:
-        """What the Pod is told, within `wait` seconds. `None`: no row knows it (yet)."""
+        """The answer to the Pod, within `wait` seconds. `None`: the Pod has no row (yet)."""
         deadline = self._clock.monotonic() + max(wait, _SHORTEST_WAIT)
         hurried = wait < _SHORTEST_WAIT
         answer: Answer | None = None
@@ -217,8 +217,8 @@ class Dispatcher:
         return answer
 
     async def _hear(self, pod: PodIdentity, deadline: float) -> Heard | None:
-        """Waits for a store that is away as for work: a poller that was refused would stay away for
-        longer than the store. Raises `TimeoutError`."""
+        """While the store is away the request waits, as it waits for work: a refused poller would stay
+        away for longer than the store. Raises `TimeoutError`."""
         while True:
             try:
                 heard = await self._store.hear_pod(pod.pod_name, pod_uid=pod.pod_uid)
@@ -235,8 +235,8 @@ class Dispatcher:
                 return heard
 
     async def acknowledge(self, pod: PodIdentity, delivery: UUID) -> bool | Leave:
-        """The Pod holds its JIT. Saying so again is fine; false if it never was this Pod's. One that
-        was fenced meanwhile is told to leave: its runner has not started yet."""
+        """The Pod holds its JIT. It may acknowledge again; false if the delivery was never this Pod's.
+        A Pod that was fenced meanwhile is told to leave: its runner has not started yet."""
         found = await self._store.acknowledge_delivery(
             pod.pod_name, pod_uid=pod.pod_uid, delivery=delivery
         )
@@ -267,7 +267,7 @@ class Dispatcher:
                 return await self._wait(waiting, runner.pod_uid or "", left, hurried=hurried)
 
     async def _replay(self, heard: Heard) -> Answer:
-        """The same JIT as before: the reply was lost, or the server was (I20)."""
+        """Answer with the same JIT again: the reply was lost, or the replica died (I20)."""
         runner = heard.runner
         assert heard.jit is not None
         assert runner.delivery is not None
@@ -285,8 +285,8 @@ class Dispatcher:
         return Handover(delivery=runner.delivery, runner_name=runner.name, jit=jit)
 
     async def _await_mint(self, runner: Runner, left: float, *, is_ours: bool) -> Answer | None:
-        """Its mint is under way: here, at another replica, or nowhere any more. `is_ours`: a match of
-        this replica's made the claim, and was not told so."""
+        """Wait for the claim's mint, which this replica or another one does, or none any more.
+        `is_ours`: a match of this replica made the claim but did not learn that it was written."""
         task = self._minting.get(runner.id)
         if task is None and runner.mint_deadline is not None:
             if is_ours or runner.mint_deadline < self._clock.now():
@@ -303,7 +303,7 @@ class Dispatcher:
         return None
 
     async def _take_over(self, runner: Runner, *, unanswered: bool) -> None:
-        """No replica mints for it; a fresh name, and the old one stays a debt (I19)."""
+        """No replica mints for the claim: mint under a fresh name; the old one stays a debt (I19)."""
         claim = await self._store.take_over_claim(
             runner.id,
             generation=runner.generation,
@@ -340,7 +340,7 @@ class Dispatcher:
     # The matcher's side.
 
     async def run(self) -> None:
-        # After a failure it is not known what was announced meanwhile.
+        # After a failure announcements may have been missed, so demand counts as unmet.
         self._unmet = True
         self._look.set()
         async with asyncio.TaskGroup() as group:
@@ -359,7 +359,7 @@ class Dispatcher:
     async def _listen(self) -> None:
         while True:
             woken = await self._demand.wait(_WITHHELD_AGAIN if self._withheld else _LOOK_AGAIN)
-            # A match without demand takes the matchers' lock for nothing.
+            # Without demand a match would take the matcher's lock in vain.
             if not (woken or self._withheld or await self._store.has_demand()):
                 continue
             self._unmet = True
@@ -372,7 +372,7 @@ class Dispatcher:
             await self.hear_again(expected_since=began)
 
     async def hear_again(self, *, expected_since: float) -> None:
-        """Write down that Pods asked again. Whose row is no longer idle is answered by its row."""
+        """Write that Pods asked again. If a runner is no longer idle, its row decides the answer."""
         asked = self._returning.take(expected_since=expected_since)
         if not asked:
             return
@@ -393,8 +393,8 @@ class Dispatcher:
                 pass
 
     async def match(self) -> bool:
-        """One match of the waiting Pods; whether another one should follow at once."""
-        # What is announced from here on is news.
+        """One match of the waiting Pods; returns whether another one should follow at once."""
+        # Demand announced from here on calls for another match.
         self._unmet = False
         try:
             match = await self._store.match(self._waiting.pods)
@@ -410,7 +410,7 @@ class Dispatcher:
         for claim in match.claims:
             self._mint(claim)
         for runner in match.left_out:
-            # Another replica claimed it, or it was fenced: its row says what to answer.
+            # Another replica claimed the runner, or it was fenced: its row decides the answer.
             if (waiter := self._waiting.take(runner)) is not None:
                 waiter.tell(None)
         if not match.more:
@@ -419,7 +419,8 @@ class Dispatcher:
         return match.more
 
     def _doubt(self) -> None:
-        """Claims may have been written that no replica mints for; Pods find them in their rows."""
+        """The match may have written claims that no replica mints for. All waiting requests read their
+        rows again and find such claims."""
         waiting = self._waiting.take_all()
         self._returning.forget()
         if len(self._in_doubt) > _MOST_IN_DOUBT:
@@ -429,8 +430,8 @@ class Dispatcher:
             waiter.tell(None)
 
     def _mint(self, claim: Claim) -> None:
-        """In a task of its own: a Pod that hangs up does not end the mint its row waits for."""
-        # No later match may count on it. Its request stays open for the answer.
+        """Mint in a separate task: a Pod that hangs up must not cancel the mint."""
+        # Later matches must not see this Pod. Its request stays open for the answer.
         if (waiter := self._waiting.take(claim.runner)) is not None:
             self._claimed[claim.runner] = waiter
         _log.info("claim.made", **claim_fields(claim))
@@ -445,7 +446,7 @@ class Dispatcher:
         if not task.cancelled():
             error = task.exception()
             if isinstance(error, StoreError):
-                # Its row stays claimed until the mint's deadline, and is then taken over.
+                # The row stays claimed until the mint's deadline; then a replica takes the claim over.
                 _log.warning("mint.unwritten", **claim_fields(claim), error=error.message)
             elif error is not None:
                 _log.error("mint.broken", **claim_fields(claim), error=repr(error))

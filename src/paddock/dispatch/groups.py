@@ -1,7 +1,7 @@
-"""Runner groups: pools name them, organisations number them.
+"""Runner groups: a pool names its group, each organisation has a number for it.
 
-A group decides which repositories a runner works for, so a pool whose group an organisation lacks
-takes none of its jobs: falling back to the default group would open the pool to everybody there.
+A group decides which repositories a runner works for. So if an organisation lacks a pool's group, the
+pool takes none of its jobs: the default group would open the pool to all its repositories.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paddock.ports import GitHub, Store, Topic, Wakeups
 
 _log = structlog.get_logger()
 
-#: A group made at GitHub after a job asked for it is found within this.
+#: A group created at GitHub after a job needed it is found within this.
 _LOOK_AGAIN: Final = 600.0
 #: The group of every user's repositories, and the default of every organisation.
 _DEFAULT_GROUP: Final = 1
@@ -43,8 +43,8 @@ class RunnerGroups:
                 self._read.clear()
 
     async def round(self) -> None:
-        """Number the groups of every account. An account whose groups were read is not asked again
-        until the pools name others, or time has passed."""
+        """Look up the group numbers of every account. An account is read again only when the pools name
+        other groups, or after a while."""
         wanted = await self._store.wanted_groups()
         if not wanted:
             return
@@ -75,7 +75,8 @@ class RunnerGroups:
         self._read.add((account.id, frozenset(name for _, name in wanted)))
 
     async def _ids(self, app: RegisteredApp, account: ServedAccount) -> dict[str, int] | None:
-        """Every group by name; `None` for a user, whose runners are in their repository's own."""
+        """Every group's number by name; `None` for a user, because a user's runners are in the group of
+        their repository."""
         if account.kind == "user":
             return None
         who = InstallationKey(

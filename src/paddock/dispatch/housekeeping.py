@@ -1,4 +1,4 @@
-"""Forgetting history, a little at a time, for as long as there is something to forget."""
+"""Delete old history in small batches."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from paddock.ports import Clock, Store
 
 _log = structlog.get_logger()
 
-#: Between two rounds. What is kept for days need not go to the minute.
+#: Between two rounds. History is kept for days, so its deletion need not be exact to the minute.
 _EVERY: Final = 600.0
-#: Between two batches of one round, so that the disk is others' most of the time.
+#: Between two batches of one round, so that the disk is free for other work most of the time.
 _PAUSE: Final = 0.2
 
 
@@ -29,7 +29,7 @@ class Housekeeping:
             await self._clock.sleep(_EVERY)
 
     async def round(self) -> dict[History, int]:
-        """Forget everything that is due; how many rows went, by kind."""
+        """Delete everything that is due; return how many rows were deleted, by kind."""
         gone = {history: await self._forget(history) for history in self._retention}
         if any(gone.values()):
             _log.info("history.purged", **{str(kind): rows for kind, rows in gone.items() if rows})

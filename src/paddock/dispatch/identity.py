@@ -1,8 +1,8 @@
-"""Who asks: a bearer token, reviewed once and remembered until it expires.
+"""The identity of a Pod: its bearer token, reviewed once and cached until it expires.
 
-A thousand idle Pods that ask every minute would otherwise be a thousand TokenReviews a minute. Tokens
-are remembered by their hash only. A "no" is not remembered here (a reviewer may, for seconds), and
-neither is a reviewer that could not be asked (I9).
+Without the cache, a thousand idle Pods that ask every minute would cause a thousand TokenReviews a
+minute. Tokens are cached by their hash only. A rejection is not cached here (a reviewer may cache it
+for seconds), nor is a failure to reach the reviewer (I9).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final
 from paddock.domain.pods import PodIdentity
 from paddock.ports import Clock, Reviewer
 
-#: Kubernetes' projected tokens live for an hour at most before they are renewed; a token that says
-#: otherwise is asked about again all the same.
+#: The kubelet renews projected tokens within an hour. A token with a later expiry is reviewed again
+#: after this time too.
 _LONGEST: Final = timedelta(hours=1)
-#: More tokens than this are not alive at once; the oldest entries make room.
+#: More tokens than this are not valid at once; beyond it the oldest entries are dropped.
 _MOST: Final = 50_000
 #: A token longer than this is no token.
 _TOKEN_MAX: Final = 8192
@@ -35,8 +35,8 @@ class Identities:
         self._of_pod: defaultdict[str, set[bytes]] = defaultdict(set)
 
     async def identify(self, headers: Mapping[str, str], *, peer: str) -> PodIdentity | None:
-        """The Pod behind an Authorization header that `peer` sent; `None` if it is no Pod's. Raises
-        `FleetUnavailable` if that cannot be told."""
+        """The Pod whose token is in the Authorization header that `peer` sent; `None` if the token is
+        not a Pod's. Raises `FleetUnavailable` if the token cannot be reviewed."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_MAX:
             return None
@@ -51,7 +51,7 @@ class Identities:
         return found
 
     def forget(self, pod_uid: str) -> None:
-        """Its Pod is gone: whatever token it had is nobody's."""
+        """The Pod is gone: drop its tokens."""
         for digest in self._of_pod.pop(pod_uid, ()):
             del self._known[digest]
 

@@ -1,15 +1,15 @@
 """Deliveries that arrive together share one commit.
 
 A durable commit costs a write to disk, a round trip and a statement, which is most of what a webhook
-costs. So what comes while others are being stored waits for them, and is stored together. There is no
-delay to gather more: on an idle system a batch is one delivery.
+costs. So deliveries that arrive while a batch is being stored wait and form the next batch. The inbox
+adds no delay to gather more: on an idle system a batch is one delivery.
 
-Two batches are under way at most. While one is with the database the requests of the other are read and
-answered; a single one, with everybody in it, would make this process and PostgreSQL take turns.
+At most two batches are under way. While the database stores one, this process reads and answers the
+requests of the other. With a single batch this process and PostgreSQL would take turns.
 
-A request is answered within GitHub's ten seconds, or told that it was not: it waits at most `MAX_WAIT`
-for its turn and `WRITE_TIMEOUT` for its commit. What was refused can still turn out to be stored (the
-answer of a COMMIT was lost); a redelivery then meets its own GUID (I6).
+A request is answered or refused within GitHub's ten seconds: it waits at most `MAX_WAIT` for its turn
+and `WRITE_TIMEOUT` for its commit. A refused delivery may still be stored, if the answer of its COMMIT
+was lost; a redelivery then has a known GUID (I6).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from paddock.store.errors import OutcomeUnknown, StoreError
 _log = structlog.get_logger()
 
 AT_ONCE: Final = 2
-#: In one transaction. By then the rows cost ten times what the commit does, and more of them would
-#: only make it longer until the first is answered.
+#: Deliveries in one transaction. At this size the rows cost ten times what the commit does, and more
+#: rows would only delay the first answer.
 BATCH: Final = 32
-#: Ten times what one matrix can send at once (256) for each of a handful of repositories. It is there
-#: so that a database that is slow for long costs answers, and not memory.
+#: Ten times what one matrix can send at once (256) for each of a handful of repositories. If the
+#: database is slow for long, deliveries are refused instead of filling the memory.
 MAX_WAITING: Final = 20_000
-#: The two together stay below the ten seconds after which GitHub hangs up.
+#: The two together are less than the ten seconds after which GitHub hangs up.
 MAX_WAIT: Final = 4.0
 WRITE_TIMEOUT: Final = 4.0
 _STOPPING: Final = "paddock is being stopped."
@@ -57,11 +57,11 @@ WAITING = Gauge("paddock_webhooks_waiting", "Deliveries received and not yet sto
 
 
 class NotStored(Exception):
-    """The delivery was not stored, as far as anybody knows. GitHub can send it again."""
+    """The delivery was not stored, as far as this process knows. GitHub can send it again."""
 
 
 class Overloaded(NotStored):
-    """More come in than the database takes."""
+    """More deliveries arrive than the database can store."""
 
 
 class DeliveryStore(Protocol):
@@ -75,7 +75,7 @@ class _Request:
     answer: asyncio.Future[bool]
 
     def tell(self, *, is_new: bool) -> None:
-        if not self.answer.done():  # whoever asked may have gone
+        if not self.answer.done():  # the request may have been cancelled
             self.answer.set_result(is_new)
 
     def refuse(self, error: NotStored) -> None:
@@ -94,7 +94,7 @@ class Inbox:
         self._is_open = True
         self._is_pump_due = False
         self._writing: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
-        # Nobody waits for these any more: their connection hangs.
+        # Writes that no request waits for any more: their connection hangs.
         self._abandoned: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -107,7 +107,7 @@ class Inbox:
             await inbox._close()
 
     async def store(self, delivery: NewDelivery) -> bool:
-        """Return when it is durable: whether it is new. Raises `NotStored`."""
+        """Return once the delivery is durable, with whether it is new. Raises `NotStored`."""
         if not self._is_open:
             raise NotStored(_STOPPING)
         if len(self._waiting) >= MAX_WAITING:
@@ -146,7 +146,7 @@ class Inbox:
         try:
             await self._write(batch)
         finally:
-            # Of a write that was cancelled; all others have their answer.
+            # Only after a cancelled write; otherwise all requests have their answer.
             for request in batch:
                 request.refuse(NotStored(_STOPPING))
 
@@ -157,7 +157,7 @@ class Inbox:
             try:
                 new = await self._store.store_deliveries(deliveries)
             except OutcomeUnknown:
-                # The server was restarted, perhaps. Whatever became of it, a GUID is stored once.
+                # The server may have restarted. Writing again is safe: a GUID is stored once.
                 new = await self._store.store_deliveries(deliveries)
         except StoreError as error:
             for request in batch:
@@ -170,8 +170,7 @@ class Inbox:
             _answer(batch, new)
 
     async def _write_alone(self, batch: Sequence[_Request], error: Exception) -> None:
-        """Something in the batch cannot be stored at all. It must not take the others with it
-        (I13)."""
+        """A delivery in the batch cannot be stored at all. The others must still be stored (I13)."""
         if len(batch) > 1:
             for request in batch:
                 await self._write([request])
@@ -187,8 +186,8 @@ class Inbox:
         self._pump()
 
     def _give_up(self, task: asyncio.Task[None], batch: Sequence[_Request]) -> None:
-        """A connection that hangs can hang when it is cancelled, too, so it is not waited for: the
-        next batch has another."""
+        """The connection hangs. Its cancellation may hang too, so do not wait for it: the next batch
+        uses another connection."""
         for request in batch:
             request.refuse(NotStored(f"The database did not answer within {WRITE_TIMEOUT:g} s."))
         del self._writing[task]
@@ -208,7 +207,7 @@ class Inbox:
 
 
 def _answer(batch: Sequence[_Request], new: frozenset[str]) -> None:
-    """A GUID that is in the batch twice was new once."""
+    """Answer the batch. Of a GUID that is in it twice, only the first is new."""
     told: set[str] = set()
     for request in batch:
         guid = request.delivery.guid

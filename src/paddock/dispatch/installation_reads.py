@@ -1,9 +1,9 @@
-"""Reading installations that deliveries ask for, beside the loop that applies deliveries.
+"""Read the installations that deliveries ask for, outside the loop that applies deliveries.
 
-GitHub may take seconds to answer, and no queued job waits behind that (I83). What has to be read
-follows from the deliveries themselves: each stays pending until its installation was read, and comes
-back to an applier after some seconds (`TAKEN_FOR`), so that nothing is lost if this process dies. What
-is kept here is only which reads are asked for and under way.
+GitHub may take seconds to answer, and no queued job may wait behind that (I83). The deliveries
+themselves say what has to be read: each stays pending until its installation was read, and an applier
+takes it again after some seconds (`TAKEN_FOR`), so that no read is lost if this process dies. This
+module only remembers which reads are requested and under way.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
-#: Reads under way. One takes a request or two, and a page for a hundred chosen repositories.
+#: Concurrent reads. One read takes a request or two, and one page per hundred chosen repositories.
 AT_ONCE: Final = 4
-#: Deliveries that wait for one installation. Those beyond come back by themselves (`TAKEN_FOR`).
+#: Deliveries remembered for one installation. An applier takes the others again (`TAKEN_FOR`).
 MOST_WAITING: Final = 1_000
 #: An installation that cannot be read is tried again after a second, then two, up to this.
 _LONGEST_WAIT: Final = timedelta(minutes=5)
-#: GitHub cancels a queued job after a day; a delivery that could not be placed by then is of no use.
+#: GitHub cancels a queued job after a day; a delivery that could not be applied by then is useless.
 _GIVE_UP: Final = timedelta(hours=24)
 
 
@@ -50,14 +50,15 @@ class InstallationReads:
         self._installations = installations
         self._clock = clock
         self._settler = settler
-        #: Deliveries that wait for each, by number.
+        #: The deliveries that wait for each installation, by number.
         self._waiting: dict[InstallationToRead, dict[DeliveryNumber, Delivery]] = {}
         self._reading: dict[InstallationToRead, dict[DeliveryNumber, Delivery]] = {}
         self._changed = asyncio.Event()
 
     def request(self, installation: InstallationToRead, deliveries: Iterable[Delivery]) -> None:
-        """Read it soon. If it is being read now, it is read once more for those that came since: the
-        answer under way may be older than they are. One that came back waits already."""
+        """Read the installation soon. If a read is under way, another one follows for deliveries that
+        arrived since, because the answer under way may be older than they are. A delivery that an
+        applier has taken again is already waiting."""
         asked = self._reading.get(installation, {})
         waiting = self._waiting.get(installation, {})
         for each in deliveries:
@@ -79,7 +80,7 @@ class InstallationReads:
                 await self._changed.wait()
 
     async def read_next(self) -> bool:
-        """Read one that is asked for and not under way; false if there is none."""
+        """Read one requested installation that is not being read; false if there is none."""
         free = (each for each in self._waiting if each not in self._reading)
         installation = next(free, None)
         if installation is None:
@@ -88,7 +89,7 @@ class InstallationReads:
         try:
             await self._read(installation, list(waiting.values()))
         except StoreError as error:
-            # The deliveries are pending, and come back.
+            # The deliveries are still pending, and an applier takes them again.
             _log.warning("installation.read_not_written", error=error.message)
         finally:
             del self._reading[installation]
@@ -96,8 +97,8 @@ class InstallationReads:
         return True
 
     async def _read(self, installation: InstallationToRead, waiting: Sequence[Delivery]) -> None:
-        """Events about an installation only say that it should be read; jobs of one that is not
-        known wait until it is."""
+        """An event about an installation only asks for this read, so it is settled. Jobs of an unknown
+        installation were waiting for it and are due now."""
         try:
             known = await self._installations.read(installation.app, installation.id)
         except GitHubError as error:

@@ -1,8 +1,8 @@
-"""Accounts come from the installations themselves.
+"""Accounts are read from the Apps' installations at GitHub.
 
-Events about installations can be replayed and reordered, so none is believed: it only makes us read
-the installation at GitHub, and what is read is written. All are read at the start, and again every
-hour for renames and whatever an event failed to tell.
+Events about installations can be replayed and reordered, so their content is not used: an event only
+makes paddock read the installation at GitHub and write what GitHub answers. All installations are read
+at the start, and again every hour, to find renames and changes whose events were lost.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
 
-#: A rename, a removal or the end of a suspension that no event told of shows within this: an account's
-#: jobs wait for the last. One request for a hundred installations.
+#: A rename, a removal or the end of a suspension whose event was lost is found within this. An
+#: account's jobs wait until the end of its suspension is found. One request reads a hundred
+#: installations.
 _EVERY: Final = 900.0
 #: After a failed round: GitHub or the database was away.
 _AGAIN: Final = 60.0
@@ -48,7 +49,7 @@ class RegisteredApp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAccount:
-    """What an account gets when it is first seen; afterwards it is the operator's."""
+    """The defaults of an account that is first seen; afterwards only operators change them."""
 
     limits: Limits = field(default=UNLIMITED)
     weight: int = 1
@@ -57,7 +58,7 @@ class NewAccount:
 async def register_apps(
     store: Store, apps: Mapping[AppKey, tuple[str, MintBudget]]
 ) -> list[RegisteredApp]:
-    """Give every App its row. `apps` maps each to its host's API address and its mint budget."""
+    """Ensure a row for every App. `apps` maps each to its host's API address and its mint budget."""
     registered = []
     for key, (api_url, mints) in apps.items():
         host = await store.ensure_host(key.host, api_url=api_url)
@@ -88,8 +89,8 @@ class Installations:
             await self._clock.sleep(_EVERY if complete else _AGAIN)
 
     async def read_all(self) -> bool:
-        """Every installation of every App. Whether all could be read; neither an App's trouble nor an
-        account's is another's."""
+        """Read every installation of every App; return whether all could be read. A failure of one App
+        or account does not affect the others."""
         complete = True
         for app in self._apps.values():
             try:
@@ -110,14 +111,14 @@ class Installations:
         *,
         listed: Sequence[InstallationRecord] | None = None,
     ) -> bool:
-        """Read one installation and write what it is. False if GitHub does not know it (any more), or
-        if it has no runners; raises `GitHubError` when nothing could be learnt. `listed`: the App's
-        list, where it was just read."""
+        """Read one installation and write it. False if GitHub does not know it (any more), or if its
+        account cannot have runners; raises `GitHubError` if the read failed. `listed`: the App's
+        installations, if they were just read."""
         registered = self._apps[app]
         found = await self._github.get_installation(registered.key, InstallationId(installation))
         if isinstance(found, Absent):
-            # Believed only if the App's own list agrees: a single wrong 404 would leave the account's
-            # jobs waiting until all installations are read again (I29).
+            # A 404 counts only if the App's own list agrees: a single wrong 404 would leave the
+            # account's jobs waiting until all installations are read again (I29).
             if listed is None:
                 listed = await self._github.list_installations(registered.key)
             found = next((record for record in listed if record.id == installation), found)
@@ -132,17 +133,17 @@ class Installations:
         for record in found:
             complete &= await self._try(record.id, self._write(app, record))
         listed = {record.id for record in found}
-        # A removed one whose runners live is asked for again and again: recovery ends them only after
-        # several confirmations (I29).
+        # A removed installation with live runners is read in every round: recovery ends its runners
+        # only after several confirmations (I29).
         removed = await self._store.removed_installations(app.app)
         for known in [*await self._store.active_installations(app.app), *removed]:
-            # Not being listed proves nothing by itself (I29); being asked for by id does.
+            # Missing from the list proves nothing by itself (I29); a read by id does.
             if known not in listed:
                 complete &= await self._try(known, self.read(app.app, known, listed=found))
         return complete
 
     async def _try(self, installation: int, reading: Awaitable[bool]) -> bool:
-        """What fails for one installation says nothing of the others (I17)."""
+        """A failure of one installation must not stop the others (I17)."""
         try:
             await reading
         except GitHubError as error:
@@ -180,7 +181,7 @@ class Installations:
     async def _read_repositories(
         self, app: RegisteredApp, record: InstallationRecord, account: AccountId
     ) -> None:
-        """A chosen few: those taken away are marked, so that `why` can say so."""
+        """Write the chosen repositories. Those taken away are marked, so that `why` can say so."""
         who = InstallationKey(
             host=app.key.host, app=app.key.app, installation=InstallationId(record.id)
         )

@@ -1,4 +1,4 @@
-"""Learning of jobs by asking GitHub: what a look-up or a list tells goes the way of a webhook's job."""
+"""Apply jobs that were read from GitHub, by a look-up or a list, like a webhook's jobs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Learner:
         *,
         why: str,
     ) -> list[JobReport]:
-        """Write what GitHub says of these jobs; those that were written. One that is known stays ours,
-        whatever became of its pool."""
+        """Write what GitHub says of these jobs; return the reports that were written. A known job is
+        always written, even if its pool was deleted."""
         reports = await self._judge(repository, jobs, known) if jobs else []
         if not reports:
             return []
@@ -93,7 +93,7 @@ class Learner:
             )
 
     async def _write_alone(self, report: JobReport, why: str) -> None:
-        """One job that cannot be written does not keep the others out (I13)."""
+        """One job that cannot be written must not stop the others (I13)."""
         try:
             await self._write([report], why)
         except StoreError:

@@ -1,8 +1,9 @@
 """From a claim to an armed runner: one JIT, minted under the claim's name.
 
-The name was written with the claim, before GitHub is asked, so whatever becomes of the call, what it
-may have made can be found (I41). A mint is sent once. If it fails, the claim is undone by its
-generation, the scope the failure is about backs off, and the Pod goes on to other work (I17).
+The matcher wrote the name with the claim, before GitHub is asked. So a record that the request may have
+made can be found by its name even if the outcome is unknown (I41). A mint is sent once. If it fails,
+the claim is released, guarded by its generation, the scope of the failure backs off, and the Pod can
+take other work (I17).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown
 
 _log = structlog.get_logger()
 
-#: GitHub takes at most 100 requests at once from an App, of all kinds.
+#: GitHub allows an App at most 100 concurrent requests of all kinds.
 AT_ONCE: Final = 50
 #: How often the outcome of a mint is written again while the store is away.
 _TRY_AGAIN: Final = 0.5
@@ -63,7 +64,7 @@ class Minter:
         self._troubled: set[tuple[str, int]] = set()
 
     async def mint(self, claim: Claim) -> Handover | None:
-        """The JIT, stored for replay; `None` if the claim came to nothing and was undone."""
+        """The JIT, stored for replay; `None` if the mint failed, or came too late for its claim."""
         began = self._clock.monotonic()
         async with self._places:
             try:
@@ -101,8 +102,8 @@ class Minter:
             ),
         )
         if isinstance(armed, Conflict):
-            # Taken over, or fenced: this JIT is unused, and its record stays a debt. Or the first of
-            # two attempts wrote it: then its Pod finds it in its row.
+            # The claim was taken over, or the runner fenced: this JIT is unused, and its record stays a
+            # debt. Or the first of two attempts wrote the JIT: then the Pod gets it from the row.
             MINTS.labels(TOO_LATE).inc()
             _log.info("mint.too_late", **claim_fields(claim), found=str(armed))
             return None
@@ -137,8 +138,8 @@ class Minter:
         )
 
     async def _patiently(self, claim: Claim, write: Callable[[], Awaitable[T]]) -> T:
-        """A database that fails over is mostly back before the claim's deadline. What is written twice
-        is refused the second time, by its generation (I16)."""
+        """Repeat `write` while the database is away: after a failover it is mostly back before the
+        claim's deadline. The generation makes a second write a `Conflict` (I16)."""
         while True:
             try:
                 return await write()
@@ -148,8 +149,8 @@ class Minter:
                 await self._clock.sleep(_TRY_AGAIN)
 
     async def _resolve(self, claim: Claim) -> str | None:
-        """The name is taken: look once, decide, never try it again (I19). How it is settled, or
-        `None` if a record of ours may be there: then it is a debt."""
+        """The name is taken: look once, decide, never try it again (I19). Returns why the name is
+        settled, or `None` if a record of ours may exist: then the name stays a debt."""
         try:
             conflict = await self._github.resolve_name_conflict(
                 _installation(claim), _scope(claim), name=claim.name
@@ -159,7 +160,8 @@ class Minter:
         return None if conflict.action is ConflictAction.DELETE_AND_RENAME else conflict.why
 
     async def _forgive(self, claim: Claim) -> None:
-        """Only those this replica knows to have failed: a mint that goes well costs no write."""
+        """End back-offs, but only of subjects that failed in this replica: a mint whose subjects never
+        failed costs no write."""
         subjects = [
             subject
             for subject in subjects_of(claim)

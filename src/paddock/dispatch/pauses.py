@@ -1,7 +1,8 @@
-"""Leaving GitHub alone after a failure: the narrowest scope that has to, for as long as it has to.
+"""Pauses of requests to GitHub after a failure, for the narrowest scope that the failure is about.
 
-For loops that look at many accounts in turn: one that fails for one of them must neither hammer it nor
-stop for the others (I17). Kept in memory; a restarted process finds out again.
+For loops that ask about many accounts in turn: after a failure for one account a loop must neither
+repeat its requests at once nor stop for the other accounts (I17). Pauses are kept in memory; after a
+restart the first failure begins one again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from paddock.ports import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What was asked about, and as whom. What a wider scope does not name is `None`."""
+    """What a request was about, and the App and installation that sent it. `None` in a wider scope."""
 
     app: AppKey
     installation: int | None = None
@@ -64,8 +65,8 @@ class Pauses:
         return any(pause.until > now for pause in found if pause is not None)
 
     def scopes(self, apps: Mapping[AppKey, AppId]) -> list[PausedScope]:
-        """All that is left alone now, except single jobs. What is chosen to be asked about leaves these
-        out: they would take the places of others round after round (I26)."""
+        """All paused scopes except single jobs. A query for what to ask about leaves these out:
+        otherwise they would take the places of others in every round (I26)."""
         now = self._clock.now()
         return [
             PausedScope(
@@ -78,7 +79,7 @@ class Pauses:
     def begin(
         self, place: Place, failure: Failure, *, at_least: float, at_most: float = math.inf
     ) -> bool:
-        """Whether it is the first failure of its scope in a row: worth a line in the log."""
+        """Pause the failure's scope. True for its first failure in a row, which callers log."""
         scope = place.within(failure.backs_off)
         before, now = self._pauses.get(scope), self._clock.now()
         failures = before.failures + 1 if before else 1
@@ -89,6 +90,6 @@ class Pauses:
         return before is None
 
     def end(self, place: Place) -> None:
-        """It worked: what contains it works too."""
+        """A request succeeded: end the pauses of its place and of all wider scopes."""
         for scope in _SCOPES:
             self._pauses.pop(place.within(scope), None)

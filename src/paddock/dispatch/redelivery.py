@@ -1,10 +1,10 @@
-"""Asking GitHub again for the webhooks that did not arrive.
+"""Ask GitHub to redeliver the webhooks that did not arrive.
 
-What to ask for is decided in `paddock.domain.redelivery`; here GitHub's list is read and the cursor
-kept. The cursor in the store says what is behind us for good. What has been read since, and is not
-settled, is remembered in memory: one delivery that keeps failing holds the cursor for days, and reading
-all those days again every minute would spend the App's quota on it. Losing the memory costs one long
-read; two replicas doing this at once cost a few redeliveries that are recognised by their GUID (I6).
+`paddock.domain.redelivery` decides what to ask for; this module reads GitHub's list of deliveries and
+stores the cursor. All deliveries before the cursor are settled. Those read since and not settled are
+kept in memory: one delivery that keeps failing holds the cursor for days, and reading all those days
+again every minute would spend the App's quota. Losing the memory costs one long read. Two replicas
+doing this at once cost a few redeliveries, which are recognised by their GUID (I6).
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from paddock.ports import Clock, GitHub, Store
 
 _log = structlog.get_logger()
 
-#: How long a failed delivery lies before anyone looks, at most.
+#: The longest a failed delivery waits until the list is read.
 EVERY: Final = 60.0
-#: The two together make 4,200 requests in the worst hour, of the App's 5,000: what is left refreshes
-#: the tokens of hundreds of installations. Forty pages are 4,000 deliveries: an App that gets twenty a
-#: second is still read in one round, overlap included.
+#: The two together make 4,200 requests in the worst hour, of the App's 5,000: the rest is enough to
+#: refresh the tokens of hundreds of installations. Forty pages are 4,000 deliveries: one round reads
+#: all deliveries of an App that gets twenty a second, overlap included.
 PAGES: Final = 40
 REDELIVERIES: Final = 30
-#: The share of the App's own quota that stays with the tokens, whatever the quota is set to.
+#: The share of the App's own quota that is reserved for token requests.
 RESERVE: Final = 0.1
-#: Some 20 MB. With more than this unsettled, reading further back waits until some of it is.
+#: Some 20 MB. With more unsettled deliveries than this, reading further back stops until some are
+#: settled.
 MOST_KEPT: Final = 50_000
 
 REQUESTED = Counter(
@@ -55,14 +56,14 @@ CURSOR_AGE = Gauge(
     ["app"],
 )
 
-# GitHub knows nothing of this one delivery, or will not repeat it; others are not concerned.
+# GitHub does not know this one delivery, or will not repeat it; other deliveries are not affected.
 _REFUSED = frozenset({Kind.NOT_FOUND, Kind.NOT_FOUND_PROVEN, Kind.INVALID_REQUEST})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gap:
-    """Where reading stopped on its way back: everything listed `since` then has been read, and the
-    rest begins at `page`."""
+    """Where reading back stopped: deliveries from `since` on have been read; older ones begin at
+    `page`."""
 
     page: str
     since: datetime
@@ -70,12 +71,12 @@ class _Gap:
 
 @dataclass(slots=True)
 class _Reading:
-    """What has been read of one App's list and is not settled."""
+    """The deliveries of one App's list that were read and are not settled."""
 
     attempts: dict[DeliveryId, DeliveryRecord] = field(default_factory=dict)
     asked: dict[str, Asked] = field(default_factory=dict)
     given_up: frozenset[str] = frozenset()
-    #: The newest attempt ever read: reading from the new end has to come back to it.
+    #: The newest attempt read so far: the next read begins at the list's new end and must reach it.
     newest: datetime | None = None
     gap: _Gap | None = None
 
@@ -112,7 +113,7 @@ class Redelivery:
         self._readings = {app.app: _Reading() for app in apps}
         self._failing: set[AppKey] = set()
         for app in apps:
-            GIVEN_UP.labels(str(app.key))  # from zero on, or the first loss would be no increase
+            GIVEN_UP.labels(str(app.key))  # begins at zero, so that the first loss is an increase
 
     async def run(self) -> None:
         while True:
@@ -120,7 +121,7 @@ class Redelivery:
             await self._clock.sleep(EVERY)
 
     async def round(self) -> None:
-        """Every App once; one's trouble is not another's."""
+        """Every App once; a failure of one App does not affect the others."""
         for app in self._apps:
             try:
                 await self._round(app)
@@ -163,8 +164,9 @@ class Redelivery:
         gap, pages = await self._read_back(
             app, reading, None, since if met is None else met - OVERLAP, PAGES
         )
-        # With less overlap than one would like, but without a gap, if it came back to what was read
-        # before. If not, what lies below is read again: one gap is easily right, two are not.
+        # If this read reached what was read before, there is no new gap, even if the overlap is short.
+        # If not, the older gap is replaced and what lies below is read again: a single gap is simple to
+        # get right, two are not.
         if gap is not None and (met is None or gap.since >= met):
             reading.gap = gap
         reading.newest = max((each.delivered_at for each in reading.attempts.values()), default=met)
@@ -180,8 +182,8 @@ class Redelivery:
     async def _read_back(
         self, app: AppKey, reading: _Reading, page: str | None, until: datetime, pages: int
     ) -> tuple[_Gap | None, int]:
-        """Read towards the past until everything listed since `until` is read, or no pages are left
-        for this round; then there is a gap."""
+        """Read towards the past until everything listed since `until` is read. If this round's pages
+        run out first, return the gap."""
         while pages:
             found = await self._github.list_deliveries(app, cursor=page)
             reading.add(found.deliveries)

@@ -1,4 +1,4 @@
-"""Refused jobs, judged again when pools change: a corrected pool serves the jobs that wait."""
+"""Judge refused jobs again when pools change, so that a corrected pool serves the waiting jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddock.ports import Store, Topic, Wakeups
 
 _log = structlog.get_logger()
 
-#: Read and judged at a time, some 100 ms: deliveries are applied in between.
+#: Jobs per batch. Reading and judging one takes some 100 ms; deliveries are applied between batches.
 _BATCH: Final = 2000
 _LOOK_AGAIN: Final = 300.0
 
@@ -28,8 +28,8 @@ class RefusalReview:
             await self._woken.wait(_LOOK_AGAIN)
 
     async def round(self) -> int:
-        """How many jobs found a pool. All are judged, batch by batch: jobs that no pool will ever take
-        keep no others waiting (I26)."""
+        """Return how many jobs found a pool. All are judged, batch by batch, so that jobs that no pool
+        will ever take do not delay others (I26)."""
         adopted = 0
         refused = await self._store.refused_jobs(_BATCH)
         while refused:

@@ -1,8 +1,8 @@
-"""JITs at rest: a configuration that waits for its acknowledgement is a credential in a database.
+"""Encryption of stored JITs: until it is acknowledged, a JIT is a credential in the database.
 
-Authenticated encryption under a named key, bound to the runner and the delivery it is for: a JIT
-copied into another row opens nothing. The first key seals, all of them open, so a key is changed by
-putting a new one first and taking the old one away when nothing is sealed with it any more.
+Authenticated encryption under a named key, bound to the runner and the delivery: a JIT copied into
+another row cannot be unsealed. The first key seals, all keys unseal. To change the key, put a new one
+first, and remove the old one when no JIT is sealed with it any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NONCE_BYTES: Final = 12
 
 
 class CannotUnseal(Exception):
-    """The key is not there, or what was sealed is not what is stored."""
+    """The key is missing, or the stored data was not sealed for this runner and delivery."""
 
 
 class Sealer:
@@ -37,7 +37,7 @@ class Sealer:
         self._current = next(iter(self._keys))
 
     def seal(self, jit: str, *, runner: RunnerId, delivery: UUID) -> SealedJit:
-        # A random nonce: a key would have to seal some billions of JITs before two met.
+        # A random nonce: two are the same only after one key has sealed some billions of JITs.
         nonce = os.urandom(_NONCE_BYTES)
         sealed = self._keys[self._current].encrypt(nonce, jit.encode(), _bound(runner, delivery))
         return SealedJit(sealed=nonce + sealed, key=self._current)

@@ -1,4 +1,4 @@
-"""What becomes of deliveries, and writing it down together with what they change."""
+"""The outcome of deliveries, written together with the changes they cause."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PASSED = Counter(
 
 @dataclass(slots=True)
 class Batch:
-    """What one look at some deliveries found out."""
+    """The outcome of each delivery of a batch."""
 
     reports: list[tuple[Delivery, JobReport]] = field(default_factory=list)
     settled: list[Settlement] = field(default_factory=list)

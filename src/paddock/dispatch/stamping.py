@@ -1,9 +1,9 @@
 """The owner's label on a claimed Pod.
 
-It takes the Pod out of the idle-only egress policy, so it must not come before the JIT has: it is
-put on when the poller has ended (I56). It is tried three times, 100 ms apart, and then given up:
-the claim is won, and an apiserver that does not answer must not stop dispatch. Nothing is ever
-decided by it (I22).
+The label takes the Pod out of the idle-only egress policy, so it must not come before the JIT: it is
+set when the poller has ended (I56). The stamper tries three times, 100 ms apart, and then gives up: the
+claim is valid without the label, and an apiserver that does not answer must not stop dispatch. No
+decision is ever based on the label (I22).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paddock.ports import Clock, Fleet, FleetUnavailable
 _log = structlog.get_logger()
 
 ATTEMPTS: Final = 3
-#: Rides out a leader election of the apiserver's store, and no longer: the next Pod waits behind.
+#: Just long enough to survive a leader election of the apiserver's store: the next Pod waits meanwhile.
 PAUSE: Final = 0.1
 
 STAMPS = Counter("paddock_stamps_total", "Owner labels put on Pods, by outcome.", ["outcome"])

@@ -1,6 +1,6 @@
-"""How long each step of dispatch takes, for those who watch.
+"""Metrics of how long each step of dispatch takes.
 
-Read from the rows of runners that got their job, whichever replica did which step.
+Read from the rows of runners that got their job, because different replicas may do the steps.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from prometheus_client import Histogram
 from paddock.domain.levels import STEPS
 from paddock.ports import Clock, Store, Topic, Wakeups
 
-#: After a runner's step, so that its row is settled when it is read.
+#: How long after a runner's step its row is read, so that the row is complete.
 _EVERY: Final = 5.0
-#: If the wake-up was lost. What is read late is not missed: each read goes on where the last one ended.
+#: How long to wait if the wake-up was lost. A late read misses nothing: each read begins where the last
+#: one ended.
 _LOOK_AGAIN: Final = 60.0
-#: What another replica wrote with its own clock a moment ago may not be committed yet.
+#: A row with a time of a moment ago, written by another replica, may not be committed yet.
 _SETTLED: Final = timedelta(seconds=5)
 
 SECONDS = Histogram(

@@ -1,7 +1,7 @@
-"""Looking up whose code a job runs, for pools that ask.
+"""Look up whether a job runs trusted code, for pools that require it.
 
-One question per run, however many jobs it has. A question without an answer is asked again; until then
-the job is untrusted, which where a pool refuses strangers means that it waits (I62).
+One look-up per run, however many jobs the run has. A failed look-up is repeated; until it succeeds the
+job counts as untrusted. If its pool refuses untrusted code, the job waits (I62).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from paddock.ports import Clock, GitHub, Store, Topic, Wakeups
 
 _log = structlog.get_logger()
 
-#: A trusted job waits for as long, and for the question itself: its delivery was stored, and is applied
-#: meanwhile.
+#: The delay after a wake-up, during which the stored delivery is applied. A trusted job waits this
+#: long, plus the look-up itself.
 EVERY: Final = 1.0
-#: How long a job can lie unnoticed if its wake-up was lost, or if its delivery took longer than that.
+#: How long a job can stay unnoticed if its wake-up was lost, or if applying its delivery took longer.
 _LOOK_AGAIN: Final = 15.0
-#: Jobs looked at in one round; a matrix has 256, of one run.
+#: Jobs per round; a matrix has up to 256, all of one run.
 _JOBS: Final = 500
 #: After a failure, before the same repository is asked again.
 _AT_LEAST: Final = 5.0
@@ -62,7 +62,7 @@ class TrustReview:
             await self._clock.sleep(EVERY)
 
     async def round(self) -> int:
-        """Look up the runs of jobs that wait for it; returns of how many jobs."""
+        """Look up the runs of jobs that wait for it; return the number of these jobs."""
         apps = list(self._apps)
         paused = self._pauses.scopes({app.key: id_ for id_, app in self._apps.items()})
         asked = await self._store.trust_questions(

@@ -1,8 +1,8 @@
 """Vitals of many Pods share one transaction.
 
-A report waits up to a quarter of a second for others, and is answered when it is written. So a sidecar
-is told from the row whether its runner has ended, and a replica that crashes loses nothing that it has
-acknowledged.
+A report waits up to a quarter of a second for others, and is answered when it is written. So the answer
+tells the sidecar from the row whether its runner has ended, and a replica that crashes loses nothing
+that it has acknowledged.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from paddock.store.errors import Contended, StoreError
 
 _log = structlog.get_logger()
 
-#: How long a report waits for others. Two thousand busy Pods make a hundred of them in this time.
+#: How long a report waits for others. Two thousand busy Pods send a hundred reports in this time.
 GATHER: Final = 0.25
 BATCH: Final = 500
-#: More than this are refused: the sidecars keep their samples and send them later.
+#: Further reports are refused: the sidecars keep their samples and send them later.
 MOST_WAITING: Final = 5_000
 #: A sidecar gives up after five seconds.
 MAX_WAIT: Final = 4.0
@@ -64,7 +64,7 @@ class VitalsBatches:
         self._writer: asyncio.Task[None] | None = None
 
     async def add(self, report: VitalsReport) -> bool:
-        """Whether it is kept; false if its Pod is not known, or its runner has ended. Raises
+        """Whether the report was kept; false if its Pod is unknown, or its runner has ended. Raises
         `StoreError`."""
         if len(self._waiting) >= MOST_WAITING:
             raise Contended(f"{MOST_WAITING} reports of vitals wait to be written.")
@@ -95,14 +95,14 @@ class VitalsBatches:
                 self._answer(request, outcome)
 
     async def _write_alone(self, batch: Sequence[_Request], error: Exception) -> None:
-        """One of them cannot be written. It must not take the others with it (I13)."""
+        """One report cannot be written. The others must still be written (I13)."""
         if len(batch) > 1:
             for request in batch:
                 await self._write([request])
             return
         [request] = batch
         _log.warning("vitals.unwritable", pod=request.report.pod_name, error=repr(error))
-        request.tell(kept=True)  # sent again, it would be no better
+        request.tell(kept=True)  # a repeated report would fail the same way
 
     def _answer(self, request: _Request, outcome: Kept) -> None:
         match outcome:
