@@ -1,16 +1,16 @@
-"""An HTTP listener, and how much of it one peer, or all peers together, may use.
+"""An HTTP listener with limits on what one peer, or all peers together, may use.
 
 uvicorn by itself reads a request head of any length, waits for its end for ever, and accepts any number
-of connections: one peer that has proven nothing could keep the process busy or use up its memory and
-its open files. `LimitedProtocol` is uvicorn's protocol with limits
+of connections. So one unauthenticated peer could keep the process busy or use up its memory and its
+open files. `LimitedProtocol` is uvicorn's protocol with limits
 (docs/decisions/0018-limits-around-uvicorn.md).
 
-A connection *waits for its peer* while it lacks a whole request, or while the peer does not read an
-answer. Only such connections have deadlines, and only they are closed to make room. A held poll is
-none of them: there the peer waits for the server.
+A connection *waits for its peer* until the peer has sent a whole request, and while the peer does not
+read an answer. Only such connections have deadlines, and only they are closed to make room. A held poll
+does not count: there the peer waits for the server.
 
-With TLS the same holds from a connection's first moment on, and not only after its handshake:
-`SecuredConnection` waits for its peer until then.
+With TLS the same applies from the first moment of a connection: `SecuredConnection` waits for its peer
+until the handshake is over.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from uvicorn.server import ServerState
 
 _log = structlog.get_logger()
 
-#: Connections that the kernel accepts while the process is busy. A burst comes on hundreds of them.
+#: Connections that the kernel accepts while the process is busy. A burst opens hundreds of them.
 BACKLOG: Final = 4096
-#: Bytes given to the parser at a time. A request has fewer as a rule.
+#: Bytes given to the parser at a time. Most requests have fewer.
 _PIECE: Final = 16 * 1024
-#: A request has some twenty headers, forty behind proxies. Each costs 150 bytes beside its own, so the
-#: limit in bytes alone would let a head of empty headers use thirty times its size.
+#: A request has some twenty headers, forty behind proxies. Each costs 150 bytes of memory besides its
+#: own, so with a limit in bytes alone a head of empty headers could use thirty times its size.
 _MOST_HEADERS: Final = 256
 #: Requests sent ahead of their answers. Browsers, proxies and Pods send none.
 _MOST_PIPELINED: Final = 8
@@ -54,7 +54,7 @@ _MOST_PIPELINED: Final = 8
 _OTHER_FILES: Final = 512
 #: How often connections that were closed for lack of room are logged, in seconds.
 _LOG_EVERY: Final = 60.0
-#: What is answered while all ordinary connections are in use.
+#: The only paths that are answered while all ordinary connections are in use.
 HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
 
 CLOSED = Counter(
@@ -70,32 +70,32 @@ HANDSHAKE_FAILURES = Counter(
     "`plain` it sent plain HTTP, `other`.",
     ["reason"],
 )
-#: The peer closes its connection when it has its answer; nothing is lost if it does not say so.
+#: The peer closes its connection when it has its answer; a missing TLS shutdown loses nothing.
 _SHUTDOWN_SECONDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """Of one listener."""
+    """The limits of one listener."""
 
     #: Connections in total: 10,000 Pods that each hold a poll at one replica, and half as many again.
     connections: int = 16_384
     #: Connections of one peer address that wait for it. A Pod has one or two; a proxy's pool of idle
     #: connections some hundreds. Held polls do not count, so thousands of Pods may share an address.
     waiting_per_peer: int = 1_024
-    #: Connections beyond the total, on which only health is told.
+    #: Connections beyond the total, on which only health checks are answered.
     reserved: int = 64
     #: A request's bytes that are not its body: its head, sizes of chunks, trailers.
     head_bytes: int = 64 * 1024
     url_bytes: int = 8 * 1024
-    #: Heads of all requests that have not arrived in whole.
+    #: Bytes of the heads of all requests that have not arrived completely.
     incomplete_bytes: int = 32 * 1024 * 1024
     handshake_seconds: float = 10.0
     head_seconds: float = 10.0
-    #: A webhook has less (`paddock.web.receiver`), and no other body is larger than 64 KiB.
+    #: A webhook has less time (`paddock.web.receiver`); no other body is larger than 64 KiB.
     body_seconds: float = 10.0
-    #: Longer than the 60 s for which nginx and most balancers keep idle connections: they must close
-    #: first, or a request sent at that moment is lost.
+    #: Longer than the 60 s for which nginx and most load balancers keep idle connections. They must
+    #: close first: a request that they send while the server closes would be lost.
     idle_seconds: float = 75.0
     #: For a peer that does not read its answer.
     unread_seconds: float = 30.0
@@ -104,7 +104,7 @@ class ListenerLimits:
 
 
 class _Part(Enum):
-    """What of a request is being parsed."""
+    """The part of a request that is being parsed."""
 
     NONE = 0
     HEAD = 1
@@ -112,7 +112,7 @@ class _Part(Enum):
 
 
 class _WaitsFor(StrEnum):
-    """What a connection lacks from its peer."""
+    """What a connection waits for from its peer."""
 
     HANDSHAKE = "handshake"
     HEAD = "head"
@@ -122,7 +122,7 @@ class _WaitsFor(StrEnum):
 
 
 class _Connection(Protocol):
-    """What the listener knows of each."""
+    """What the listener needs to know of a connection."""
 
     waits_for: _WaitsFor | None
     since: float
@@ -133,18 +133,19 @@ class _Connection(Protocol):
 
 
 class _ListenerState(ServerState):
-    """What the connections of a listener have in common."""
+    """The state that all connections of a listener share."""
 
     def __init__(self, limits: ListenerLimits) -> None:
         super().__init__()
         self.limits = limits
-        #: Of the connections that wait for their peers. The process being busy does not count.
+        #: The time by which connections wait for their peers. Time while the process was busy is
+        #: left out.
         self.time = 0.0
-        #: Those that wait for their peers, the longest first.
+        #: Connections that wait for their peers, the longest-waiting first.
         self.waiting: dict[_Connection, None] = {}
-        #: Those on which only health is told, the oldest first.
+        #: Connections on which only health checks are answered, the oldest first.
         self.reserved: dict[_Connection, None] = {}
-        #: Bytes of heads of requests that are not whole, the oldest first.
+        #: Bytes of the heads of incomplete requests, the oldest first.
         self.incomplete: dict[_Connection, int] = {}
         self.incomplete_bytes = 0
         self._closed: Tally[str] = Tally()
@@ -158,8 +159,9 @@ class _ListenerState(ServerState):
         }
 
     def make_room(self) -> bool:
-        """For one more connection; false if only health may be told on it. A new connection is worth
-        more than one whose peer has not used it: an honest peer sends at once."""
+        """Make room for a new connection; false if only health checks may be answered on it. A new
+        connection is preferred to one whose peer has not used it, because an honest peer sends at
+        once."""
         if len(self.connections) - len(self.reserved) < self.limits.connections:
             return True
         if self.waiting:
@@ -186,7 +188,7 @@ class _ListenerState(ServerState):
             self.close(next(iter(self.incomplete)), "memory")
 
     def close(self, connection: _Connection, reason: str) -> None:
-        """At once, and without an answer."""
+        """Close a connection at once, without an answer."""
         CLOSED.labels(reason).inc()
         self._closed[reason] += 1
         self.forget(connection)
@@ -199,7 +201,7 @@ class _ListenerState(ServerState):
         self.incomplete_bytes -= self.incomplete.pop(connection, 0)
 
     def tick(self, elapsed: float) -> None:
-        # A process that was busy has not read what its peers sent meanwhile.
+        # After being busy, the process has not yet read what its peers sent meanwhile.
         before, self.time = self.time, self.time + min(elapsed, 2 * self.limits.tick_seconds)
         for connection in [*self.waiting, *self.reserved]:
             what = connection.waits_for
@@ -210,8 +212,9 @@ class _ListenerState(ServerState):
         self._report(("full", "peer", "memory"))
 
     def _limit_peers(self, before: float) -> None:
-        """Those that have waited longest go first. A peer's new connections do not count: after a
-        restart thousands of Pods behind one address come at once, and each sends within milliseconds.
+        """Close the longest-waiting connections of a peer that has too many. New connections do not
+        count: after a restart thousands of Pods behind one address connect at once, and each sends
+        within milliseconds.
         """
         found: Tally[str] = Tally()
         for connection in reversed(list(self.waiting)):
@@ -229,12 +232,12 @@ class _ListenerState(ServerState):
 
 
 class _Rejected(Exception):
-    """The request is rejected while it is parsed."""
+    """Ends the parsing of a request that is rejected."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
     server_state: _ListenerState
-    #: `None` before the first request, other than uvicorn's annotation says.
+    #: `None` before the first request, unlike uvicorn's annotation.
     cycle: RequestResponseCycle | None  # type: ignore[assignment]
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -244,7 +247,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.peer = ""
         self._limits = self.server_state.limits
         self._part = _Part.NONE
-        #: Bytes of this request so far that are not its body.
+        #: Bytes of this request so far, without its body.
         self._overhead = 0
         self._rejection = (HTTPStatus.BAD_REQUEST, "malformed")
 
@@ -265,7 +268,7 @@ class LimitedProtocol(HttpToolsProtocol):
         try:
             self._feed(data)
         except httptools.HttpParserUpgrade:
-            pass  # it was answered without one
+            pass  # the request is answered without an upgrade
         except (httptools.HttpParserError, _Rejected):
             self.end(*self._rejection)
             return
@@ -315,7 +318,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._overhead = 0
 
     def on_response_complete(self) -> None:
-        """uvicorn's own starts a timer for the next request; here `tick` sees to that."""
+        """uvicorn's method starts a timer for the next request; here `tick` checks the deadline."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
@@ -323,7 +326,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._start_asgi_task(*self.pipeline.pop())
         cycle = self.cycle
         if cycle and cycle.response_complete and self._part is _Part.NONE:
-            # A connection may be kept for a minute; the head of its last request need not be.
+            # A connection may be kept for a minute. Its last request's head is not needed that long.
             self.headers, self.scope = [], {}  # type: ignore[typeddict-item]
             cycle.scope = self.scope
         self._settle()
@@ -341,7 +344,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _settle(self) -> None:
-        """Say what the connection waits for now."""
+        """Report to the listener what the connection waits for now."""
         part, state = self._part, self.server_state
         if part is _Part.BODY:
             what: _WaitsFor | None = _WaitsFor.BODY
@@ -361,8 +364,8 @@ class LimitedProtocol(HttpToolsProtocol):
             state.hold(self, 0)
 
     def expect(self, *, more: bool) -> None:
-        """For a protocol that has taken the connection over: whether it lacks the rest of what it
-        receives, which then has the deadline of a body."""
+        """Called by a protocol that has taken the connection over. `more`: the peer has still to send
+        the rest of a message, which then has the deadline of a body."""
         self._part = _Part.BODY if more else _Part.NONE
         self._settle()
 
@@ -370,7 +373,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing() or self._is_answering:
             self.server_state.close(self, what)
         elif self._part is _Part.NONE:
-            # Without an answer: a browser that connected ahead would take it for its next request's.
+            # Without an answer: a browser that connected early would take it as the answer to its next
+            # request.
             CLOSED.labels(what).inc()
             self.transport.close()
         else:
@@ -381,7 +385,8 @@ class LimitedProtocol(HttpToolsProtocol):
         raise _Rejected
 
     def end(self, status: HTTPStatus, reason: str) -> None:
-        """With an answer, unless the request has one already, or an earlier one is being answered."""
+        """Close with an answer, unless the request has one already, or an earlier request is being
+        answered."""
         if self._is_answering or self._part is _Part.BODY:
             self.server_state.close(self, reason)
             return
@@ -393,10 +398,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class SecuredConnection(SSLProtocol):
-    """A connection with TLS. It is asyncio's own, also on uvloop, whose own tells of a connection only
-    when its handshake is over. (`start_tls` loses what uvloop receives before it is called.)"""
+    """A connection with TLS. It uses asyncio's TLS, even on uvloop: uvloop's TLS reports a connection
+    only after its handshake. (With `start_tls`, data that uvloop receives before the call is lost.)"""
 
-    #: asyncio reserves 256 KiB for each connection. A record of TLS has 16.
+    #: asyncio reserves 256 KiB for each connection. A TLS record has at most 16 KiB.
     max_size = 16 * 1024
 
     def __init__(self, tls: ssl.SSLContext, *, server_state: _ListenerState, **given: Any) -> None:
@@ -423,14 +428,14 @@ class SecuredConnection(SSLProtocol):
             return
         self.peer = str(peer[0])
         if not self._listener.make_room():
-            self._listener.close(self, "full")  # health is not asked for over TLS
+            self._listener.close(self, "full")  # health checks do not use TLS
             return
         self._listener.connections.add(cast("Any", self))
         self._listener.wait(self, _WaitsFor.HANDSHAKE)
         super().connection_made(transport)
 
     def admitted(self) -> None:
-        """From now on the connection is counted by the protocol within."""
+        """From now on the inner protocol counts the connection."""
         self._listener.forget(self)
 
     def _over(self, shaken: asyncio.Future[None]) -> None:
@@ -442,12 +447,12 @@ class SecuredConnection(SSLProtocol):
         self._listener.close(self, what)
 
     def shutdown(self) -> None:
-        """uvicorn's word for the end of the server."""
+        """uvicorn calls this when the server stops."""
         self.transport.abort()
 
 
 class _Admission(asyncio.Protocol):
-    """Takes a connection from its handshake to its requests."""
+    """Hands a connection to `LimitedProtocol` once its handshake is over."""
 
     def __init__(self, outer: SecuredConnection, inner: LimitedProtocol) -> None:
         self._outer = outer
@@ -486,7 +491,7 @@ def _only_health(app: ASGIApp) -> ASGIApp:
 
 
 class Listener(uvicorn.Server):
-    """Leaves signals to the process that runs it, and wakes once a second; uvicorn's own wakes ten
+    """Leaves signals to the process that runs it, and wakes once a second; uvicorn's server wakes ten
     times a second."""
 
     def __init__(
@@ -498,8 +503,7 @@ class Listener(uvicorn.Server):
         protocol: type[LimitedProtocol] = LimitedProtocol,
         **options: Any,
     ) -> None:
-        # What uvicorn logs of a bad request is not worth a line each; errors of the application are
-        # logged by the application.
+        # uvicorn would log a line for each bad request. The application logs its own errors.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         super().__init__(
             uvicorn.Config(
@@ -525,7 +529,7 @@ class Listener(uvicorn.Server):
     async def main_loop(self) -> None:
         loop, state = asyncio.get_running_loop(), self.server_state
         last = loop.time()
-        # Every tenth tick of uvicorn's own sets the date of answers.
+        # Every tenth tick of uvicorn sets the `Date` of answers.
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(state.limits.tick_seconds):
@@ -536,14 +540,14 @@ class Listener(uvicorn.Server):
 
 
 def fitted(limits: ListenerLimits, *, listeners: int) -> ListenerLimits:
-    """The limits of each of so many listeners, within the open files that the process may have. The
-    soft limit is raised as far as they need it."""
+    """The limits of each of `listeners` listeners, so that all fit the process's limit of open files.
+    The soft limit is raised as far as needed."""
     wanted = listeners * (limits.connections + limits.reserved) + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(ValueError, OSError):  # macOS has a limit that it does not tell
+        with suppress(ValueError, OSError):  # macOS has a limit that it does not report
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -572,6 +576,6 @@ def hostname(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own, reachable from nowhere else."""
+    """Whether a name or an address is this machine's loopback, unreachable from other machines."""
     address = parsed_address(host)
     return host == "localhost" if address is None else address.is_loopback

@@ -1,9 +1,9 @@
-"""Every event that paddock logs, and what it means: docs/logs.md is written from this.
+"""Every event that paddock logs, and what it means: docs/logs.md is generated from this.
 
-An event is an identifier that alerts and queries may rely on. Its sentence stands here and not in the
-log, so that the sentence can be improved. A test compares this table with what the code logs.
+An event is an identifier that alerts and queries may rely on. Its sentence is here and not in the log,
+so that the sentence can be improved. A test compares this table with what the code logs.
 
-A job's life is followed by one field, so an event about a runner has all its names that are known.
+An event about a runner has all known names of the runner, so that one field is enough to follow a job.
 """
 
 from __future__ import annotations
@@ -227,8 +227,8 @@ EVENTS: Final[Mapping[str, str]] = {
 
 
 class RunnerFields(TypedDict):
-    """All names of a runner: GitHub's number of its job, GitHub's name of the runner, its Pod, and
-    whose it is. `None` where there is none, or where it is not known here."""
+    """All names of a runner: GitHub's number of its job, its name at GitHub, its Pod, its account and
+    its pool. `None` if there is none, or if it is not known here."""
 
     job: JobId | None
     runner: RunnerName | None
@@ -243,7 +243,7 @@ def owner_of(repository: str) -> str:
 
 
 def claim_fields(claim: Claim) -> RunnerFields:
-    """The job is the one that it was claimed for."""
+    """The fields of a claim; `job` is the job it was made for."""
     named = pod_of(claim.name)
     return RunnerFields(
         job=claim.hint,
@@ -255,7 +255,7 @@ def claim_fields(claim: Claim) -> RunnerFields:
 
 
 def runner_fields(runner: Runner) -> RunnerFields:
-    """The job is the one that it executes, or else the one that it was claimed for."""
+    """The fields of a runner; `job` is the job it executes, or else the one it was claimed for."""
     return RunnerFields(
         job=runner.job or runner.hint,
         runner=runner.name,

@@ -1,7 +1,7 @@
-"""What operators do, from the command line or the dashboard: found by name, done in their name, logged.
+"""Actions of operators, from the command line or the dashboard.
 
-Both ways in lead through here, so that neither can do a thing without its line in the log. What is
-stored (events, the reason of a pause) has the same actor.
+Both use this module, so that every action is logged. Stored events and the reason of a pause name the
+same actor as the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = structlog.get_logger()
 
 
 class UnknownName(Exception):
-    """There is nothing by the name that an operator gave; says so in a sentence."""
+    """The name that an operator gave does not exist. The message is a sentence for the operator."""
 
 
 def log_action(
@@ -38,7 +38,8 @@ def log_action(
     pool: str | None = None,
     change: object = None,
 ) -> None:
-    """`subject`: what it was done to; `None` is all of paddock. `done`: false if it was so already."""
+    """`subject`: the object of the action; `None` is all of paddock. `done`: false if the action
+    changed nothing."""
     _log.info(
         "operator.acted",
         actor=actor,
@@ -53,14 +54,14 @@ def log_action(
 
 
 class Operator:
-    """Each method answers whether something changed, unless it says otherwise."""
+    """Each method returns whether something changed, unless it says otherwise."""
 
     def __init__(self, store: Store, *, actor: str) -> None:
         self._store = store.acting_as(actor)
         self._actor = actor
 
     async def retire_runner(self, name: str, *, why: str, force: bool = False) -> Runner | None:
-        """`None`: it is being retired already."""
+        """`None`: the runner is being retired already."""
         runner = await retire_by_hand(self._store, name, why=why, force=force)
         action = "force-retire-runner" if force else "retire-runner"
         if runner is None:
@@ -117,7 +118,8 @@ class Operator:
     async def set_limits(
         self, name: str, repository: str | None, change: Callable[[Limits], Limits]
     ) -> tuple[AccountSummary, Limits]:
-        """Of the account, or of one of its repositories; the account, and its limits from now on."""
+        """Set limits of the account, or of one of its repositories. Returns the account and the limits
+        that now apply."""
         account = await self._find_account(name)
         if repository is None:
             after = change(account.limits)
@@ -155,7 +157,7 @@ class Operator:
         return done
 
     async def retry_deliveries(self, numbers: Sequence[DeliveryNumber] | None) -> int:
-        """Dead ones; `None`: all. How many."""
+        """Retry dead deliveries; `None`: all of them. Returns how many."""
         count = await self._store.retry_deliveries(numbers)
         subject = "all" if numbers is None else ", ".join(map(str, numbers))
         log_action(self._actor, "retry-deliveries", subject, done=count > 0, change=count)
@@ -168,7 +170,7 @@ class Operator:
         return found
 
     async def _find_account(self, name: str) -> AccountSummary:
-        """A login that two hosts have must say which: HOST/LOGIN (I71)."""
+        """A login that exists on two hosts must be given as HOST/LOGIN (I71)."""
         host, _, login = name.rpartition("/")
         found = [
             account

@@ -1,6 +1,6 @@
-"""What a replica is made of, put together from ports: everything but HTTP.
+"""The services of a replica, assembled from ports: everything but HTTP.
 
-`serve` puts it on a machine, the simulator into virtual time; both run exactly these services.
+`serve` runs them on a machine, the simulator in virtual time; both run exactly these services.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ Run = Callable[[], Awaitable[None]]
 
 
 class Lead(Protocol):
-    """`run`, on whichever replica leads `name`."""
+    """`run`, on the replica that leads `name`."""
 
     def __call__(self, name: str, run: Run) -> Run: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetParts:
-    """Where runners live, and who can tell them by their tokens."""
+    """A fleet, where runners live, and the reviewer that identifies Pods by their tokens."""
 
     fleet: Fleet
     reviewer: Reviewer
     witness: Witness | None = None
-    #: Where people describe pools, if the fleet has such a place.
+    #: The API where operators describe pools, if the fleet has one.
     pools: PoolApi | None = None
     trial: PodTrial | None = None
-    #: By what address Pods find the server, if the fleet tells them one that does not change.
+    #: The address at which Pods reach the server, if the fleet gives them a fixed one.
     server: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """What services are made from."""
+    """What the services are made from."""
 
     store: Store
     wakeups: Wakeups
@@ -75,7 +75,7 @@ class Replica:
     recovery: RecoveryTerms = field(default_factory=RecoveryTerms)
 
     def single(self, name: str, *services: Service) -> Service:
-        """Services of which one replica's are enough."""
+        """Services that need to run on only one replica: the leader of `name`."""
 
         async def all_of_them() -> None:
             async with running(services, self.clock):
@@ -85,7 +85,7 @@ class Replica:
 
 
 def intake(replica: Replica) -> Sequence[Service]:
-    """From stored deliveries to rows, and whatever no webhook told."""
+    """The services that apply deliveries, and that read from GitHub what no webhook reported."""
     store, github, clock = replica.store, replica.github, replica.clock
     installations = Installations(
         store=store,
@@ -125,7 +125,7 @@ def intake(replica: Replica) -> Sequence[Service]:
 
 
 def trust(replica: Replica) -> Service:
-    """For pools that ask whose code a job runs."""
+    """The service that looks up whether jobs run trusted code, for pools that require it."""
     review = TrustReview(
         store=replica.store,
         github=replica.github,
@@ -138,7 +138,7 @@ def trust(replica: Replica) -> Service:
 
 @dataclass(frozen=True, slots=True)
 class Dispatching:
-    """What Pods ask, and what answers them."""
+    """The parts that answer the requests of Pods."""
 
     dispatcher: Dispatcher
     identities: Identities

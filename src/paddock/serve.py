@@ -1,6 +1,6 @@
-"""A replica of paddock, put together: what it is made of, and in which order it starts and stops.
+"""A replica of paddock: its parts, and the order in which they start and stop.
 
-HTTP is the last to start and the first to stop, so that no request meets a part that is not there.
+HTTP is the last to start and the first to stop, so that no request needs a part that is not running.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ _UNSEALED: Final = (
     "output of `head -c 32 /dev/urandom | base64`, the same for all replicas."
 )
 
-#: Makes the fleet that finds paddock at a URL.
+#: Makes the fleet whose Pods reach paddock at the given URL.
 OpenFleet = Callable[[str], Awaitable[FleetParts]]
 
 
 def replica_name() -> str:
-    """Who did it, in every event; a Pod's host name is its own name."""
+    """This replica as the actor of events; in Kubernetes the host name is the Pod's name."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def spare_the_collector() -> None:
-    """For a process that does nothing but serve: what it has loaded stays, and a burst keeps thousands
-    of small things alive for some milliseconds each. Looking at all of them again and again for
-    garbage that is not there took 7 % of the time."""
+    """Make the garbage collector run less, for a process that only serves. Its loaded modules stay, and
+    a burst keeps thousands of small objects alive for some milliseconds each. Scanning all of them
+    again and again, without finding garbage, took 7 % of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
@@ -97,9 +97,9 @@ async def serve(
     services: Callable[[Replica], Sequence[Service]] = _intake,
     open_to_this_machine: bool = False,
 ) -> None:
-    """Until cancelled. `ready` is told the URL as soon as requests are answered; `fleet` makes the
-    fleet that finds paddock there. Without one nobody can ask for work. `open_to_this_machine`: who
-    can reach it on the loopback may look without a token."""
+    """Serve until cancelled. `ready` is called with the URL as soon as requests are answered. `fleet`
+    makes the fleet whose Pods reach paddock at that URL; without it no Pod can ask for work.
+    `open_to_this_machine`: clients on the loopback may read without a token."""
     apps = configured_apps(settings) if apps is None else apps
     signatures = Signatures(apps)
     certificate = _certificate(settings)
@@ -132,7 +132,7 @@ async def serve(
                 ),
                 readiness=readiness,
                 metrics=Metrics(replica.store, replica.clock),
-                # With TLS there is no other way to a JIT.
+                # With TLS, Pods can get a JIT only through the TLS listener.
                 pods=None if certificate and settings.fleet is FleetKind.KUBE else endpoints,
                 console=console,
             )
@@ -222,7 +222,7 @@ async def _console(
 
 
 def check_settings(settings: Settings) -> None:
-    """Before anything is started: everything that `paddock serve` lacks, at once."""
+    """Before anything is started, report all settings that `paddock serve` lacks at once."""
     mistakes: list[str] = []
     try:
         configured_apps(settings)
@@ -257,17 +257,17 @@ def check_settings(settings: Settings) -> None:
 
 @asynccontextmanager
 async def configured_fleet(settings: Settings) -> AsyncIterator[OpenFleet | None]:
-    """What PADDOCK_FLEET names; `None` if that is nothing."""
+    """The fleet that PADDOCK_FLEET names; `None` if it is not set."""
     match settings.fleet:
         case None:
             yield None
         case FleetKind.LOCAL:
             raise SettingsError(_LOCAL)
         case FleetKind.KUBE:
-            # Seven megabytes, only where they are needed.
+            # Imported only if needed: it takes seven megabytes.
             from paddock.fleet.kube.opening import opened
 
-            _sealer(settings)  # before anything is started
+            _sealer(settings)  # raises before anything is started
             async with AsyncExitStack() as stack:
                 try:
                     kube = await stack.enter_async_context(
@@ -313,7 +313,7 @@ def _endpoints(work: Dispatching, replica: Replica) -> PodEndpoints:
 
 
 def _doors(endpoints: PodEndpoints | None) -> tuple[ASGIApp, ASGIApp]:
-    """What is answered at the addresses that only Pods reach."""
+    """The applications at the addresses that only Pods reach."""
     if endpoints is None:
         return Starlette(), Starlette()
     return (
@@ -337,7 +337,7 @@ def _listener(address: tuple[str, int]) -> socket.socket:
 
 
 def certificate_files(settings: Settings) -> CertificateFiles | None:
-    """Of the listeners for Pods; `None` if they are served without TLS. Raises SettingsError."""
+    """The files for the listeners for Pods; `None` if those run without TLS. Raises SettingsError."""
     certificate, key = settings.pods_certificate_file, settings.pods_key_file
     if certificate is None and key is None:
         return None

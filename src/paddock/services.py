@@ -1,6 +1,6 @@
-"""What runs beside HTTP for as long as the process does.
+"""The services that run beside HTTP for as long as the process does.
 
-One service's trouble is its own: it is started again, later each time, and the others carry on.
+If a service fails, it is started again, after a longer wait each time, and the others go on.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from paddock.store.errors import StoreError
 _log = structlog.get_logger()
 
 FIRST_BACKOFF: Final = 1.0
-#: What can mend itself (a network, GitHub) has done so by then; nobody waits longer for its return.
+#: The longest wait before a restart, so the longest delay after a network or GitHub is back.
 LONGEST_BACKOFF: Final = 30.0
-#: Everything waits for the database, and to ask whether it is back costs little.
+#: For failures of the database: all services wait for it, and trying again costs little.
 STORE_BACKOFF: Final = 0.5
-#: By then it has been away for some seconds, and its next start is seconds away.
+#: After this many failures a service has been down for some seconds, and its next start takes seconds
+#: to come.
 KEEPS_FAILING: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """`run` returns when there is nothing left to do, which most never do."""
+    """`run` returns when there is nothing left to do; that of most services never returns."""
 
     name: str
     run: Callable[[], Awaitable[None]]
 
 
 class Troubles:
-    """Which services keep failing: one failure is mended by the next start."""
+    """Which services keep failing. A single failure does not count: the next start mostly succeeds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: How often in a row, with what, and when it is over unless it fails again.
+        #: By service: failures in a row, the last error, and when it counts as over unless the service
+        #: fails again.
         self._last: dict[str, tuple[int, str, float]] = {}
 
     def failed(self, service: str, times: int, sentence: str, *, backoff: float) -> None:
@@ -60,7 +62,7 @@ class Troubles:
 async def running(
     services: Sequence[Service], clock: Clock, troubles: Troubles | None = None
 ) -> AsyncIterator[None]:
-    """All of them, until the end of the block."""
+    """Run all services until the end of the block."""
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(supervise(service, clock, troubles), name=service.name)
@@ -82,7 +84,7 @@ async def supervise(service: Service, clock: Clock, troubles: Troubles | None = 
             return await service.run()
         except Exception as error:
             if clock.monotonic() - began > LONGEST_BACKOFF:
-                # It worked; this is another trouble than the last.
+                # The service ran for a while, so this is a new failure, not a repeated one.
                 backoff, told, times = FIRST_BACKOFF, None, 0
             times += 1
             pause = min(backoff, STORE_BACKOFF) if _is_store(error) else backoff
@@ -100,14 +102,14 @@ async def supervise(service: Service, clock: Clock, troubles: Troubles | None = 
 
 
 def _is_known(error: Exception) -> bool:
-    """Whether its sentence says all there is. Anything else is a bug of ours."""
+    """Whether the error's sentence is enough. Any other error is a bug in paddock."""
     if isinstance(error, ExceptionGroup):
         return all(_is_known(one) for one in error.exceptions)
     return isinstance(error, StoreError | GitHubError | FleetUnavailable)
 
 
 def _is_store(error: Exception) -> bool:
-    """Whether it is about the database alone."""
+    """Whether the error is only about the database."""
     if isinstance(error, ExceptionGroup):
         return all(_is_store(one) for one in error.exceptions)
     return isinstance(error, StoreError)

@@ -1,10 +1,9 @@
 """What can be set: `PADDOCK_*` in the environment, or a TOML file with the same names in lower case.
 
-Somebody who has made three mistakes is told of all three, each in a sentence that names the place.
-What is unknown in the file is refused, and so is a variable that is nearly a setting's name: a typing
-error would otherwise look like a setting that does not work. Other unknown variables are left alone,
-for Kubernetes puts some (`PADDOCK_PORT`, `PADDOCK_SERVICE_HOST`) into every Pod beside a Service
-called paddock.
+All mistakes are reported at once, each in a sentence that names the place. An unknown name in the file
+is refused, and so is a variable that is nearly a setting's name: a typing error would otherwise look
+like a setting that does not work. Other unknown variables are ignored, because Kubernetes sets some
+(`PADDOCK_PORT`, `PADDOCK_SERVICE_HOST`) in every Pod of a namespace with a Service called paddock.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ from paddock.store.errors import StoreError
 from paddock.web.settings import DashboardSettings
 
 _PREFIX = "PADDOCK_"
-# Read by themselves, before or beside the settings.
+# Read separately, outside the settings.
 _OTHER_VARIABLES = ("PADDOCK_CONFIG", "PADDOCK_DEBUG")
-# How alike two names are that one typing error makes different: DATABSE_URL and DATABASE_URL, 0.96.
+# How similar two names must be to count as a typing error: DATABSE_URL and DATABASE_URL have 0.96.
 _ALIKE = 0.87
 
 
 class SettingsError(Exception):
-    """Everything that is wrong with the settings, a sentence each."""
+    """All mistakes in the settings, one sentence each."""
 
     def __init__(self, *mistakes: str) -> None:
         super().__init__("\n".join(mistakes))
@@ -110,7 +109,7 @@ class AccountSettings(BaseModel):
 
 
 def _threshold(name: str) -> Any:
-    """With the table's own default and its reason, which is all there is to say about it."""
+    """A setting for a threshold, with the default and the reason from the table of thresholds."""
     default: float = getattr(Thresholds(), name)
     unit = "times" if counted(name) else "seconds"
     return Field(
@@ -306,7 +305,7 @@ class Settings(BaseSettings):
 
     @property
     def sealing(self) -> list[bytes]:
-        """The keys, the one that seals first."""
+        """The keys; the first one seals."""
         keys = self.sealing_keys.get_secret_value() if self.sealing_keys else ""
         return [read_key(key) for key in keys.split()]
 
@@ -328,7 +327,7 @@ def _address(value: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-#: `[github]` and its like, whose settings are variables like PADDOCK_GITHUB_APP_ID.
+#: Tables such as `[github]`, whose settings are variables such as PADDOCK_GITHUB_APP_ID.
 _TABLES: Mapping[str, type[BaseModel]] = {
     "github": GitHubSettings,
     "accounts": AccountSettings,
@@ -340,7 +339,7 @@ _TABLES: Mapping[str, type[BaseModel]] = {
 
 
 def load(config: Path | None = None, **options: Any) -> Settings:
-    """The settings: options of the command line before the environment before the file."""
+    """The settings. The command line takes precedence over the environment, and that over the file."""
     file = config or (Path(name) if (name := os.environ.get("PADDOCK_CONFIG")) else None)
     from_file = _read(file) if file else {}
     given = {name: value for name, value in options.items() if value is not None}
@@ -355,7 +354,7 @@ def load(config: Path | None = None, **options: Any) -> Settings:
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            """No `.env`: what a directory happens to hold must not choose the database."""
+            """No `.env`: a file in the current directory must not choose the database."""
             return init_settings, env_settings, InitSettingsSource(settings_cls, from_file)
 
     mistakes = _nearly_settings()
@@ -364,7 +363,8 @@ def load(config: Path | None = None, **options: Any) -> Settings:
     except ValidationError as error:
         mistakes += [_sentence(mistake, file, given) for mistake in error.errors()]
     except UnreadableSettings:
-        # Its own words name a class. Only tables and lists are JSON there, and they are GitHub's.
+        # pydantic's message names a class. Only tables and lists are JSON in the environment, and only
+        # `github` has such.
         mistakes.append(
             f"{_variable('github')}* in the environment holds a list that is not JSON: write "
             "`[[github.apps]]` in a settings file instead."
@@ -392,7 +392,7 @@ def _nearly_settings() -> list[str]:
         f"{name} in the environment is no setting: did you mean {meant}?"
         for name in sorted(os.environ)
         if name.startswith(_PREFIX) and name not in known
-        # What begins like this is read in any case, and refused if it is unknown.
+        # Variables with a table's prefix are always read, and refused if unknown.
         if not name.startswith(tuple(_variable(f"{table}.") for table in _TABLES))
         for meant in difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
     ]
@@ -416,16 +416,16 @@ def _sentence(mistake: ErrorDetails, file: Path | None, options: dict[str, Any])
             meant = _variable(meant)
         hint = f"did you mean `{meant}`?" if meant else "remove it, or correct its name."
         return f"{place} is no setting: {hint}"
-    # Never the value itself, which may be a secret.
+    # The message never contains the value, which may be a secret.
     why = str(mistake["ctx"]["error"]) if mistake["type"] == "value_error" else mistake["msg"]
     return f"{place}: {why.rstrip('.')}."
 
 
 def _place(loc: tuple[int | str, ...], file: Path | None, options: dict[str, Any]) -> str:
-    """Where somebody wrote what is wrong."""
+    """Where the mistake is: an option, a variable or a place in the file."""
     if loc[0] in options:
         return f"--{str(loc[0]).replace('_', '-')}"
-    # `github.app_id` is one variable, and all within `github.apps` is another.
+    # `github.app_id` is one variable; everything within `github.apps` is one other variable.
     variable = _variable(".".join(str(part) for part in loc[:2]))
     if os.environ.get(variable):
         return f"{variable} in the environment"

@@ -1,8 +1,8 @@
-"""Many subjects at once, each by one at a time (I57).
+"""Work on many subjects concurrently, with one task per subject at a time (I57).
 
-An end may wait seconds for its last words, from a node that does not answer. Whoever looked for ends
-only when all of the last look are done would let every other end wait for the slowest. So each goes on
-by itself while the next look is made; what is under way is not begun a second time.
+A runner's end may wait seconds for its log, from a node that does not answer. If recovery looked for
+ends again only when all earlier ones are done, every new end would wait for the slowest. So each task
+goes on while recovery looks again; a subject that is under way is not begun a second time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class SideBySide:
         self._under_way: set[Hashable] = set()
 
     def under_way(self) -> Collection[Hashable]:
-        """As of now. Whoever reads rows after this must not begin what was under way then: it may be
-        done, and the rows be from before."""
+        """The subjects under way now. Call this before reading rows, and begin none of these subjects
+        from those rows: its task may end meanwhile, and the row be older than its result."""
         return frozenset(self._under_way)
 
     def begin(

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from uuid import UUID
 
-_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, so that no words appear
 
 
 class SystemClock:
