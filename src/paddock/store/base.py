@@ -38,7 +38,7 @@ class Part:
 
     @asynccontextmanager
     async def _matching(self) -> AsyncIterator[Connection]:
-        """A transaction under the matcher's lock, for every change to what may be claimed.
+        """A transaction under the matcher's lock, for each change to what may be claimed.
 
         The lock is released before the transaction is flushed to disk, because the flush may take
         longer than all the rest. Other sessions see the changes before the flush. Nothing they write

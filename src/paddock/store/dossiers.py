@@ -152,7 +152,7 @@ class DossierReading(Matching):
         return replace(waits[key], ahead=ahead)
 
     async def _waits(self, connection: Connection, keys: Collection[KeyId]) -> Mapping[KeyId, Wait]:
-        """What binds each key: the wait of a job for which no supply is on its way."""
+        """Per key, why a job waits for which no supply is on its way."""
         if not keys:
             return {}
         rows = await connection.fetch(_SQL["waits"], sorted(keys), self._clock.now())

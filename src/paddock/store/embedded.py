@@ -296,5 +296,5 @@ class EmbeddedPostgres:
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> None:
-    while process.poll() is None:  # noqa: ASYNC110 -- no event tells of it, on every loop alike
+    while process.poll() is None:  # noqa: ASYNC110 -- no event reports it on every loop
         await asyncio.sleep(_POLL)

@@ -1,4 +1,4 @@
-"""Notices when sessions with the database are dead, and when the database is back.
+"""The heartbeat notices when sessions with the database are dead, and when the database is back.
 
 A primary that loses its power, or a network that drops packets, ends no connection. A statement that
 was sent would wait for minutes, until the kernel gives up; a new connection would wait for ten seconds.

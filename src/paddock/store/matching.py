@@ -174,13 +174,14 @@ class _Demand(msgspec.Struct, frozen=True, gc=False):
     runners: list[int]
     vcpu_milli: list[int]
     memory_mib: list[int]
-    #: With a maximum.
+    #: The pools that have a maximum.
     pools: list[PoolId]
     pool_runners: list[int]
     job_keys: list[KeyId]
     queued_at: list[float]
     job_ids: list[JobId]
-    #: How many mints an installation of each App may make, and what is left to those that may bind.
+    #: `app_mints`: the mint limit per installation of each App. `mints`: what is left to the
+    #: installations whose limit may bind.
     apps: list[AppId]
     app_mints: list[int | None]
     mint_apps: list[AppId]

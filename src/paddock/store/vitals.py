@@ -1,4 +1,4 @@
-"""Vitals: one bounded series per runner.
+"""Vitals: one bounded series of samples per runner.
 
 Two thousand busy Pods report every five seconds, so reports are written in batches, and without a lock
 on rows that dispatch needs. A report only reads the runner's row; the row is written once in the

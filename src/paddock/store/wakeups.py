@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 
 CHANNEL: Final = "paddock"
 
-#: How soon a lost listening session is opened again. Meanwhile the loops' own timers carry on.
+#: How soon a lost listening session is opened again. Meanwhile the loops run on their own timers.
 _RECONNECT: Final = 0.5
 
 #: How often a query checks the listening session, to notice a connection that died silently.

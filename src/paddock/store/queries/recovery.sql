@@ -45,8 +45,8 @@ UPDATE runners SET proved_at = $3
 RETURNING *
 
 -- name: deletion_asked
--- Recovery is about to ask the fleet to delete the Pod of retiring runner $1 of generation $2. $4: whether its runner
--- container was seen started; after the deletion this can no longer be read.
+-- Recovery is about to ask the fleet to delete the Pod of retiring runner $1 of generation $2. Also stores whether its
+-- runner container was seen started ($4).
 UPDATE runners SET deletion_asked_at = coalesce(deletion_asked_at, $3),
        started = CASE WHEN started THEN true ELSE coalesce($4, started) END
  WHERE id = $1 AND generation = $2 AND state = 'retiring'
