@@ -24,8 +24,8 @@ FIRST_BACKOFF: Final = 1.0
 LONGEST_BACKOFF: Final = 30.0
 #: For failures of the database: all services wait for it, and trying again costs little.
 STORE_BACKOFF: Final = 0.5
-#: After this many failures a service has been down for some seconds, and its next start takes seconds
-#: to come.
+#: After this many failures a service has been down for some seconds, and its next start is seconds
+#: away.
 KEEPS_FAILING: Final = 4
 
 

@@ -1,4 +1,4 @@
-"""What can be set: `PADDOCK_*` in the environment, or a TOML file with the same names in lower case.
+"""The settings: `PADDOCK_*` in the environment, or a TOML file with the same names in lower case.
 
 All mistakes are reported at once, each in a sentence that names the place. An unknown name in the file
 is refused, and so is a variable that is nearly a setting's name: a typing error would otherwise look

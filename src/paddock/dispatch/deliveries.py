@@ -30,7 +30,7 @@ _log = structlog.get_logger()
 
 #: One transaction with a batch of this size takes some tens of milliseconds.
 BATCH: Final = 200
-#: How long a delivery can lie unnoticed if its wake-up was lost.
+#: How long a delivery can stay unnoticed if its wake-up was lost.
 _LOOK_AGAIN: Final = 5.0
 
 _workflow_job = msgspec.json.Decoder(WorkflowJobEvent)
@@ -159,8 +159,8 @@ def _decode(delivery: Delivery, batch: _Judged) -> WorkflowJobEvent | None:
 def _take_in(
     delivery: Delivery, event: WorkflowJobEvent, around: Surroundings, batch: _Judged
 ) -> JobReport | None:
-    """Add the job's report to the batch, settle the delivery, or ask for a read. Return the report if
-    the job concerns paddock only if one of its runners executes it."""
+    """Add the job's report to the batch, settle the delivery, or ask for a read. Return the report of a
+    job whose labels are not for paddock: it is applied only if one of our runners executes the job."""
     if event.installation is None:
         batch.pass_over(delivery, Passed.NO_INSTALLATION)
         return None

@@ -1,4 +1,4 @@
-"""Dispatch: idle Pods wait here, and are handed a JIT as soon as there is work for one.
+"""Dispatch: hold the requests of idle Pods, and answer each with a JIT once there is a job for it.
 
 Each replica matches the Pods whose requests it holds. It starts a match when demand was announced, or
 when a Pod came while demand was known to be unmet. It also checks for demand from time to time, so a
@@ -43,7 +43,7 @@ from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
 
 _log = structlog.get_logger()
 
-#: How long unmet demand can lie unnoticed if its wake-up was lost.
+#: How long unmet demand can stay unnoticed if its wake-up was lost.
 _LOOK_AGAIN: Final = 4.0
 #: How often a match is tried while demand is withheld for a time (a budget, a back-off).
 _WITHHELD_AGAIN: Final = 2.0

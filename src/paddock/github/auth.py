@@ -33,7 +33,7 @@ JWT_LIFETIME: Final = timedelta(minutes=10)
 #: A token is replaced this long before its end, so that no token expires while a request is under way,
 #: or while GitHub is briefly unable to issue a new one.
 REFRESH_EARLY: Final = timedelta(minutes=5)
-#: An old token is still used after a failed refresh if it lasts at least this much longer.
+#: After a failed refresh an old token is still used if it lasts at least this much longer.
 USABLE_REST: Final = timedelta(minutes=1)
 
 _log = structlog.get_logger(__name__)

@@ -47,7 +47,7 @@ from paddock.github.budget import Budget
 from paddock.github.caller import Caller, Connect, Received, Request, Who, app_request
 from paddock.ports import Clock
 
-#: The most GitHub puts on a page.
+#: The most entries that GitHub puts on a page.
 PER_PAGE: Final = 100
 #: Pages of active runs per read: each run costs one more request, and a repository with hundreds of
 #: active runs is read again soon.

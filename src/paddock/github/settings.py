@@ -79,7 +79,7 @@ class GitHubAppSettings(BaseModel):
     api_url: ApiUrl = Field(
         default=GITHUB_COM_API, description="the address of its host's API, https unless loopback"
     )
-    # Another host name means other accounts and other jobs.
+    # A changed host name gives all accounts and jobs new identities.
     host: Annotated[str, Field(pattern=r"^[a-z0-9.:\[\]-]+$")] | None = Field(
         default=None,
         description="the name ids are kept under; unset: that of `api_url`. Set it where the "
