@@ -1,12 +1,11 @@
-"""Two promises of thrift, held against what is true.
+"""Two promises against waste, checked against the ground truth.
 
-A system of this kind that counts a job twice looks well: every job is served. It only builds two
-hundred Pods for a hundred jobs, replaces every runner of a GitHub that is slow for a minute, or asks
-for ever for webhooks that have long arrived. Nothing of that is left to be seen in the end, so it is
-counted while it happens.
+A control plane that counts a job twice still serves every job. But it builds two hundred Pods for a
+hundred jobs, replaces every runner while GitHub is slow for a minute, or requests redelivery of
+webhooks that have long arrived. The final state shows none of that, so it is counted during the run.
 
-In worlds with operators and faults less can be said: whoever moves a limit or deletes a pool moves jobs
-to other keys, and those are served anew. There only a storm counts.
+In worlds with operators and faults the bounds are looser. If an operator moves a limit or deletes a
+pool, jobs move to other keys and are served anew. There only a storm counts.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from simulator.engine.checks import Promise
 from simulator.engine.fleet import Jit, SimFleet, SimPod
 from simulator.engine.ledger import Ledger
 
-#: Whoever has not begun this long after it got its JIT may be replaced: the shortest of recovery's
-#: thresholds for that counts from the acknowledgement, which comes later.
+#: A runner that has not begun this long after it received its JIT may be replaced. The shortest of
+#: recovery's thresholds for that counts from the acknowledgement, which comes later.
 _LATE: Final = 30.0
-#: For this long a runner that has ended counts for the job it may have done (I68).
+#: For this long an ended runner counts as supply, for the job that it may have executed (I68).
 _ECHO: Final = 120.0
-#: Of replacements for runners that do not come online: as many again, or these few (I74).
+#: Allowed replacements for runners that do not come online: as many again, or these few (I74).
 _FEW: Final = 3
-#: A success takes this long to be read by everybody, with two leaders and a slow list.
+#: Within this all replicas have read a success, with two leaders and a slow list.
 _KNOWN_AFTER: Final = 60.0
 #: The same where replicas stall and the database is away.
 _KNOWN_AT_LAST: Final = 600.0
@@ -44,7 +43,7 @@ class Enough:
         violate: Callable[[Promise, str], None],
         strict: bool,
     ) -> None:
-        """`strict`: in a world that nobody meddles with."""
+        """`strict`: the world has neither operators nor unscripted faults."""
         self._strict = strict
         self._fleet = fleet
         self._github = github
@@ -74,7 +73,7 @@ class Enough:
             )
 
     def _counts(self, at: float, pod: SimPod, jit: Jit) -> bool:
-        """Whether it may still be the one that does a job, or has done one a moment ago."""
+        """Whether it may still execute a job, or has executed one a moment ago."""
         ended = self._ended(jit)
         if ended is not None:
             return self._now() - ended <= _ECHO
@@ -86,7 +85,7 @@ class Enough:
         return any(each.runner_id == jit.runner_id for each in self._github.truth.executions)
 
     def _ended(self, jit: Jit) -> float | None:
-        """Seconds, of the last execution that is over."""
+        """Seconds, of the last execution that ended."""
         world = self._github.world
         over = [
             each.ended
@@ -96,21 +95,21 @@ class Enough:
         return self._now() - (world.time - over[-1]).total_seconds() if over else None
 
     def _wanted(self, owner: str, pool: str) -> int:
-        """Every job there ever was that its runners could take; one that waits for somebody's word is
-        none yet (I12)."""
+        """Every job that its runners could ever have taken. A job that waits for an approval does not
+        count yet (I12)."""
         labels = self._ledger.labels.get(pool, frozenset())
-        # Jobs whose run somebody deleted were wanted until then.
+        # A job counts as wanted until a user deletes its run.
         deleted = len(self._ledger.deleted_jobs)
         return deleted + sum(
             job.repository.owner.login == owner
-            # Pools come and go where people meddle: there every job of its owner's counts.
+            # Where operators change pools, every job of the pool's owner counts.
             and (job.labels <= labels or not self._strict)
             and job.status is not JobStatus.WAITING
             for job in self._github.world.jobs.values()
         )
 
     def asked_again(self, delivery: Delivery) -> None:
-        """GitHub is asked for another attempt."""
+        """paddock asks GitHub to deliver a webhook again."""
         attempts = self._of(delivery.guid)
         arrived = [each.delivered_at for each in attempts if 200 <= (each.status_code or 0) < 300]
         first = min((at for at in arrived if at is not None), default=None)

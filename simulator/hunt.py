@@ -1,4 +1,4 @@
-"""Hunting mutants: each is put in, and the world is run until a promise breaks.
+"""Hunting mutants: each is applied, and the world runs until a promise breaks.
 
 A mutant counts as killed only by the promise that it names (`Mutant.breaks`), and only where the
 product keeps its promises in the very same run without the mutant. A run ends at the first broken
@@ -57,7 +57,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hunt:
-    """What became of one mutant."""
+    """The result for one mutant."""
 
     name: str
     source: str
@@ -66,7 +66,7 @@ class Hunt:
     trials: int
     trial: Trial | None = None
     violation: Violation | None = None
-    #: Trials that ended otherwise: by another promise, or by a failure of the run itself.
+    #: Trials with another end: another promise broke, or the run itself failed.
     otherwise: tuple[str, ...] = ()
 
     @property
@@ -76,7 +76,7 @@ class Hunt:
 
 @cache
 def _kept(trial: Trial) -> bool:
-    """Whether the product keeps its promises there."""
+    """Whether the product without the mutant keeps its promises there."""
     return not trial.run().violations
 
 
@@ -132,7 +132,7 @@ def run_mutants(
     workers: int | None = None,
     large: bool = False,
 ) -> Iterator[Hunt]:
-    """Each mutant's end, in the order in which they come; `large`: in large worlds alone."""
+    """Each mutant's result, in the order in which they finish; `large`: in large worlds alone."""
     names = list(MUTANTS) if names is None else list(names)
     with lab.workers(min(workers or os.cpu_count() or 1, len(names))) as pool:
         for done in as_completed([pool.submit(_hunt, name, large) for name in names]):

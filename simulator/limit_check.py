@@ -1,10 +1,10 @@
 """No limit is exceeded by a new claim: counted by what Pods execute, or could still execute.
 
-A claim is decided under the matcher's lock, so the limits that hold at that moment bind it, and nothing
-that is decided later excuses it. What the account or the repository used at that moment is not less
-than what is left of it now. So the Pods that hold a JIT now are put in the order of their claims, and
-each must fit within the limits of its own claim beside those claimed before it. A limit that was
-lowered below what is in use binds the claims after it and no others.
+A claim is decided under the matcher's lock, so the limits at that moment bind it. No later decision
+excuses it. The use of the account or the repository at that moment is not less than what is left of it
+now. So the check orders the Pods that hold a JIT now by their claims. Each must fit within the limits
+of its own claim, together with those claimed before it. A limit that was lowered below the use binds
+only the claims after it.
 
 A Pod counts against its account. It counts against a repository if it is registered there, or if it
 is registered at the organisation and executes one of the repository's jobs, or has executed one, or
@@ -40,7 +40,7 @@ class LimitCheck:
         self._ledger = ledger
         self._now = now
         self._violate = violate
-        #: When the claim was committed for which a runner of this name is minted.
+        #: When the claim behind each runner name was committed.
         self._claimed: dict[str, float] = {}
         self._names: dict[object, str] = {}
 
@@ -50,7 +50,7 @@ class LimitCheck:
             self._names[claim.runner] = claim.name
 
     def taken_over(self, claim: Claim) -> None:
-        """The same claim under another name: it was decided when it was first made."""
+        """The same claim under another name: its limits are those of the first mint."""
         before = self._names.get(claim.runner, claim.name)
         self._claimed[claim.name] = self._claimed.get(before, self._now())
         self._names[claim.runner] = claim.name
@@ -115,7 +115,7 @@ class LimitCheck:
         }
 
     def _reaches(self, record: Runner, full_name: str) -> bool:
-        """Whether GitHub might give it a job of this repository; it has the labels of some."""
+        """Whether GitHub might assign it a job of this repository: labels are not compared."""
         return any(
             record.covers(repository, frozenset())
             for repository in self._github.world.repositories.values()
@@ -126,6 +126,6 @@ class LimitCheck:
         return self._github.world.by_client_id[jit.client_id]
 
     def _claimed_at(self, record: Runner) -> float:
-        """One that was claimed before a restored backup is known by its record at GitHub only."""
+        """A runner claimed before the restored backup is known only by its record at GitHub."""
         minted = (record.created_at - BEGINNING).total_seconds()
         return self._claimed.get(record.name, minted)

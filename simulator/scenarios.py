@@ -1,7 +1,6 @@
-"""Stories that happened, or that need a coincidence no seed meets often enough (`simulator.stage`).
+"""Stories of real incidents, or of coincidences that seeds meet too rarely (`simulator.stage`).
 
-Every one ends well with the product as it is; each exposes at least one way of getting it wrong
-(`simulator.mutants`).
+Each ends well with the product as it is, and exposes at least one mutant (`simulator.mutants`).
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ def _told(name: str, source: str, tells: str) -> Callable[[Script], Script]:
 
 #: From the log of S1's incident: registered at 21:30:14, reaped at 21:31:00.
 RELEASED_AFTER: Final = 46.0
-#: The JIT is written and handed over within seconds of the database's return, and the runner starts.
-#: A claim that was given up would be taken over after 45 s.
+#: Within seconds of the database's return the JIT is written and delivered, and the runner starts. A
+#: claim that was given up would be taken over after 45 s.
 SERVED_AFTER_FAILOVER: Final = 25.0
 #: S2's job waited for 100 minutes.
 SERVED_AGAIN_WITHIN: Final = 60.0
-#: A runner that GitHub does not see online is replaced after a minute, and one look at GitHub.
+#: A runner that GitHub does not show online is replaced after a minute, and one request to GitHub.
 REPLACED_WITHIN: Final = 85.0
 
-#: By hand, past every guard: the row is as if nothing had ever been claimed for it.
+#: Written by hand, past every guard: the row looks as if it had never been claimed.
 _RELEASE = """
     UPDATE runners
        SET state = 'idle', key_id = NULL, account_id = NULL, hint_job_id = NULL, name = NULL,
@@ -118,15 +117,15 @@ async def _restored_backup(scene: Scene) -> None:
     await scene.executed(job)
 
 
-#: How long GitHub does not show the second page of a list: longer than an adoption takes.
+#: How long GitHub hides the second page of a list: longer than an adoption takes.
 _TORN: Final = 900.0
-#: After the first proof of a retirement: the second is made ten seconds later.
+#: After the first proof of a retirement; the second follows ten seconds later.
 _BEFORE_THE_SECOND_PROOF: Final = 80.0
 
 
 async def _restored_beside_an_idle_runner(scene: Scene) -> SimPod | None:
-    """A backup from before all rows is restored. One Pod executes a job, another is online without one:
-    GitHub may give it a job at any moment, of which only its log would tell, and late."""
+    """Restores a backup from before all rows. One Pod executes a job, another is online without one.
+    GitHub may assign it a job at any moment; only its log would show that, and late."""
     backup = Backup(scene.session)
     await backup.take()
     await scene.sleep(WARM)
@@ -243,7 +242,7 @@ async def _restored_claim(scene: Scene) -> None:
 
 # What accounts and pools take from one another.
 
-#: A batch that the Pods of one pool fill in a world of some Pods.
+#: A batch that the Pods of one pool fill in a world with few Pods.
 _SMALL_BATCH: Final = 1
 
 
@@ -326,7 +325,7 @@ async def _quota_used_up(scene: Scene) -> None:
 
 
 async def _online_without_a_job(scene: Scene) -> None:
-    """A runner that is online and whose job was cancelled: it will be retired as surplus."""
+    """A runner that is online and whose job was cancelled: paddock will retire it as surplus."""
     scene.at_github(assign_delay=(20.0, 20.0))
     job = scene.queue(30.0)
     await scene.until(lambda: any(pod.jit for pod in scene.living))
@@ -335,7 +334,7 @@ async def _online_without_a_job(scene: Scene) -> None:
 
 
 def _job_at(scene: Scene, turn: str, *, lasts: float = 50.0) -> list[Job]:
-    """A job that reaches the waiting runner at that moment, and of which nobody tells."""
+    """A job that reaches the waiting runner at that moment; its webhook comes minutes later."""
     jobs: list[Job] = []
 
     def act(_turn: Turn) -> None:
@@ -348,7 +347,7 @@ def _job_at(scene: Scene, turn: str, *, lasts: float = 50.0) -> list[Job]:
 
 
 async def _last_moment(scene: Scene, *, log_lag: float | None = None) -> None:
-    """Without a log that lags behind, the sidecars say nothing; with one, they alone tell."""
+    """Without `log_lag` the sidecars report nothing; with it, only they report in time."""
     await scene.sleep(WARM)
     if log_lag is None:
         scene.mute_sidecars()
@@ -359,7 +358,7 @@ async def _last_moment(scene: Scene, *, log_lag: float | None = None) -> None:
             pod.log_lag = log_lag
     await scene.sleep(60.0)
     scene.at_github(hook_delay=(200.0, 200.0))
-    # Longer than both proofs that it shows no job take.
+    # The job outlasts both proofs that the runner has none.
     jobs = _job_at(scene, "store.fence_runner", lasts=50.0 if log_lag is None else 150.0)
     await scene.until(lambda: jobs, within=900.0)
     scene.at_github(hook_delay=(200.0, 200.0))
@@ -444,14 +443,14 @@ async def _same_name(scene: Scene) -> None:
         pod.runner = ContainerState(running=Running(stage.clock.now()))
         pod.jit = Jit("another's", runner.id, runner.name, runner.client_id, "")
         stage.fleet.say(pod, "Running job: bench")
-        pod.endings |= OURS  # what its predecessor's row may be judged as
+        pod.endings |= OURS  # the class that its predecessor's row may get
         stage.fleet.tell(pod, "is another's, and executes a job")
         new.append(pod)
 
     scene.at_turn(lambda turn: turn.what.startswith(f"fleet.ask_to_go {old.name} "), put_another)
     node = scene.story.stage.fleet.nodes[old.node or ""]
     assert old.life is not None
-    old.life.cancel()  # it does not hear that it should leave, and has to be asked to go
+    old.life.cancel()  # it does not learn that it should leave: paddock asks for its deletion
     node.cordoned = True
     await scene.until(lambda: new, within=600.0)
     node.cordoned = False
@@ -526,7 +525,7 @@ async def _no_stamps(scene: Scene) -> None:
 async def _lost_reply(scene: Scene) -> None:
     await scene.sleep(WARM)
     scene.lose_next_jit()
-    await scene.sleep(35.0)  # those who ask already
+    await scene.sleep(35.0)  # the requests that are already open
     await scene.executed(scene.queue(20.0))
 
 
@@ -598,7 +597,7 @@ async def _late_release(scene: Scene) -> None:
 
 
 async def _api_is_known(scene: Scene) -> None:
-    """A repository is known to paddock from its first job on."""
+    """paddock knows a repository from its first job on."""
     await scene.sleep(WARM)
     await scene.executed(scene.queue(1.0, repository="acme/api"))
     await scene.sleep(30.0)
@@ -883,7 +882,7 @@ async def _given_back(scene: Scene) -> None:
     )
     job = scene.queue(600.0)
     await scene.until(lambda: scene.github.truth.executing(runner.id))
-    await scene.sleep(420.0)  # what was given out for it has long been retired
+    await scene.sleep(420.0)  # what was claimed for it has long been retired
     scene.github.runners.died(runner.id)
     scene.github.jobs.give_back(job, runner.id)
     await scene.executed(job, within=3000.0)
@@ -990,7 +989,7 @@ def _crash(scene: Scene, turn: Turn) -> None:
 
 # Ends and their logs.
 
-#: A new job of an account that may have one runner begins within this much of the last one's end.
+#: An account may have one runner: its next job begins within this much of the last one's end.
 _BEGINS_WITHIN: Final = 20.0
 
 
@@ -1047,7 +1046,7 @@ async def _crash_around_a_log(scene: Scene) -> None:
         pod = await scene.started(scene.queue(60.0))
         if pod is None:
             return
-        await scene.sleep(5.0)  # GitHub tells that its job has begun
+        await scene.sleep(5.0)  # GitHub's webhook says that its job has begun
         _keep_log_away(scene, pod, 8.0)
         died: list[str] = []
 
@@ -1145,7 +1144,7 @@ async def _nobody_registers(scene: Scene) -> None:
 
 # Clocks.
 
-#: As many as the described pools keep idle.
+#: As many as all pools together keep idle.
 _WARM_PODS: Final = sum(pool.min_idle for pool in SMALL.pools)
 
 
@@ -1353,7 +1352,7 @@ async def _vanished_pods(scene: Scene) -> None:
 
 # Accounts that remove the App.
 
-#: A forced retirement deletes its Pod in the next round.
+#: The round after a forced retirement deletes its Pod.
 _FORCED_WITHIN: Final = 60.0
 
 

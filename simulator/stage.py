@@ -1,8 +1,8 @@
-"""A scripted world: the simulator without its dice, and with a hand that does one thing at one moment.
+"""A scripted world: the simulator without random draws, where a script acts at exact moments.
 
-Seeds find what nobody thought of. What somebody did think of, an incident that happened or a fault
-that needs a coincidence of seconds, is written down as a script (`simulator.scenarios`): the same
-services, fakes and checkers, and a story that is told instead of drawn.
+Seeds find unforeseen faults. A known incident, or a foreseen fault that needs a coincidence of
+seconds, is written as a script (`simulator.scenarios`). The services, fakes and checkers are the same;
+the script replaces the drawn story.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from simulator.engine.simulation import Key, Plan, Result, Simulation, simulate
 from simulator.engine.story import Story
 from simulator.engine.trace import Line
 
-#: Until then the first Pods ask for work.
+#: By this time the first Pods ask for work.
 WARM: Final = 25.0
 _LOOK: Final = 0.25
 
@@ -84,13 +84,13 @@ class _Script(Story):
 
 @dataclass(slots=True)
 class Scene:
-    """What a script can see and do."""
+    """What a script can read and do."""
 
     story: Story
     simulation: _Scripted
     _forced: dict[Fault, Callable[[], bool]] = field(default_factory=dict)
 
-    # What there is.
+    # Reading the world.
 
     @property
     def github(self) -> FakeGitHub:
@@ -109,7 +109,7 @@ class Scene:
         return [pod for pod in self.story.stage.fleet.there() if pod.alive]
 
     def on(self, job: Job) -> SimPod | None:
-        """The Pod that executes it."""
+        """The Pod that executes this job."""
         return next((pod for pod in self.living if self.executes(pod) == job.id), None)
 
     def executes(self, pod: SimPod) -> int | None:
@@ -121,7 +121,7 @@ class Scene:
         replicas = self.story.stage.replicas
         return next((each for each in replicas if each.machine is turn.actor), None)
 
-    # What happens.
+    # Actions.
 
     def note(self, what: str) -> None:
         self.story.stage.trace.note("script", what)
@@ -146,7 +146,7 @@ class Scene:
         await asyncio.sleep(seconds)
 
     async def until(self, seen: Callable[[], object], *, within: float = 300.0) -> bool:
-        """Whether it came to pass. That it did not is no reason to stop: the end tells."""
+        """Whether the condition became true. If it did not, the script goes on: the checks decide."""
         deadline = self.story.stage.clock.monotonic() + within
         while not seen():
             if self.story.stage.clock.monotonic() > deadline:
@@ -162,7 +162,7 @@ class Scene:
         return self.on(job)
 
     async def limit(self, login: str, limits: int | Limits) -> None:
-        """Before anything was ever claimed for it: so it has always held. A number is of runners."""
+        """Set before the first claim: so it has always held. A number is of runners."""
         limits = limits if isinstance(limits, Limits) else Limits(runners=limits)
         await self.story.operators.limit(login, limits)
         self.story.stage.ledger.limits[login] = [(-math.inf, limits)]
@@ -175,12 +175,12 @@ class Scene:
         self.note(f"{full_name} may have {limits}")
 
     async def describe(self, pool: Described) -> None:
-        """Anew, one that there is."""
+        """Applies an existing pool again."""
         await self.story.operators.operate(lambda store: store.apply_pools([pool.facts()]))
         self.note(f"describes {pool}")
 
     def at_turn(self, seen: Callable[[Turn], bool], act: Callable[[Turn], None]) -> None:
-        """Just before the first turn like this is taken."""
+        """Acts just before the first turn that matches."""
         watchers = self.simulation.watchers
 
         def watch(turn: Turn) -> None:
@@ -193,10 +193,10 @@ class Scene:
     def broken(self, promise: Promise, what: str) -> None:
         self.simulation.checks.violate(promise, what)
 
-    # What goes wrong.
+    # Faults.
 
     def force(self, fault: Fault, when: Callable[[], bool]) -> None:
-        """Strikes whenever there is an opportunity and `when` says so."""
+        """The fault occurs at each opportunity at which `when` is true."""
         faults = self.simulation.faults
         if not self._forced:
             strike = faults.strike
@@ -220,7 +220,7 @@ class Scene:
         self.github.set_faults(msgspec.structs.replace(world.faults, **faults))
 
     def answer_runner_lists(self, change: Callable[[Request, Reply], Reply]) -> None:
-        """Whenever a scope's runners are listed, a page at a time."""
+        """Called for each page when a scope's runners are listed."""
 
         def listed(request: Request) -> bool:
             return request.path.endswith("/actions/runners") and "name" not in request.query
@@ -230,7 +230,7 @@ class Scene:
     def answer(
         self, asked: Callable[[Request], bool], change: Callable[[Request, Reply], Reply]
     ) -> None:
-        """What GitHub answers with success to questions like these is changed."""
+        """Changes GitHub's successful answers to such requests."""
         answer = self.github.request
 
         def changed(request: Request) -> Reply:
@@ -241,7 +241,7 @@ class Scene:
         self.github.request = changed  # type: ignore[method-assign]
 
     def mute_sidecars(self) -> None:
-        """Nobody hears them say that a job began."""
+        """No replica receives the sidecars' reports that a job began."""
         self._network(_Muted)
 
     def lose_next_jit(self) -> None:

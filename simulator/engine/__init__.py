@@ -1,8 +1,8 @@
 """The simulator: the product's own services over the real store, in virtual time, with faults.
 
-A bug that needs a lost reply, a crash and a late webhook in one minute is found by no test anybody
-would write, and once seen is not seen again. Here every port call of every replica is a scheduling
-point, a seeded scheduler decides who goes next and what goes wrong, and a seed replays exactly.
+Some bugs need a lost reply, a crash and a late webhook in one minute. A hand-written test does not
+find them, and they are hard to reproduce. Here every port call of every replica is a scheduling point.
+A seeded scheduler decides which task continues and which fault occurs. A seed replays exactly.
 
     loop         time, and the order of things
     database     the real PostgreSQL, asked while time stands still
@@ -11,6 +11,6 @@ point, a seeded scheduler decides who goes next and what goes wrong, and a seed 
     github       the fake GitHub behind the product's own client
     story        what users, operators and hardware do
     faults       what goes wrong, by name
-    checks       the promises, held against the fakes' ground truth and never against our rows
+    checks       the promises, checked against the fakes' ground truth and never against our rows
     simulation   one seed, from beginning to verdict
 """

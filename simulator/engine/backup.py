@@ -1,8 +1,7 @@
-"""A backup that is put back while Pods go on (I70).
+"""A backup is restored while Pods keep running (I70).
 
-What was written since it was taken never was: runners whose Pods live have no row, or one that is
-younger than they are. What operators described (pools, limits, accounts) they describe again, so it is
-left as it is.
+Everything written after the backup was taken is lost. Runners whose Pods live have no row, or an older
+state of it. Pools, limits and accounts are left as they are: operators apply them again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Final
 
 from simulator.engine.database import Session
 
-#: Of those that are rewound, none is referred to by one that is not.
+#: No table outside this list refers to a table in it.
 _REWOUND: Final = ("runners", "mints", "jobs", "job_checks", "echoes", "verdicts", "vitals")
 
 
@@ -27,7 +26,7 @@ class Backup:
         self.taken = True
 
     async def restore(self) -> None:
-        """Past every guard: a restored backup asks nobody either."""
+        """Bypasses every guard, as a real restore does."""
         names = ", ".join(f"public.{table}" for table in _REWOUND)
         await self._session.execute("SET session_replication_role = replica")
         try:
@@ -42,7 +41,7 @@ class Backup:
             await self._session.execute("SET session_replication_role = origin")
 
     async def _columns(self, table: str) -> str:
-        """All but those that are concluded from the others."""
+        """All columns but generated ones."""
         rows = await self._session.fetch(
             "SELECT attname FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0"
             " AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",

@@ -1,7 +1,7 @@
-"""The promises, held against what is true.
+"""The promises, checked against the ground truth.
 
-The judge is always the fakes' ground truth: which Pod executes which job, whose hands hold a JIT, how a
-process really died. Our rows are read only at the end, as the accused.
+The ground truth is the fakes' state: which Pod executes which job, which Pod holds a JIT, how a
+process really died. Our rows are read only at the end, to be checked against it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Promise(StrEnum):
     FIT = "no new Pod is put on a host that is unfit by its own word"
     ASKED_ONCE = "a webhook that has arrived is not asked for again"
     REPLAYS = "a seed replays exactly"
-    #: Not a promise of the product's: no mutant may name it.
+    #: Not one of the product's promises: no mutant may name it.
     SOUND = "no service fails in a way nobody foresaw"
 
 
@@ -59,10 +59,10 @@ class Violation:
         return f"{self.promise}: {self.what} (step {self.step}, {self.at:.1f} s)"
 
 
-#: Hosts are read every few seconds, and what was decided before is carried out.
+#: Hosts are read every few seconds. A decision made before the last reading is still carried out.
 FIT_WITHIN: Final = 30.0
-#: The same where loops look up to six times less often, from the last time that hosts could not be
-#: read, or a replica stalled.
+#: The same where loops look up to six times less often. It counts from the last time that hosts could
+#: not be read, or that a replica stalled.
 _FIT_AT_LAST: Final = 120.0
 
 
@@ -80,7 +80,7 @@ class Checks:
         on_violation: Callable[[Violation], None],
         strict: bool,
     ) -> None:
-        """`strict`: in a world that nobody meddles with."""
+        """`strict`: the world has neither operators nor unscripted faults."""
         self._fit_within = FIT_WITHIN if strict else _FIT_AT_LAST
         self._fleet = fleet
         self._github = github
@@ -98,7 +98,7 @@ class Checks:
         self.violations.append(violation)
         self._on_violation(violation)
 
-    # After every step: these are told of every act that could break a promise.
+    # After every step: the fakes report every act here that could break a promise.
 
     def deleting(self, pod: SimPod, by: str) -> None:
         job = self._executing(pod)
@@ -129,7 +129,7 @@ class Checks:
             )
 
     def refused(self, method: str, error: Exception) -> None:
-        """The store raised what it never should."""
+        """The store raised an error that it never should raise."""
         name = type(error).__name__
         illegal = name in (
             "CheckViolationError",
@@ -151,7 +151,7 @@ class Checks:
     # After faults have stopped.
 
     async def shortcomings(self) -> list[tuple[Promise, str]]:
-        """What is not yet as it should be in the end."""
+        """What is still wrong at the end."""
         rows = await self._rows()
         return [
             *self._jobs(rows),
@@ -162,7 +162,7 @@ class Checks:
         ]
 
     async def history(self) -> list[tuple[Promise, str]]:
-        """Every step that was ever written."""
+        """Every step in the log of transitions."""
         steps = await self._session.fetch(
             "SELECT DISTINCT before, after FROM events"
             " WHERE runner_id IS NOT NULL AND before IS NOT NULL ORDER BY before, after"
@@ -207,8 +207,9 @@ class Checks:
         )
 
     def _forgotten(self, job: Job, rows: _Rows) -> bool:
-        """A restored backup knows neither the job nor another of its repository. Its webhook arrived,
-        so GitHub does not send it again; and only repositories that had jobs are compared (I8)."""
+        """A restored backup knows neither the job nor another job of its repository. Its webhook
+        arrived before, so GitHub does not send it again. Comparison reads only repositories that had
+        jobs (I8)."""
         unknown = job.id not in rows.jobs and job.repository.id not in rows.repositories
         return unknown and self._ledger.restored_at > 0
 
@@ -219,7 +220,7 @@ class Checks:
                 if not self._ledger.waits_rightly(job) and not self._forgotten(job, rows):
                     found.append((Promise.SERVED, f"job {job.id} is {job.status}{_where(job)}"))
             elif job.repository.owner.login in self._ledger.uninstalled:
-                continue  # nothing tells what became of it
+                continue  # no API tells its conclusion
             elif rows.jobs.get(job.id, "completed") != "completed":
                 found.append(
                     (Promise.KNOWN, f"job {job.id} is completed, here it is {rows.jobs[job.id]}")
@@ -232,8 +233,8 @@ class Checks:
         return found
 
     def _ends_of_deleted(self, job: int) -> set[str]:
-        """One that had begun, and was given back before its run was deleted, stays in_progress here:
-        that is never ended by us (I37), unless its whole repository is gone."""
+        """The job began, was given back, and then its run was deleted: here it stays in_progress.
+        paddock never ends such a job (I37), unless its whole repository is gone."""
         if job in self._ledger.jobs_of_deleted_repositories:
             return {"completed"}
         begun = any(each.job_id == job for each in self._github.truth.executions)
@@ -243,7 +244,7 @@ class Checks:
         found = []
         known = {row["pod_name"] for row in rows.runners if row["state"] != "gone"}
         count: dict[str, int] = {}
-        #: By its row each may be idle, and holds the place of one that is.
+        #: Each may be idle by its row, and holds the place of an idle Pod.
         protected: dict[str, int] = {}
         for pod in self._fleet.there():
             if pod.ended or pod.silent:
@@ -299,12 +300,13 @@ class Checks:
                 continue
             accepted = _accepted(pod)
             if row["pod_uid"] is None:
-                # It was there for so short a time that nobody ever saw it: whether it left as it was
-                # told to, or never was, is all there is to say.
+                # No leader saw the Pod, because it existed so briefly. Its row can only say that it
+                # left as told, or that it never started.
                 accepted |= {Ending.LEFT, Ending.NEVER_STARTED}
             handshake = Ending.HANDSHAKE_FAILED in accepted
             if handshake and self._was_cancelled(pod):
-                # GitHub gives up a cancelled job in the same words, whether its runner answered or not.
+                # GitHub gives up a cancelled job with the same words, whether its runner answered or
+                # not.
                 accepted.add(Ending.COMPLETED)
             if (handshake or Ending.NEVER_RAN in accepted) and self._unreadable(pod):
                 accepted.add(Ending.COMPLETED)
@@ -321,7 +323,7 @@ class Checks:
         return found
 
     def _facts(self, pod: SimPod, row: Mapping[str, Any]) -> Iterator[str]:
-        """What is written of an end beside its class: exit code, signal, reason, and the log."""
+        """What a row records of an end beside its class: exit code, signal, reason, and the log."""
         written = (row["exit_code"], row["signal"], row["reason"])
         unseen = not pod.reaped and written == _NO_FACTS
         if not unseen and written != _facts_of(pod):
@@ -334,7 +336,8 @@ class Checks:
             yield f"{pod.name} was deleted before its log was read or its time was up"
 
     def _log_was_given_up(self, pod: SimPod) -> bool:
-        """Whether a request for its log failed when its time was up, and before it was deleted."""
+        """Whether a request for its log failed after its time was up, and before the Pod was
+        deleted."""
         if pod.over_at is None or pod.removed_at is None:
             return False
         time_is_up = pod.over_at + LOG_WANTED_FOR.total_seconds()
@@ -345,13 +348,13 @@ class Checks:
         )
 
     def log_told(self, pod: str) -> None:
-        """A leader has written the log of an ended Pod into its own."""
+        """A leader has written the log of an ended Pod to its own log."""
         if pod in self._ledger.logs_told:
             self.violate(Promise.VERDICT, f"the log of {pod} was told twice")
         self._ledger.logs_told.add(pod)
 
     def _unreadable(self, pod: SimPod) -> bool:
-        """GitHub says nothing of its runner any more: its account uninstalled the App, or the
+        """GitHub no longer reports anything of its runner: its account uninstalled the App, or the
         repository at which it is registered was deleted."""
         if pod.jit is None:
             return False
@@ -372,11 +375,11 @@ class Checks:
 class _Rows:
     runners: list[Mapping[str, Any]]
     jobs: Mapping[int, str]
-    #: Those of which a job is known.
+    #: Endings that mean that a job is known.
     repositories: AbstractSet[int]
 
 
-#: The kernel's and the kubelet's word, which counts whoever else asked for the end.
+#: Reported by the kernel or the kubelet: they count, also if another component asked for the end.
 _SAID_BY_THE_NODE: Final = frozenset({Ending.HOST_OOM, Ending.EVICTED, Ending.NODE_LOST})
 #: A runner that was told to stop does not say that its job succeeded.
 _SUCCEEDED: Final = frozenset({100, 101})
@@ -392,44 +395,47 @@ def _facts_of(pod: SimPod) -> tuple[int | None, int | None, str | None]:
 
 
 def _log_of(pod: SimPod) -> str | None:
-    """What its runner really wrote, within the limits of what is kept. Secrets are masked."""
+    """What its runner really wrote, within the size limits. Secrets are masked."""
     lines = [text for _, text in pod.log][-TAIL_LINES:] if pod.started else []
     return "\n".join(lines)[-TAIL_BYTES:].replace(TOKEN, MASK) or None
 
 
 def _began_abnormal(row: Mapping[str, Any]) -> bool:
-    """By the evidence there was when its end was seen: late news change its class, not what is read."""
+    """By the evidence at the moment its end was seen. Later news change its class, not its log's
+    reading."""
     evidence = msgspec.json.decode(row["evidence"], type=EndingEvidence)
     return classify(evidence).ending.abnormal
 
 
 def _accepted(pod: SimPod) -> set[str]:
-    """How it may be judged: as it really ended, or as what nobody could tell that from."""
+    """The accepted classes: how it really ended, and classes that the evidence cannot tell from
+    that."""
     accepted = {str(ending) for ending in pod.endings}
     if pod.sent_away and not accepted & _SAID_BY_THE_NODE and pod.code not in _SUCCEEDED:
-        # A code means what it says only if nobody asked for the end: one that is told to stop exits
-        # with 0 as if it were done, and one that is slow to obey is killed as if by the kernel.
+        # An exit code is evidence only if no component asked for the end: a runner that is told to
+        # stop exits with 0 as if it were done, and one that is slow to stop is killed as if by the
+        # kernel.
         accepted.add(Ending.TERMINATED)
     if pod.uncounted and accepted & {Ending.HANDSHAKE_FAILED, Ending.NEVER_RAN}:
-        # The name under which GitHub tells of its job, or of none, was lost with a backup: what is left
-        # is that it exited cleanly.
+        # The runner's name was lost with a backup, so GitHub's record of its job is not found. What is
+        # left is that it exited cleanly.
         accepted.add(Ending.COMPLETED)
     if pod.sent_away and not pod.deleted_by and _asked_nearly_at_once(pod):
         accepted |= OURS
     if pod.poller.waiting is not None and Ending.HARD_DELETED in accepted:
-        accepted.add(Ending.NEVER_STARTED)  # which is as true of it
+        accepted.add(Ending.NEVER_STARTED)  # equally true of it
     return accepted
 
 
 def _asked_nearly_at_once(pod: SimPod) -> bool:
-    """Whether our request came so soon after another's that only one clock could tell them apart."""
+    """Whether our request came so soon after another's that different clocks cannot order them."""
     first, ours = pod.deletion_requested_at, pod.wanted_gone_at
     return first is not None and ours is not None and ours - first <= CLOCKS_DIFFER
 
 
 def _protected(pod: SimPod) -> bool:
-    """Its row, or what that knew of it, or its job was lost with a backup, its runner runs, and its log
-    tells of a job: nobody else can say that the job is over, so it is left alone (I34)."""
+    """A backup lost its row, or the row's knowledge of it, or its job. Its runner runs, and its log
+    shows a job. No other evidence can say that the job is over, so paddock leaves it alone (I34)."""
     running = pod.runner is not None and pod.runner.terminated is None
     forgotten = pod.uncounted or pod.forgotten
     return forgotten and running and any("Running job" in line for _, line in pod.log)

@@ -1,8 +1,8 @@
-"""The real PostgreSQL, asked while virtual time stands still.
+"""The real PostgreSQL; virtual time stands still during each statement.
 
-One session serves all replicas of a run, and each statement is sent and answered before anything else
-happens. So a store method, which is one transaction, is one step: it neither takes time nor lets
-anybody in between. Notifications arrive with the commit that caused them, in its order.
+One session serves all replicas of a run. Each statement is sent and answered before anything else
+happens. So a store method, which is one transaction, is one step: it takes no time, and no other task
+runs in between. Notifications arrive with the commit that caused them, in its order.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from paddock.store.wakeups import CHANNEL
 
 R = TypeVar("R")
 
-#: Far more than the product has statements.
+#: Far more than the number of the product's statements.
 _STATEMENTS = 2000
 _CHUNK = 1 << 18
-#: Time-outs for replicas that stall in a transaction are of real time, and it is this process that a
-#: busy machine stalls. Statements are sent without them.
+#: Time-outs for replicas that stall in a transaction are in real time. On a busy machine they would
+#: hit this process. So statements are sent without them.
 _IDLE_TIMEOUT = re.compile(r"SET (LOCAL )?idle_in_transaction_session_timeout = '[^']*';")
 
-#: Words without which nothing is written, locked or told. Too many do no harm.
+#: A statement without any of these words writes, locks and notifies nothing. Too many do no harm.
 _COMMENT = re.compile(r"--[^\n]*")
 _WRITES = re.compile(
     r"\b(insert|update|delete|truncate|lock|share|listen|nextval|set|create|drop)\b|pg_notify|advisory",
@@ -38,7 +38,8 @@ _WRITES = re.compile(
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]
-    """Keeps notifications for whoever asks, instead of telling a loop that does not run."""
+    """Keeps notifications until they are fetched, instead of passing them to a loop that does not
+    run."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -59,9 +60,9 @@ class Session:
         self._socket.setblocking(True)
         self._received = connection._protocol.data_received  # noqa: SLF001
         self._ready = connection._loop._ready  # noqa: SLF001
-        #: The beginning of a transaction that has only read so far: nobody has been told of it.
+        #: The BEGIN of a transaction that has only read so far; it has not been sent yet.
         self._begin: str | None = None
-        #: As much as there is of the answer to one that was sent; `None` if there is none to come.
+        #: What has arrived of the answer to a BEGIN that was sent; `None` if no answer is due.
         self._begun: bytearray | None = None
         self._reads: dict[str, bool] = {}
 
@@ -89,7 +90,7 @@ class Session:
         loop.close()
 
     def run(self, statement: Coroutine[Any, Any, R]) -> R:
-        """To its end, without giving anything else a chance to run."""
+        """Runs it to its end, and no other task meanwhile."""
         try:
             while True:
                 awaited = statement.send(None)
@@ -105,11 +106,11 @@ class Session:
             return value
         finally:
             # Callbacks of futures, for a loop that never runs again: each would keep its statement's
-            # rows, and the world that asked for them.
+            # rows, and through them the world, in memory.
             self._ready.clear()
 
     def _after_begin(self, answer: bytearray, data: bytes) -> bytes:
-        """What follows the answer to a BEGIN that asyncpg does not know of."""
+        """The bytes after the answer to a BEGIN, which asyncpg does not know was sent."""
         answer += data
         at = 0
         while len(answer) >= at + 5:
@@ -119,7 +120,7 @@ class Session:
             if len(answer) < at + 1 + size:
                 break
             at += 1 + size
-            if kind == b"Z":  # ready for what follows
+            if kind == b"Z":  # ready for the next statement
                 self._begun = None
                 return bytes(answer[at:])
         return b""
@@ -129,7 +130,7 @@ class Session:
         heard, self._connection.heard = self._connection.heard, []
         return list(dict.fromkeys(heard))
 
-    # As the store uses a connection.
+    # The methods that the store calls on a connection.
 
     async def execute(self, query: str, *args: object) -> str:
         query = _IDLE_TIMEOUT.sub("", query)
@@ -137,7 +138,7 @@ class Session:
             self._begin = query
             return "BEGIN"
         if query == COMMIT_THEN_FLUSH:
-            query = "COMMIT"  # here nobody waits for a disk
+            query = "COMMIT"  # here no commit waits for a disk
         if self._begin is not None and query in ("COMMIT", "ROLLBACK"):
             self._begin = None
             return query
@@ -163,15 +164,17 @@ class Session:
         self.run(self._connection.executemany(query, args))
 
     def _before(self, query: str) -> None:
-        """A transaction begins with its first write. Nobody else is there, so what is read before that
-        is the same within it; and most transactions only read, and save two of three round trips."""
+        """Sends BEGIN with the first write. No other session exists, so what is read before that is
+        the same within the transaction. Most transactions only read, and save two of three round
+        trips."""
         if self._begin is None:
             return
         reads = self._reads.get(query)
         if reads is None:
             reads = self._reads[query] = not _WRITES.search(_COMMENT.sub("", query))
         if not reads:
-            # Sent together with what follows: on a busy machine a round trip is a wait for two turns.
+            # Sent together with the next statement: on a busy machine a round trip waits for two time
+            # slices.
             begin, self._begin = self._begin.encode() + b"\0", None
             self._socket.sendall(b"Q" + struct.pack("!i", 4 + len(begin)) + begin)
             self._begun = bytearray()
@@ -186,7 +189,7 @@ class Session:
 class _OneSession(Pool):
     """The pool of a replica: the one session there is."""
 
-    #: Never: it is this process that a busy machine stalls.
+    #: Never: on a busy machine it would hit this process.
     stalled_matcher = "0"
 
     def __init__(self, session: Session) -> None:

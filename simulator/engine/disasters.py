@@ -1,5 +1,5 @@
-"""What strikes many at once, or at a distance: nodes, accounts, repositories, the database, GitHub's
-limits, and approvals that come days later."""
+"""Faults that strike many at once, or from outside: nodes, accounts, repositories, the database,
+GitHub's limits, and approvals that come days later."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from simulator.engine.faults import Fault
 if TYPE_CHECKING:
     from simulator.engine.story import Story
 
-#: A deployment was created this long before it was approved (I76): more than a day. A younger one whose
-#: `waiting` webhook was lost is dated from its creation, which is right for real days, not for short
-#: ones.
+#: The age of a deployment at its approval (I76): more than a day. A younger deployment whose `waiting`
+#: webhook was lost is dated from its creation. That is right for real days, not for short ones.
 _APPROVED_AFTER: Final = (timedelta(hours=25), timedelta(hours=80))
-#: Of all nodes, so many are lost together.
+#: The share of all nodes that are lost together.
 _LOST_TOGETHER: Final = 3
 #: How long a failover takes.
 _FAILOVER: Final = (2.0, 25.0)
-#: The account that operators act on all the time.
+#: Operators act on this account all the time.
 _KEPT: Final = "acme"
 
 
@@ -95,7 +94,8 @@ class Disasters:
             await self.fail_over(self._rng.uniform(*_FAILOVER))
 
     async def fail_over(self, seconds: float) -> None:
-        """Its connections break; what was about to commit may have. Then it is away for seconds."""
+        """Connections break; a call that was about to commit may have committed. Then the database is
+        away for seconds."""
         stage = self._stage
         stage.trace.note("database", "fails over")
         stage.faults.begin_failover()

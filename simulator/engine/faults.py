@@ -1,7 +1,7 @@
 """What goes wrong, each by its name.
 
-In every seed a random part of the allowed faults is in the air, each with a strength of its own: a
-world in which everything fails a little finds less than many worlds in which a few things fail often.
+In every seed a random part of the allowed faults is active, each with its own strength. One world in
+which everything fails a little finds less than many worlds in which a few things fail often.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Fault(StrEnum):
     POLLER_HANGS = "poller-hangs"
     GIVEN_BACK = "given-back"
     LOG_LATE = "log-late"
-    # Last, so that the weather of every seed stays what it was.
+    # Last, so that the faults drawn for existing seeds stay the same.
     HOST_UNFIT = "host-unfit"
     BLACKOUT = "blackout"
     CLOCK_SKEW = "clock-skew"
@@ -120,7 +120,7 @@ class Fault(StrEnum):
 
 ALL = frozenset(Fault)
 
-#: How likely a fault is at one opportunity when it is in the air with strength 1.
+#: The probability of a fault at one opportunity if it is active with strength 1.
 CHANCE: dict[Fault, float] = {
     Fault.STORE_AWAY: 0.002,
     Fault.STORE_OUTCOME_UNKNOWN: 0.002,
@@ -192,7 +192,7 @@ def parse_faults(text: str) -> frozenset[Fault]:
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """Which faults are in the air in one seed, and how strong."""
+    """Which faults are active in one seed, and how strong."""
 
     strength: dict[Fault, float]
 
@@ -200,7 +200,7 @@ class Weather:
     def draw(cls, allowed: Iterable[Fault], rng: random.Random) -> Weather:
         allowed = frozenset(allowed)
         strength = {}
-        for fault in Fault:  # always the same draws, whatever is allowed
+        for fault in Fault:  # always the same draws, also for faults that are not allowed
             in_the_air, how = rng.random() < _IN_THE_AIR, rng.choice(_STRENGTHS)
             if fault in allowed and in_the_air:
                 strength[fault] = how
@@ -212,7 +212,7 @@ class Weather:
 
 
 class Faults:
-    """The dice. `on` is false once faults have stopped."""
+    """Draws whether a fault occurs. `on` is false once faults have stopped."""
 
     def __init__(self, weather: Weather, rng: random.Random, trace: Trace) -> None:
         self._strength = weather.strength
@@ -220,14 +220,14 @@ class Faults:
         self._trace = trace
         self.on = True
         self.loses_wakeups = Fault.WAKEUP_LOST in weather.strength
-        #: The database is away for everybody; calls that were under way when it went.
+        #: The database is away for all replicas, and calls in progress were cut off.
         self.database_away = False
         self._cut_off: set[str] = set()
-        #: When a call of the database was last refused, cut off or slow.
+        #: When a call of the database last failed, was cut off or was slow.
         self.database_troubled_at = -math.inf
-        #: When hosts could last not be read, or a replica stalled over what it had read.
+        #: When hosts could last not be read, or a replica stalled after reading them.
         self.hosts_unread_at = -math.inf
-        #: GitHub and the cluster's API answer nobody, and GitHub reaches nobody.
+        #: GitHub and the cluster's API answer no request, and GitHub reaches no receiver.
         self.dark = False
 
     def in_the_air(self, fault: Fault) -> bool:
@@ -241,14 +241,15 @@ class Faults:
         self.database_away = False
 
     def cuts_off(self, machine: str) -> bool:
-        """Whether this is the call of a machine's that a failover breaks; it may have committed."""
+        """Whether a failover breaks this call of the machine, once per failover; it may have
+        committed."""
         if machine in self._cut_off:
             return False
         self._cut_off.add(machine)
         return self._rng.random() < 0.5
 
     def strike(self, fault: Fault, *, times: float = 1.0) -> bool:
-        """Whether it happens this time."""
+        """Whether the fault occurs this time."""
         if not self.on or (strength := self._strength.get(fault)) is None:
             return False
         if self._rng.random() >= CHANCE[fault] * strength * times:
@@ -260,7 +261,7 @@ class Faults:
         self._trace.count(f"fault {fault}")
 
     def first(self, *faults: Fault) -> Fault | None:
-        """The one of these that happens this time, if one does."""
+        """The first of these faults that occurs this time, if any."""
         return next((fault for fault in faults if self.strike(fault)), None)
 
     def between(self, low: float, high: float) -> float:
@@ -270,7 +271,7 @@ class Faults:
         return self._strength.get(fault, 0.0) if self.on else 0.0
 
     def at_github(self) -> GitHubFaults:
-        """Those the fake GitHub plays by itself."""
+        """The faults that the fake GitHub produces itself."""
         slow = self.strength(Fault.GITHUB_SLOW)
         late = self.strength(Fault.HOOK_LATE)
         return GitHubFaults(

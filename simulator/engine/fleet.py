@@ -1,8 +1,8 @@
-"""Nodes and Pods: what is true of them, and what their API shows.
+"""Nodes and Pods: the truth, and what their API shows.
 
-The API may lag, fail, and show a part or nothing; `pods` is the truth, and holds every Pod there ever
-was. Deletion is a request: a living Pod is told to stop, an ended one stays to be seen until it is
-reaped (its finalizer), and only a foreign hand makes one vanish.
+The API may lag, fail, and show a part or nothing. `pods` is the truth, and holds every Pod that ever
+existed. Deletion is a request: a living Pod is told to stop. An ended Pod stays visible until the
+leader removes its finalizer. Only a fault or an operator can make a Pod vanish before that.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ POLLER: Final = "poller"
 Shape = Literal["gated", "single"]
 
 WAITS: Final = ContainerState(waiting=Waiting("PodInitializing"))
-#: A container is in one state at a time; whoever says otherwise is not understood (I34).
+#: A container is in one state at a time; a status that shows two is not understood (I34).
 _STRANGE: Final = ContainerState(waiting=Waiting("?"), terminated=Terminated())
 _TOKEN_FOR: Final = timedelta(hours=1)
-#: A stale list is as old as this at most.
+#: The greatest age of a stale list.
 _SNAPSHOT_EVERY: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Jit:
-    """What a Pod holds in its hands."""
+    """What a Pod has received."""
 
     text: str
     runner_id: int
@@ -92,49 +92,49 @@ class SimPod:
     #: `None`: the kubelet has not reported any container yet.
     runner: ContainerState | None = None
     started: bool = False
-    #: What the kubelet says of its container makes no sense for now.
+    #: What the kubelet reports of its container makes no sense for now.
     strange: bool = False
-    #: What its runner said, and when.
+    #: What its runner wrote, and when.
     log: list[tuple[float, str]] = field(default_factory=list)
-    #: For so long its node keeps to itself what it says.
+    #: Its node shows its log this much later.
     log_lag: float = 0.0
-    #: Until then nobody can read its log, though it is there.
+    #: Until then its log cannot be read, though it exists.
     log_away_until: float = 0.0
 
-    # What nobody but the checkers can see.
+    # What only the checkers can see.
     life: asyncio.Task[None] | None = None
     #: Told to stop.
     told: asyncio.Event = field(default_factory=asyncio.Event)
     #: The runner's process lives.
     process: bool = False
-    #: The kubelet no longer reports: what is shown is what it last said.
+    #: The kubelet no longer reports: the API shows its last report.
     silent: bool = False
-    #: Somebody made it by hand.
+    #: An operator made it by hand.
     by_hand: bool = False
     #: Its containers never start.
     stuck: bool = False
-    #: Its container has ended, or will: something beside it keeps the Pod.
+    #: Its container has ended, or will end; another container keeps the Pod alive.
     lingers: bool = False
-    #: Its place is known to nobody since a backup was put back.
+    #: A restored backup has no row for it.
     uncounted: bool = False
-    #: When a backup was put back its row forgot that it holds a JIT, or its job was over and nobody
-    #: knows that job since.
+    #: A restored backup's row does not know that it holds a JIT; or its job was over, and the backup
+    #: does not know that job.
     forgotten: bool = False
     #: The replica that holds its request for work, and since when.
     asks: tuple[Machine, float] | None = None
     jit: Jit | None = None
     removed: bool = False
     deleted_by: str | None = None
-    #: By us, and nothing that was known of it then has been forgotten since.
+    #: Deleted by paddock, and no backup restored since has lost what was known of it.
     reaped: bool = False
-    #: Somebody had asked for its end before it came.
+    #: Its end had been requested before it ended.
     sent_away: bool = False
     #: When paddock first asked it to go, whether or not the request arrived.
     wanted_gone_at: datetime | None = None
-    #: How it may be judged, from how it really ended.
+    #: The endings that paddock may record, from how it really ended.
     endings: set[Ending] = field(default_factory=set)
-    #: When something first went wrong with it that it does not recover from, or not soon; when it was
-    #: shown to have ended; when it vanished, or was taken away.
+    #: When its first lasting trouble began; when it was shown to have ended; when it vanished, or was
+    #: taken away.
     trouble_at: float | None = None
     over_at: float | None = None
     removed_at: float | None = None
@@ -186,13 +186,13 @@ class Node:
     lost: bool = False
     #: It is Ready, and no container starts on it (I51).
     bad: bool = False
-    #: Why runners must not be there, by its own word, and since when.
+    #: Why this host says that it is unfit for runners, and since when.
     fault: str | None = None
     unfit_since: float = 0.0
 
 
 class Watch:
-    """Changes on their way to one watcher: late at times, never out of order."""
+    """Changes on their way to one watcher: sometimes late, never out of order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -200,7 +200,7 @@ class Watch:
         self._until = 0.0
 
     def put(self, pod: Pod | None, *, delay: float = 0.0) -> None:
-        """`None` breaks it."""
+        """`None` breaks the watch."""
         now = self._loop.time()
         self._until = max(self._until + 1e-6, now + delay) if delay or self._until > now else now
         if self._until <= now:
@@ -227,7 +227,7 @@ class SimFleet:
         self._faults = faults
         self._trace = trace
         self.nodes = {f"node-{number}": Node(f"node-{number}") for number in range(nodes)}
-        #: Every Pod there ever was, in order of creation.
+        #: Every Pod that ever existed, in order of creation.
         self.pods: list[SimPod] = []
         self._there: dict[str, SimPod] = {}
         self._last: dict[str, SimPod] = {}
@@ -235,11 +235,11 @@ class SimFleet:
         self._watches: list[Watch] = []
         self._snapshot: tuple[Pod, ...] = ()
         self._snapshot_at = 0.0
-        #: By Pod, or by node where the node is why: when requests for a log failed.
+        #: When requests for a log failed: by Pod, or by node if the node is the cause.
         self.log_failures: dict[str | None, list[float]] = {}
-        #: Begins the life of a new Pod.
+        #: Starts the simulated life of a new Pod.
         self.on_created: Callable[[SimPod], None] = lambda _pod: None
-        #: Told before a deletion, or a stamp, takes effect.
+        #: Called before a deletion, or a stamp, takes effect.
         self.on_delete: Callable[[SimPod, str], None] = lambda _pod, _by: None
         self.on_stamp: Callable[[SimPod], None] = lambda _pod: None
         self.on_place: Callable[[SimPod, Node], None] = lambda _pod, _node: None
@@ -300,7 +300,7 @@ class SimFleet:
         return pod
 
     def note_wish(self, pod: SimPod) -> None:
-        """That it go; the request may be lost."""
+        """Requests its deletion; the request may be lost."""
         pod.wanted_gone_at = pod.wanted_gone_at or self._clock.now()
 
     def reap(self, name: PodName, *, uid: str, by: str) -> None:
@@ -324,7 +324,7 @@ class SimFleet:
             raise FleetUnavailable(f"The simulated node of {name} does not answer.")
         if not pod.started:
             return None
-        # All of it is there when a container is shown to have ended.
+        # The whole log exists when a container is shown to have ended.
         until = self._clock.monotonic() - (0.0 if pod.ended else pod.log_lag)
         said = [text for at, text in pod.log if at <= until]
         return "\n".join(said[-lines:])[-most_bytes:]
@@ -333,7 +333,7 @@ class SimFleet:
         return pod.node is not None and pod.node not in self.nodes
 
     def note_unread_log(self, name: PodName) -> None:
-        """A request for its log failed, for whatever reason."""
+        """A request for its log failed, for any reason."""
         pod = self._there.get(name)
         if pod is None:
             return
@@ -360,7 +360,7 @@ class SimFleet:
         if watch in self._watches:
             self._watches.remove(watch)
 
-    # The world's hand.
+    # Changes from outside paddock.
 
     def send_away(self, pod: SimPod, what: str) -> None:
         if pod.deletion_requested_at is None:
@@ -369,7 +369,7 @@ class SimFleet:
             pod.told.set()
 
     def remove(self, pod: SimPod, why: str) -> None:
-        """The object goes."""
+        """Removes the object."""
         if not pod.removed:
             pod.removed = True
             pod.removed_at = self._clock.monotonic()
@@ -379,7 +379,7 @@ class SimFleet:
             self._show(replace(pod.view(), phase=Phase.UNKNOWN, reason="deleted"))
 
     def place(self, pod: SimPod) -> str | None:
-        """The scheduler's choice: of what a host says of itself it knows only what Pods say."""
+        """Plays the scheduler. It knows a host's fault only from the Pods' avoidance of that node."""
         free = [
             node.name
             for node in self.nodes.values()
@@ -400,7 +400,7 @@ class SimFleet:
         return self._there.get(name)
 
     def last(self, name: str) -> SimPod | None:
-        """The youngest Pod of that name, also if it is gone."""
+        """The youngest Pod of that name, also if it is removed."""
         return self._last.get(name)
 
     def pods_of(self, pool: str) -> list[SimPod]:
@@ -420,7 +420,7 @@ class SimFleet:
         pod_reason: str | None = None,
         container: Literal["runner", "poller", "none"] = "runner",
     ) -> None:
-        """Its processes are gone, and the kubelet says so."""
+        """Its processes have ended, and the kubelet reports it."""
         if pod.ended or pod.removed:
             return
         if not pod.fate:
@@ -464,7 +464,7 @@ class SimFleet:
             self._show(pod.view())
 
     def look_strange(self, pod: SimPod, *, seconds: float) -> None:
-        """What its kubelet says of it makes no sense for so long."""
+        """For this long the kubelet's report of it makes no sense."""
 
         def make_sense() -> None:
             pod.strange = False

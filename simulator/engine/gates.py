@@ -1,4 +1,4 @@
-"""Ports with a scheduling point before every call, and with what can go wrong at each."""
+"""Ports with a scheduling point before every call, and with the faults of each call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simulator.engine.fleet import SimFleet
 from simulator.engine.machine import Machine
 from simulator.engine.trace import Trace
 
-#: Told of every store method that was committed: its name, its arguments and what it returned.
+#: Called after every store method that committed, with its name, its arguments and its result.
 Committed = Callable[[str, tuple[Any, ...], object], None]
 
 
@@ -38,7 +38,7 @@ class Airwaves:
         return subscription
 
     def carry(self) -> None:
-        """What the last transaction notified."""
+        """The topics that the last transaction notified."""
         heard = [Topic(topic) for topic in self._session.take_heard()]
         if not heard:
             return
@@ -48,7 +48,7 @@ class Airwaves:
                 subscription.wake(*heard)
 
     def listen_again(self) -> None:
-        """The sessions that listen were lost and are back: all are woken, as `PgWakeups` does it."""
+        """The listening sessions were lost and are back: all are woken, as `PgWakeups` does it."""
         for machine, subscription in self._listeners:
             if machine.alive and not machine.stalled:
                 subscription.wake(*Topic)
@@ -77,7 +77,7 @@ class StoreGate:
         refused: Callable[[str, Exception], None],
         committed: Committed,
     ) -> None:
-        """`committed` is told what each call has written, also where the caller is not."""
+        """`committed` receives what each call wrote, also if the caller gets no answer."""
         self._store = store
         self._machine = machine
         self._airwaves = airwaves
@@ -218,15 +218,15 @@ class FleetGate:
 
 
 class Leases:
-    """Who holds which leader's lock."""
+    """Which session holds which leader's lock."""
 
     def __init__(self, faults: Faults, now: Callable[[], float]) -> None:
         self._faults = faults
         self._now = now
         self._held: dict[tuple[int, int], LeaseSession] = {}
-        #: When a lock last came to another session.
+        #: When a lock last passed to another session.
         self.changed_at = 0.0
-        #: While set, a lock that is held is given out once more: two leaders at once.
+        #: While set, a held lock is also granted to another session: two leaders at once.
         self.doubled = False
 
     def take(self, lock: tuple[int, int], session: LeaseSession) -> bool:
@@ -245,7 +245,8 @@ class Leases:
             raise DatabaseUnavailable("The simulated database is away.")
 
     def drop(self) -> None:
-        """Locks go with their sessions. A machine that is stalled hears of it when it asks."""
+        """Ends all sessions, and their locks with them. A stalled machine notices with its next
+        call."""
         dropped = dict.fromkeys(self._held.values())
         self._held.clear()
         for session in dropped:
@@ -262,7 +263,7 @@ class Leases:
 
 
 class LeaseSession:
-    """As much of a session as leadership needs."""
+    """The part of a session that leadership needs."""
 
     def __init__(self, leases: Leases, machine: Machine) -> None:
         self._leases = leases
@@ -293,7 +294,7 @@ class LeaseSession:
 
 
 class LeaseDatabase:
-    """As much of a `Database` as leadership needs."""
+    """The part of a `Database` that leadership needs."""
 
     def __init__(self, leases: Leases, machine: Machine) -> None:
         self._leases = leases

@@ -1,4 +1,4 @@
-"""The fake GitHub in virtual time, and the way there for the product's own client."""
+"""The fake GitHub in virtual time, and the transport from the product's own client to it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from simulator.engine.time import BEGINNING
 
 API_URL = "http://github.simulated"
 
-#: A client that waits in vain gives up after this.
+#: A client without an answer gives up after this.
 _READ_TIMEOUT = 15.0
-#: Longer than any answer takes on a good day.
+#: Longer than any answer takes without faults.
 _SLOW = 0.5
 _NEXT = re.compile(r'<([^>]+)>; rel="next"')
 _TICK = timedelta(microseconds=1)
 
 
 class Pulse:
-    """Makes the model do by itself what is due, when it is due."""
+    """Runs the model's timers when they are due."""
 
     def __init__(self, github: FakeGitHub, loop: VirtualLoop) -> None:
         self._github = github
@@ -43,7 +43,7 @@ class Pulse:
             self._timer.cancel()
             self._timer = None
         if (due := self._github.next_due) is not None:
-            # A microsecond later: time is rounded to one, and must not be just short of it.
+            # A microsecond later: time is rounded to microseconds, and must not end just before it.
             when = (due + _TICK - BEGINNING).total_seconds()
             self._timer = self._loop.call_at(max(when, self._loop.time()), self._beat)
 
@@ -63,7 +63,8 @@ class Wire:
         faults: Faults,
         answered: Callable[[str, int, Mapping[str, str]], None],
     ) -> None:
-        """`answered` is told the path of every request, its status (0 is no answer) and its headers."""
+        """`answered` receives the path of every request, its status (0 is no answer) and its
+        headers."""
         self._github = github
         self._machine = machine
         self._faults = faults
@@ -123,7 +124,7 @@ def _answer(reply: Reply) -> Answer:
     )
 
 
-#: By what name the fake counts the faults it plays by itself.
+#: The fake's own name for each fault that it produces.
 _COUNTED = {
     Fault.HOOK_LOST: "hook_lost",
     Fault.HOOK_FAILED: "hook_failed",

@@ -1,7 +1,7 @@
-"""Where seeds are run: a PostgreSQL that keeps nothing, and as many processes as there are cores.
+"""Where seeds are run: a PostgreSQL without durability, and one process per core.
 
-The two runs of a seed are two tasks, and mostly two processes: they have neither memory nor the order
-of a set's elements in common, and must tell the same story all the same.
+The two runs of a seed are two tasks, mostly in two processes. The processes share neither memory nor
+the order of a set's elements, and must produce the same trace all the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simulator.engine.checks import Promise, Violation
 from simulator.engine.database import Session
 from simulator.engine.simulation import Key, Plan, Result, simulate
 
-#: Nothing is kept, and nothing may happen by itself.
+#: Nothing is durable, and nothing runs in the background.
 _SETTINGS: Final = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -52,7 +52,7 @@ class Laboratory:
 
     @contextmanager
     def session(self) -> Iterator[tuple[Session, Key]]:
-        """For a run in this very process."""
+        """For a run in this process."""
         worker = _Worker(self._url, self._key)
         try:
             yield worker.session, worker.key
@@ -77,8 +77,8 @@ class Laboratory:
 
     @contextmanager
     def workers(self, count: int) -> Iterator[ProcessPoolExecutor]:
-        """Processes with a database each. They end with this one, however it ends, and at once if
-        nobody wants to know any more."""
+        """Processes with a database each. They end with this process, however it ends, and at once if
+        the caller fails."""
         context = get_context("spawn")
         wanted, want = context.Pipe(duplex=False)
         pool = ProcessPoolExecutor(
@@ -96,7 +96,7 @@ class Laboratory:
 
 
 def differing(results: Sequence[Result]) -> Violation | None:
-    """A seed that does not replay can prove nothing."""
+    """A seed that does not replay proves nothing."""
     if len({result.digest for result in results}) <= 1:
         return None
     told = ", ".join(f"{result.steps} steps" for result in results)
@@ -119,7 +119,8 @@ def laboratory() -> Iterator[Laboratory]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Whoever is told to end tidies up, as after Ctrl-C: its server and directory are nobody else's."""
+    """On SIGTERM this process cleans up as after Ctrl-C: no other process would remove its server and
+    directory."""
 
     def leave(number: int, _frame: object) -> NoReturn:
         raise SystemExit(128 + number)
@@ -169,7 +170,7 @@ class _Worker:
 async def _make_database(url: str, name: str) -> None:
     connection = await asyncpg.connect(url.replace(f"/{DATABASE}?", "/postgres?"))
     try:
-        # Workers begin at the same time, and a template can be copied by one at a time.
+        # Workers start at the same time, and a template can be copied by one at a time.
         await connection.execute("SELECT pg_advisory_lock(1)")
         await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         await connection.execute(f"CREATE DATABASE {name} TEMPLATE {DATABASE} STRATEGY FILE_COPY")
@@ -187,7 +188,7 @@ def _begin(url: str, key: Path, wanted: Connection) -> None:
 
 
 def _end_when_unwanted(wanted: Connection) -> None:
-    """Nothing is ever said: it ends when whoever would say it does."""
+    """The parent never sends anything: this worker ends when the parent's end of the pipe closes."""
     wanted.poll(None)
     os._exit(1)
 

@@ -1,5 +1,5 @@
 """What operators and users really asked for, for the checkers: limits over time, pools, jobs that may
-wait, and what a restored backup made everybody forget."""
+wait, and what a restored backup lost."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from paddock.fakes.github.records import Job, JobStatus
 
 @dataclass(slots=True)
 class Ledger:
-    #: Per account (its login) and per repository (its full name): when which limits began to hold.
+    #: Per account (its login) and per repository (its full name): which limits held, and from when.
     limits: dict[str, list[tuple[float, Limits]]] = field(default_factory=dict)
-    #: When the first job came; until then nothing is claimed.
+    #: When the first job came; before that nothing is claimed.
     first_job: float = math.inf
     #: Per pool: its labels, and how many Pods it keeps idle.
     labels: dict[str, frozenset[str]] = field(default_factory=dict)
     idle: dict[str, int] = field(default_factory=dict)
-    #: Per pool: how many Pods it has at most, if its owner said so; and when it was last described.
+    #: Per pool: its largest number of Pods, if its owner set one; and when it was last described.
     size: dict[str, int | None] = field(default_factory=dict)
     described_at: dict[str, float] = field(default_factory=dict)
     #: Accounts and pools that an operator paused.
     paused: set[str] = field(default_factory=set)
-    #: When a backup was last put back.
+    #: When a backup was last restored.
     restored_at: float = -math.inf
-    #: GitHub's records whose names were lost with a backup: if they never come online GitHub removes
-    #: them after a day, and nobody here can know of them.
+    #: GitHub's records whose names were lost with a backup. If such a runner never comes online GitHub
+    #: removes its record after a day; paddock cannot know of it.
     forgotten_records: set[int] = field(default_factory=set)
     #: Jobs whose run, or repository, was deleted at GitHub.
     deleted_jobs: set[int] = field(default_factory=set)
     owners_of_deleted: dict[int, str] = field(default_factory=dict)
     #: Those of them whose repository was deleted.
     jobs_of_deleted_repositories: set[int] = field(default_factory=set)
-    #: Accounts (their logins) that uninstalled the App: nothing of them can be read any more.
+    #: Accounts (their logins) that uninstalled the App: GitHub answers no request about them any more.
     uninstalled: set[str] = field(default_factory=set)
-    #: Pods whose log was told, as far as a restored backup remembers.
+    #: Pods whose log a leader has logged, as far as a restored backup remembers.
     logs_told: set[str] = field(default_factory=set)
 
     def set_limits(self, whose: str, limits: Limits, *, at: float) -> None:
-        """The first ones, if they came before any job, have always held."""
+        """Initial limits, if set before the first job, count as if they had always held."""
         history = self.limits.setdefault(whose, [])
         history.append((at if history or at >= self.first_job else -math.inf, limits))
 
     def limits_at(self, whose: str, moment: float) -> Limits:
-        """Those that held at that moment; the most lenient if they were changed at that very moment."""
+        """The limits at that moment; the most lenient if they changed at that very moment."""
         history = self.limits.get(whose, [])
         held = [limits for at, limits in history if at < moment][-1:] or [UNLIMITED]
         changed = [limits for at, limits in history if at == moment]
@@ -58,23 +58,23 @@ class Ledger:
         )
 
     def limited_repositories(self, login: str) -> list[str]:
-        """Those of this account that have, or had, limits of their own."""
+        """All limits that this account has, or had, of its own."""
         return sorted(whose for whose in self.limits if whose.startswith(f"{login}/"))
 
     def delete(self, jobs: Iterable[Job]) -> set[int]:
-        """At GitHub, with all that could be read of them."""
+        """Deleted at GitHub, with everything that could be read of them."""
         owners = {job.id: job.repository.owner.login for job in jobs}
         self.owners_of_deleted |= owners
         self.deleted_jobs |= set(owners)
         return set(owners)
 
     def knowable_deleted_jobs(self) -> list[int]:
-        """Those of accounts that still have the App."""
+        """The deleted jobs of accounts that still have the App."""
         owners = self.owners_of_deleted
         return sorted(job for job in self.deleted_jobs if owners.get(job) not in self.uninstalled)
 
     def waits_rightly(self, job: Job) -> bool:
-        """Whether nobody could serve it, whatever paddock did."""
+        """Whether paddock could not have served it by any means."""
         if job.status is JobStatus.WAITING:
             return True
         if job.status is JobStatus.QUEUED and job.repository.owner.login in self.uninstalled:

@@ -1,8 +1,8 @@
 """Virtual time, and one thing at a time.
 
-The loop has no sockets and no clock. Whoever wants to act on the world waits for a turn; when nothing
-else can run, the scheduler grants one turn, chosen by a seeded generator, and when nobody waits, time
-jumps to the next timer. So a run is a sequence of steps that the seed alone decides.
+The loop has no sockets and no clock. A task that wants to act on the world waits for a turn. When no
+other task can run, the scheduler grants one turn, chosen by a seeded generator. When no task waits for
+a turn, time jumps to the next timer. So a run is a sequence of steps that the seed alone decides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 
 class Actor(Protocol):
-    """Whose turn it is."""
+    """Which task has the next turn."""
 
     @property
     def name(self) -> str: ...
@@ -33,17 +33,17 @@ class Turn:
     granted: asyncio.Future[None]
 
 
-#: Rounds of the loop without anybody acting; there are some hundred things.
+#: Rounds of the loop without any act; there are some hundred tasks.
 _MOST_AT_ONCE: Final = 100_000
 
 
 class Stuck(Exception):
-    """Nobody waits for a turn and no timer is set, or timers are set for ever for now: the simulated
-    world has ended."""
+    """No task waits for a turn and no timer is set, or some task is always ready and no time
+    passes: the simulated world has ended."""
 
 
 class _NoSockets:
-    """What `BaseEventLoop` asks when nothing is ready: here is where things happen."""
+    """`BaseEventLoop` calls it when no task is ready: the scheduler acts here."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -69,14 +69,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._standing = 0
         self._waiting: list[Turn] = []
         self.steps = 0
-        #: Told of every turn before it is taken.
+        #: Called with every turn before it is taken.
         self.on_turn: Callable[[Turn], None] = lambda _turn: None
 
     def time(self) -> float:
         return self._virtual
 
     async def turn(self, actor: Actor, what: str) -> None:
-        """Wait to be the one who acts."""
+        """Waits for a turn."""
         turn = Turn(actor, what, self.create_future())
         self._waiting.append(turn)
         try:
@@ -87,7 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise
 
     def go_on(self) -> None:
-        """Nothing is ready: grant a turn, or let time pass."""
+        """No task is ready: grants a turn, or advances time."""
         self._standing = 0
         if not self._grant():
             if not self._scheduled:
@@ -95,7 +95,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._virtual = max(self._virtual, self._scheduled[0].when())
 
     def stand_still(self) -> None:
-        """Something is ready, so nobody acts and no time passes."""
+        """A task is ready, so no turn is granted and no time passes."""
         self._standing += 1
         if self._standing > _MOST_AT_ONCE:
             raise Stuck(f"something never lets time pass at {self._virtual:.3f} s")
@@ -114,7 +114,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         turn.granted.set_result(None)
         return True
 
-    # What `BaseEventLoop` leaves to its children.
+    # What `BaseEventLoop` leaves to its subclasses.
 
     def _process_events(self, event_list: Sequence[object]) -> None: ...
 

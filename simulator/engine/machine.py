@@ -1,7 +1,7 @@
 """A replica as a process: it can crash between any two port calls, stall, and come back.
 
-A crash ends all its tasks where they wait, and every port call they make while they unwind is refused:
-no `finally` of a dead process acts on the world.
+A crash ends all its tasks where they wait. Every port call that they make while they unwind is
+refused: no `finally` of a dead process acts on the world.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simulator.engine.loop import VirtualLoop
 
 T = TypeVar("T")
 
-#: Whose task this is; nobody's (the world's) where it is not set.
+#: The machine that this task belongs to; not set for tasks of the world.
 _owner: ContextVar[Machine | None] = ContextVar("machine", default=None)
 
 
@@ -28,7 +28,7 @@ class Processes:
         loop.set_task_factory(self._make)  # type: ignore[arg-type]
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """A task of the world itself, whoever asked for it."""
+        """A task of the world itself, from whichever task it is created."""
         return self.loop.create_task(coroutine, name=name, context=self._world.copy())
 
     def context_of(self, machine: Machine) -> Context:
@@ -56,7 +56,7 @@ class Machine:
         self.name = name
         self.alive = True
         self._stalled = False
-        #: Since when it has had its turns.
+        #: Since when it may take turns.
         self.responsive_since = processes.loop.time()
         self._processes = processes
         self._context = processes.context_of(self)
@@ -72,7 +72,7 @@ class Machine:
         self.responsive_since = self._processes.loop.time()
 
     async def turn(self, what: str) -> None:
-        """Before every act on the world."""
+        """Called before every act on the world."""
         if not self.alive:
             raise asyncio.CancelledError(f"{self.name} has crashed")
         await self._processes.loop.turn(self, what)

@@ -1,5 +1,5 @@
-"""What operators do to paddock while it works: they change limits, pause, describe pools anew, delete
-and rename them, send runners away, make Pods by hand, and put a backup back."""
+"""What operators do to paddock while it runs: they change limits, pause, apply pools again, delete and
+rename them, retire runners, make Pods by hand, and restore a backup."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 Act = Callable[[], Awaitable[None]]
 
-#: A runner moves on while one looks.
+#: A runner's state changes between an operator's reading and writing.
 _ATTEMPTS: Final = 5
 
 
@@ -66,7 +66,7 @@ class Operators:
             for full_name, limits in self._scale.repository_limits.items():
                 group.create_task(self.limit_repository(full_name, limits))
 
-    # Now and then one of these.
+    # The story calls these repeatedly; each takes one of its actions.
 
     async def mind_accounts(self) -> None:
         await self._one_of(
@@ -119,7 +119,7 @@ class Operators:
             case _:
                 own = self._scale.repository_limits
                 name = rng.choice(sorted(own))
-                # Without its only limit the organisation's runners are shared by all its repositories.
+                # Without its only limit, all repositories of the organisation share its runners.
                 fewer = (Limits(runners=0), Limits(runners=1), UNLIMITED)
                 await self.limit_repository(name, rng.choice(fewer))
                 await asyncio.sleep(rng.uniform(20.0, 120.0))
@@ -146,7 +146,7 @@ class Operators:
         await self._on_account(login, write)
 
     async def limit_repository(self, full_name: str, limits: Limits) -> bool:
-        """Whether it is known here: a repository without jobs may not be."""
+        """Whether paddock knows the repository: without jobs it may not."""
 
         async def write(store: Store, account: AccountSummary) -> bool:
             found = await store.find_repository(account.id, full_name)
@@ -165,7 +165,7 @@ class Operators:
     async def _on_account(
         self, login: str, act: Callable[[Store, AccountSummary], Awaitable[T]]
     ) -> T:
-        """As soon as it is known here."""
+        """As soon as paddock knows the repository."""
         while True:
             accounts = await self.operate(lambda store: store.list_accounts())
             found = [account for account in accounts if account.login == login]
@@ -187,7 +187,8 @@ class Operators:
             self._stage.ledger.paused.discard(name)
 
     async def _delete_pool(self) -> None:
-        """And make it again, under its old name or a new one: perhaps while its last Pods are busy."""
+        """And creates it again, under its old name or a new one: perhaps while its last Pods are
+        busy."""
         old, ledger = self._rng.choice(self._pools), self._stage.ledger
         pool = await self.operate(lambda store: store.find_pool(old.name))
         if pool is None:
@@ -205,7 +206,7 @@ class Operators:
         await self._describe(new)
 
     async def _change_pool(self) -> None:
-        """Its idle Pods are renewed; those at work finish."""
+        """Its idle Pods are replaced; busy ones finish."""
         old = self._rng.choice(self._pools)
         self._pools.remove(old)
         await self._describe(replace(old, vcpu=old.vcpu % 4 + 1))
@@ -225,7 +226,7 @@ class Operators:
     # Runners.
 
     async def _retire_one(self) -> None:
-        """`paddock runners retire`: one of whatever there is, so that rare states have their turn."""
+        """`paddock runners retire`: the state is drawn first, so that rare states are chosen too."""
         runners = await self.operate(lambda store: store.list_runners())
         if not runners:
             return
@@ -251,7 +252,7 @@ class Operators:
                 return
 
     def _about_to_finish(self, names: Sequence[PodName]) -> PodName | None:
-        """Whose job will be over next: it may be so before anybody notices that it was wanted gone."""
+        """The runner whose job ends next: it may end before paddock acts on the retirement."""
         world, ends = self._stage.github.world, {}
         for pod in map(self._stage.fleet.named, names):
             job = None
@@ -262,7 +263,7 @@ class Operators:
         return min(ends, key=lambda name: (ends[name], name), default=None)
 
     async def _make_a_pod(self) -> None:
-        """With all our labels, and no row."""
+        """A Pod with all our labels, and no row."""
         pool, rng = self._rng.choice(self._pools), self._rng
         order = PodOrder(
             runner=RunnerId(UUID(int=rng.getrandbits(128))),
@@ -296,7 +297,7 @@ class Operators:
         }
         for pod in stage.fleet.pods:
             if pod.removed:
-                # Who remembers how it ended does so no longer, and it cannot be looked at again.
+                # A restored backup does not know how it ended, and its Pod is gone.
                 pod.endings |= set(Ending)
                 pod.reaped = False
             elif pod.name not in holding:
@@ -311,7 +312,7 @@ class Operators:
         }
 
     async def operate(self, act: Callable[[Store], Awaitable[T]]) -> T:
-        """An operator tries again until it is done."""
+        """Retries as an operator would, until it is done."""
         while True:
             try:
                 return await act(self._stage.operator)

@@ -1,7 +1,7 @@
-"""The life of a Pod: scheduled, pulled, polling, running, and dead in every way there is.
+"""The life of a Pod: scheduled, pulled, polling, running, and every way to die.
 
-The poller keeps the agent's protocol (`paddock.agent.poll`), the runner that of the fake GitHub. Both
-are coroutines in virtual time; killing a Pod is cancelling its life and saying how it died.
+The poller follows the agent's protocol (`paddock.agent.poll`), the runner that of the fake GitHub.
+Both are coroutines in virtual time. Killing a Pod cancels its life and reports how it died.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _CONFLICT_LIMIT: Final = 240.0
 _RENEW: Final = 60.0
 DEPRECATED: Final = "2.100.0"
 _VERSION: Final = "2.330.0"
-#: A node under load shows what a container says this much later; a second look is later still.
+#: A node under load shows a container's output this much later; for a second look even later.
 _LAG: Final = (5.0, 60.0)
-#: What every runner prints and no verdict may keep.
+#: What every runner prints and no verdict may contain.
 TOKEN: Final = "ghs_0123456789abcdefghijABCDEFGHIJ0123456789"  # noqa: S105 - a fake's
 #: A Pod that is told to stop is killed after this.
 _GRACE: Final = 30.0
 
-#: How a Pod that we asked to go may be judged, apart from what really killed it.
+#: How a Pod that paddock asked to go may be judged, apart from what really killed it.
 OURS: Final = frozenset(
     {
         Ending.LEFT,
@@ -65,15 +65,15 @@ OURS: Final = frozenset(
 
 
 class Unreachable(Exception):
-    """Nobody took the request."""
+    """No replica received the request."""
 
 
 class Lost(Exception):
-    """The request may have been served; its answer did not come."""
+    """A replica may have served the request; its answer did not arrive."""
 
 
 class Unavailable(Exception):
-    """503: ask again."""
+    """503: retry."""
 
 
 class Network(Protocol):
@@ -87,7 +87,7 @@ class Network(Protocol):
 
 
 class Exit(Exception):
-    """The runner's process is over: by which code, how it really was, and how it may be judged."""
+    """The runner's process ended: its code, how it really ended, and how it may be judged."""
 
     def __init__(
         self, code: int, fate: str, endings: frozenset[Ending], reason: str = "Error"
@@ -123,7 +123,7 @@ class Pods:
         self.trace = trace
         self._processes = processes
         self._news: dict[int, asyncio.Event] = {}
-        #: Told when a JIT arrives in a Pod's hands, and when a job begins on one.
+        #: Called when a Pod receives a JIT, and when a job begins on it.
         self.on_handed: Callable[[SimPod, Jit], None] = lambda _pod, _jit: None
         github.runners.on_news(lambda runner: self.news(runner.id).set())
         fleet.on_created = self._begin
@@ -147,7 +147,7 @@ class Pods:
         reason: str = "Error",
         pod_reason: str | None = None,
     ) -> None:
-        """All its processes, at once; the kubelet says so."""
+        """All its processes end at once; the kubelet reports it."""
         if not pod.alive:
             return
         self.end_processes(pod)
@@ -155,7 +155,7 @@ class Pods:
         if pod.runner is not None and pod.started:
             container = "none" if pod.runner.terminated else "runner"
         if pod.lingers:
-            # Of the two ends either may be told: its container's, or its Pod's.
+            # The kubelet may report either end: its container's, or its Pod's.
             pod.lingers, pod.endings = False, pod.endings | endings
         self.fleet.finish(
             pod,
@@ -168,7 +168,7 @@ class Pods:
         )
 
     def silence(self, pod: SimPod, fate: str, endings: set[Ending]) -> None:
-        """Its node is dead, and nobody says so."""
+        """Its node is dead, and the API does not show it."""
         if not pod.alive:
             return
         self.end_processes(pod)
@@ -177,7 +177,7 @@ class Pods:
         self.trace.note(pod.name, f"{fate}; nobody sees it")
 
     def vanish(self, pod: SimPod, fate: str) -> None:
-        """The object is forced away, whatever it was."""
+        """Deletes the object by force, in any state."""
         if pod.removed:
             return
         self.end_processes(pod)
@@ -194,7 +194,7 @@ class Pods:
 
 
 def must_not_break(life: asyncio.Task[None]) -> None:
-    """A bug in the simulator must not pass for a Pod that hangs."""
+    """A bug in the simulator must not look like a Pod that hangs."""
     if not life.cancelled() and (error := life.exception()) is not None:
         life.get_loop().call_exception_handler({"message": life.get_name(), "exception": error})
 
@@ -234,7 +234,7 @@ class _Life:
             self.github.runners.died(self.pod.jit.runner_id)
 
     async def _stop(self) -> None:
-        """Told to stop: the poller obeys at once, a runner within its grace."""
+        """Told to stop: the poller exits at once, a runner within its grace period."""
         pod = self.pod
         await pod.told.wait()
         endings = set(OURS) if pod.deleted_by else {Ending.TERMINATED, Ending.NEVER_STARTED}
@@ -245,7 +245,7 @@ class _Life:
         self.pods.kill(pod, fate, endings, code=143)
 
     async def _unload(self, jit: Jit) -> None:
-        """A runner cancels its job and tries to say so."""
+        """A runner cancels its job and tries to report it."""
         job = self.github.truth.executing(jit.runner_id)
         if job is None:
             return
@@ -298,7 +298,7 @@ class _Life:
     # The poller.
 
     async def _poll(self) -> Jit | None:
-        """What it was handed, staged and acknowledged; `None` if the Pod ended instead."""
+        """The JIT that it received, staged and acknowledged; `None` if the Pod ended instead."""
         pod = self.pod
         running = ContainerState(running=Running(self.pods.clock.now()))
         if pod.shape == "single":
@@ -367,7 +367,7 @@ class _Life:
                     await asyncio.sleep(self._backoff(failures))
 
     async def _acknowledge(self, delivery: UUID) -> bool:
-        """False: it is told to leave."""
+        """False if it is told to leave."""
         deadline = self.pods.clock.monotonic() + _ACK_SECONDS
         pause = 0.1
         while self.pods.clock.monotonic() < deadline:
@@ -441,7 +441,8 @@ class _Life:
                 raise Exit(7, "outdated", ending) from None
             except RegistrationDeletedError:
                 self.say("runner registration has been deleted")
-                # It cannot have had a job; what we call it depends on who removed the record.
+                # It cannot have had a job; which class is right depends on which component removed its
+                # record.
                 endings = frozenset({Ending.CRASH, *OURS})
                 raise Exit(1, "registration deleted", endings) from None
             else:
@@ -488,7 +489,7 @@ class _Job:
         self._job = job
         self._name = name
         self._github = life.github
-        #: What it was told to do; its repository may be deleted meanwhile.
+        #: The job as the server assigned it; its repository may be deleted meanwhile.
         self._given = life.github.world.jobs[job]
         self._fate: Fault | None = None
 
@@ -525,7 +526,7 @@ class _Job:
         renew_at = clock.monotonic() + _RENEW
         while (left := until - clock.monotonic()) > 0:
             news.clear()
-            # A runner that executes goes on, and reports its result, also without its registration.
+            # An executing runner goes on, and reports its result, also without its registration.
             with suppress(RegistrationDeletedError):
                 if isinstance(self._github.runners.poll(self._session), Cancellation):
                     await asyncio.sleep(self._life.rng.uniform(0.2, 5.0))
@@ -569,12 +570,13 @@ class _Job:
                 )
                 raise Exit(137, "killed at its start", frozenset({Ending.GUEST_OOM_OR_KILL}))
             case Fault.NO_COMPLETION:
-                # What GitHub says later refines it; what the fingerprint says alone is accepted too.
+                # GitHub's later answer refines it; the class from the fingerprint alone is accepted
+                # too.
                 endings = frozenset({Ending.HANDSHAKE_FAILED})
                 raise Exit(0, "clean exit, never reported", endings, "Completed")
             case Fault.HANG:
                 life.fleet.trouble(pod, "hangs")
-                # Executing nothing any more, whatever it looks like.
+                # It executes nothing any more, though it still looks busy.
                 life.github.runners.died(self._jit.runner_id)
                 await asyncio.Event().wait()
             case _:

@@ -1,13 +1,13 @@
-"""The promise of promptness, held against what is true (I77).
+"""The promise of promptness, checked against the ground truth (I77).
 
 Every half second of virtual time the check looks at GitHub's queued jobs whose webhook has arrived. A
-job is served while a runner of its scope and pool is on its way: claimed, and without a job yet. A job
-that is not served although a Pod of its pool has long waited for work must have a reason that is true:
-a limit, a pause, a back-off, an App that is not installed, a database that does not answer. Those are
-all the reasons there are (docs/simulation.md).
+job is served while a runner of its scope and pool is claimed and has no job yet. If a job is not
+served although a Pod of its pool has long waited for work, one of these reasons must hold: a limit, a
+pause, a back-off, an App that is not installed, a database that does not answer. There are no other
+reasons (docs/simulation.md).
 
-What is counted are acts and facts: webhooks that arrived, claims that were committed, requests that are
-open at a replica, jobs that began. Rows are read last, and only to excuse: whether the Pod is idle, and
+It counts acts and facts: webhooks that arrived, claims that were committed, requests that are open at
+a replica, jobs that began. Rows are read last, and only as an excuse: whether the Pod is idle, and
 whether a back-off is written that GitHub's answers confirm.
 """
 
@@ -40,35 +40,35 @@ WITHIN: Final = 5.0
 WITHIN_WITHOUT_WAKEUPS: Final = 13.0
 _LOOK_EVERY: Final = 0.5
 
-#: A claim without a JIT is taken over after its mint's deadline, or released when it is stale.
+#: A claim without a JIT is taken over after its mint's deadline, or released when stale.
 _CLAIM_LASTS: Final = 330.0
-#: A runner that ended without a reported job counts as supply until GitHub was asked (I68).
+#: A runner that ended without a reported job counts as supply until paddock has asked GitHub (I68).
 _SUPPLY_AFTER_END: Final = 150.0
-#: What executes another key's job, or an unheard one, is known to do so within this.
+#: Within this paddock knows of a runner that executes another key's job, or a job without a webhook.
 _STRAYED: Final = 150.0
-#: The place of a Pod that ended is free when its end was seen: the watch may be late, the list fail,
-#: and the leader stall.
+#: The place of an ended Pod is free when the leader has seen its end: the watch may be late, the list
+#: may fail, and the leader may stall.
 _END_SEEN: Final = 180.0
-#: Rows that a restored backup brought back are looked at by recovery within this.
+#: Within this recovery looks at the rows that a restored backup brought back.
 _RESTORED: Final = 330.0
-#: A pool that was described anew: its Pods and its jobs' keys follow.
+#: A pool was applied again: its Pods and its jobs' keys follow.
 _DESCRIBED: Final = 15.0
-#: The same where the wake-up of those who look at refused jobs is lost.
+#: The same where the wake-up of the loop that looks at refused jobs is lost.
 _DESCRIBED_WITHOUT_WAKEUPS: Final = 320.0
-#: An App that was just installed: its account and runner groups are read first.
+#: The App was just installed: its account and runner groups are read first.
 _INSTALLED: Final = 20.0
-#: Where the webhook of an installation is lost, all of them are read again.
+#: If the webhook of an installation is lost, paddock reads all installations again within this.
 _INSTALLATIONS_READ: Final = 960.0
 #: An installation's mints per minute, less what a burst takes (`Surroundings`).
 _MINTS_PER_MINUTE: Final = 150
 #: The longest back-off, and the mint that it follows.
 _BACKOFF: Final = 3700.0
-#: After the moment that GitHub named: the refused mint, and the match that follows the back-off.
+#: After the moment that GitHub named: the refused mint, and the match after the back-off.
 _AFTER_RESET: Final = 60.0
-#: The longest back-off of an account after no answer, and of all accounts if GitHub is out of reach.
+#: The longest back-off of an account without an answer, and of all accounts if GitHub is unreachable.
 _NO_ANSWER: Final = 150.0
 _UNREACHABLE: Final = 25.0
-#: Such ends are the node's doing, and no reason to keep a key waiting.
+#: The node causes such ends; they are no reason to let a key wait.
 _WITH_ITS_NODE: Final = frozenset({Ending.NODE_LOST, Ending.EVICTED, Ending.HARD_DELETED})
 
 
@@ -87,16 +87,16 @@ class _Claimed:
 
 @dataclass(slots=True)
 class _Refusal:
-    """A mint, or a token for one, that GitHub did not grant."""
+    """A mint, or a token for one, that GitHub refused."""
 
     owner: str
-    #: That of one repository says nothing of its account.
+    #: A refusal for one repository says nothing of its account.
     repository: str | None
     status: int
     at: float
-    #: Until when it is a reason to wait.
+    #: Until then it is a reason to wait.
     until: float
-    #: The App asked for itself, with its own key.
+    #: A request by the App itself, with its own key.
     by_app: bool = False
 
 
@@ -110,7 +110,7 @@ class Prompt:
     leases: Leases
     now: Callable[[], float]
     violate: Callable[[Promise, str], None]
-    #: A queued job of this age is taken for one that GitHub no longer has (`job-end`).
+    #: At this age paddock takes a queued job for one that GitHub no longer has (`job-end`).
     given_up_after: float
     #: When the webhook that queued a job first arrived.
     _known: dict[int, float] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Prompt:
     #: Jobs that came while a Pod waited for them and no excuse held.
     judged: int = 0
 
-    # What it is told.
+    # Facts reported to the check.
 
     def delivered(self, delivery: Delivery, status: int) -> None:
         if delivery.event != "workflow_job" or not 200 <= status < 300:
@@ -136,7 +136,7 @@ class Prompt:
             self._count(self.github.world.jobs.get(job))
 
     def _count(self, job: Job | None) -> None:
-        """Whether the check can fail: a job comes while a Pod waits for it, and without an excuse."""
+        """Whether the check can fail: a job comes while a Pod waits for it, and no excuse holds."""
         pool = None if job is None else self.ledger.fits(job)
         if job is None or pool is None:
             return
@@ -146,7 +146,7 @@ class Prompt:
             self.judged += 1
 
     def committed(self, method: str, args: tuple[Any, ...], result: object) -> None:
-        """A store method has changed rows, whether or not its caller was told."""
+        """A store method has changed rows, whether or not its caller got an answer."""
         if method == "match" and isinstance(result, Match):
             for claim in result.claims:
                 self._note(claim)
@@ -168,7 +168,7 @@ class Prompt:
                 self._look_anew(each.pod)
 
     def _look_anew(self, name: str) -> None:
-        """A Pod that was claimed waits from when it is free again."""
+        """A Pod that was claimed counts as waiting from the moment it is free again."""
         pod = self.fleet.named(name)
         if pod is not None and pod.asks is not None:
             pod.asks = (pod.asks[0], self.now())
@@ -189,7 +189,8 @@ class Prompt:
             self._refusals.append(_Refusal(parts[2], repository, status, now, until))
 
     def _reason_until(self, status: int, headers: Mapping[str, str]) -> float:
-        """A used-up quota is a reason until it is renewed, another refusal for the longest back-off."""
+        """A used-up quota is a reason until it is renewed; any other refusal for the longest
+        back-off."""
         if not status:
             return self.now() + _NO_ANSWER
         if headers.get("x-ratelimit-remaining") != "0":
@@ -201,7 +202,7 @@ class Prompt:
         found = self.github.world.installations.get(int(installation))
         return "" if found is None else found.account.login
 
-    # What it does.
+    # The check itself.
 
     async def watch(self) -> None:
         while True:
@@ -224,8 +225,8 @@ class Prompt:
             await self._judge(owner, labels, jobs, now)
 
     def _waiting(self, now: float) -> Mapping[tuple[str, frozenset[str]], list[Job]]:
-        """By owner and pool: queued jobs that have never begun, in the order in which they were heard
-        of. All others are forgotten."""
+        """By owner and pool: queued jobs that have never begun, in the order in which their first
+        webhook arrived. All others are forgotten."""
         found: dict[tuple[str, frozenset[str]], list[Job]] = defaultdict(list)
         for number in list(self._known):
             job = self.github.world.jobs.get(number)
@@ -250,8 +251,8 @@ class Prompt:
         begun: _Begun,
         now: float,
     ) -> list[Job]:
-        """Those that runners are on their way to. A runner of a repository serves only that repository,
-        one of an organisation serves all."""
+        """The jobs that claimed runners may serve. A runner of a repository serves only that
+        repository, one of an organisation serves all."""
         supply: dict[str | None, int] = defaultdict(int)
         for each in self._claims:
             if each.claim.login == owner and each.labels == labels:
@@ -269,8 +270,8 @@ class Prompt:
         if each.released:
             return False
         if each.claim.name in begun:
-            # It counts for a job of its key until its own is known: another key's, or one of which
-            # nothing has been heard yet (I73).
+            # It counts for a job of its key until its own job is known. That may be another key's, or
+            # one whose webhook has not arrived (I73).
             number, job = begun[each.claim.name]
             pool = None if job is None else self.ledger.fits(job)
             own = number in self._heard_of and (job is None or self._has(pool, labels))
@@ -289,11 +290,12 @@ class Prompt:
 
     @property
     def _steady(self) -> float:
-        """Since when one leader has been answered by the database. Recovery begins anew with each."""
+        """Since when the database has answered the current leader. Each leader starts recovery
+        anew."""
         return max(self.leases.changed_at, self.faults.database_troubled_at)
 
     def _ended(self, name: str, now: float) -> float:
-        """How long ago; a Pod that was never there has just ended."""
+        """How long ago; a Pod that never existed counts as just ended."""
         pod = self.fleet.last(name)
         ended = now if pod is None or pod.ended_at is None else pod.ended_at
         return now - max(ended, self._steady)
@@ -334,9 +336,9 @@ class Prompt:
         return sum(each.claim.login == owner and now - each.at < 60 for each in self._claims)
 
     def _excuse_of(self, job: Job) -> bool:
-        """A limit of its repository's own, an age at which GitHub has long given it up, a runner group
-        that its repository may not use, or no pool of its own until a moment ago: then it was refused,
-        and is looked at again."""
+        """A repository limit, an age at which GitHub has long given the job up, a runner group that
+        its repository may not use, or no single pool until a moment ago: then it was refused, and is
+        looked at again."""
         pool, known = self.ledger.fits(job), self._known[job.id]
         assert pool is not None
         described = self.ledger.described_at[pool]
@@ -352,7 +354,7 @@ class Prompt:
         return self._over_limit(job.repository.full_name, pool)
 
     def _installed(self, owner: str, now: float) -> bool:
-        """It is long known here that the App may be used."""
+        """paddock has long known that it may use the App."""
         here = [
             each
             for each in self.github.world.installations.values()
@@ -381,8 +383,8 @@ class Prompt:
         return not history[-1][1].admit(used, cost)
 
     def _counts(self, each: _Claimed, whose: str, begun: _Begun) -> bool:
-        """Against a repository: what is registered there, and what is registered at its organisation
-        and executes one of its jobs, or may do so, as far as is known here (I78)."""
+        """What counts against a repository: runners registered there, and runners of its organisation
+        that execute one of its jobs, or may do so, as far as paddock knows (I78)."""
         if whose == each.claim.login or each.claim.repository is not None:
             return whose in (each.claim.login, each.claim.repository)
         if each.claim.login != whose.partition("/")[0]:
@@ -397,7 +399,7 @@ class Prompt:
         return Resources() if pod is None else pod.cost
 
     def _held(self, each: _Claimed) -> bool:
-        """A place is held as long as the Pod is there, and until its end was seen."""
+        """A Pod holds a place as long as it exists, and until its end was seen."""
         pod = self.fleet.last(each.pod)
         if each.released or pod is None:
             return False
@@ -441,7 +443,7 @@ class Prompt:
         return max(self._fine[job.id], self.faults.database_troubled_at)
 
     def _waits(self, pod: SimPod, now: float) -> float:
-        """For how long a replica that could answer has held its request."""
+        """How long its request has been open at a replica that could answer."""
         if pod.asks is None or not pod.alive or pod.silent or pod.told.is_set():
             return 0.0
         machine, since = pod.asks
@@ -458,8 +460,8 @@ class Prompt:
         return {row["pod_name"] for row in rows}
 
     async def _forgotten(self, job: Job) -> bool:
-        """A restored backup does not know it, and comparison has not found it again. (That it does is
-        judged in the end, by SERVED.)"""
+        """A restored backup does not know it, and comparison has not found it again. (SERVED checks in
+        the end that comparison finds it.)"""
         if self._known[job.id] > self.ledger.restored_at:
             return False
         return not await self.session.fetch("SELECT FROM jobs WHERE id = $1", job.id)
@@ -480,7 +482,7 @@ class Prompt:
         return any(self._confirms(row["scope"], owner, job, labels) for row in rows)
 
     def _confirms(self, scope: str, owner: str, job: Job, labels: frozenset[str]) -> bool:
-        """Whether GitHub's answers, or runners that ended, are a reason for such a back-off."""
+        """Whether GitHub's answers, or runners that ended, justify such a back-off."""
         recent = [each for each in self._refusals if self.now() < each.until]
         match scope:
             case "app":
@@ -501,7 +503,8 @@ class Prompt:
                 return refused or self._jobless(owner, labels) >= 3
 
     def _jobless(self, owner: str, labels: frozenset[str]) -> int:
-        """Runners of this account and pool that lately ended without a job, and not with their node."""
+        """Runners of this account and pool that lately ended without a job, and not because of their
+        node."""
         begun, since = self._begun(), self.now() - _BACKOFF
         return sum(
             pod.jit is not None

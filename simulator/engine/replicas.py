@@ -59,17 +59,17 @@ T = TypeVar("T")
 
 _PEER: Final = "10.0.0.7"
 _SEALING_KEY: Final = b"simulated sealing key, 32 bytes!"
-#: A process that died is started again by the kubelet.
+#: The kubelet restarts a process that died.
 _RESTART: Final = (1.0, 20.0)
-#: GitHub waits for an answer this long.
+#: GitHub's time-out for an answer.
 _HOOK_TIMEOUT: Final = 10.0
-#: What the agent waits for beyond the time a request is held.
+#: The agent's time-out beyond the time that a replica holds a request.
 _ANSWER_SECONDS: Final = 15.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Surroundings:
-    """What every replica is put into."""
+    """The surroundings of every replica."""
 
     session: Session
     fleet: SimFleet
@@ -84,7 +84,7 @@ class Surroundings:
     trace: Trace
     airwaves: Airwaves
     leases: Leases
-    #: A store method raised what it never should.
+    #: A store method raised an error that it never should raise.
     refused: Callable[[str, Exception], None]
     #: A store method was committed; GitHub answered.
     committed: Committed
@@ -94,11 +94,11 @@ class Surroundings:
 
 
 class SimReplica:
-    """One replica: started again, as a new machine, whenever it has died."""
+    """One replica: started again, as a new machine, each time it has died."""
 
     def __init__(self, name: str, around: Surroundings, own_clock: VirtualClock) -> None:
         self.name = name
-        #: Its machine's, which may be wrong.
+        #: Its machine's clock, which may be wrong.
         self.own_clock = own_clock
         self._around = around
         self.machine = Machine(name, around.processes)
@@ -201,7 +201,7 @@ class SimReplica:
                 self.dispatcher, self.identities = work.dispatcher, work.identities
                 await asyncio.Event().wait()
 
-    # What it is asked, in its own process.
+    # Requests to it, in its own process.
 
     async def poll(self, pod: SimPod, wait: float) -> Answer | None:
         assert self.dispatcher is not None
@@ -285,7 +285,7 @@ class Site:
         return answer
 
     async def report_job(self, pod: SimPod) -> None:
-        """The sidecar's word that a job began; it tries for a while."""
+        """The sidecar reports that a job began; it retries for a while."""
         for _ in range(5):
             try:
                 await self._ask(lambda replica: replica.report_job(pod), timeout=10.0)
@@ -295,7 +295,7 @@ class Site:
                 return
 
     def _reach(self, pod: SimPod, fault: Fault) -> None:
-        # The idle-only egress policy (S5): whoever carries an owner's label reaches nobody here.
+        # The idle-only egress policy (S5): a Pod with an owner's label reaches no replica.
         if pod.owner is not None or self._around.faults.strike(fault):
             raise Unreachable
 
@@ -321,7 +321,7 @@ class Site:
             raise Unreachable
 
     async def _ask(self, request: Callable[[SimReplica], Awaitable[T]], *, timeout: float) -> T:
-        """One of those that serve is asked; its process may die over it."""
+        """Asks a replica that serves; its process may crash meanwhile."""
         up = [replica for replica in self.replicas if replica.serving]
         if not up:
             raise Unreachable
@@ -336,7 +336,7 @@ class Site:
             task.cancel()
             raise Lost from None
         except asyncio.CancelledError:
-            task.cancel()  # whoever asked has hung up
+            task.cancel()  # the client has hung up
             raise
         if task.cancelled():
             raise Lost

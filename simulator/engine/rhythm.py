@@ -1,9 +1,9 @@
-"""How often paddock's loops look again although nobody woke them.
+"""How often paddock's loops look again without a wake-up.
 
-Most of what a run takes is loops that look and find nothing. In three of four worlds they do so a few
-times less often, as they would on a machine that is busy; and in all of them some do once faults have
-stopped, when no wake-up is lost any more. In every fourth world they keep the product's own time, and
-only there is it measured how long recovery takes.
+Most of a run's time goes to loops that look and find nothing. In three of four worlds they look a few
+times less often, as they would on a busy machine. In all worlds some do so once faults have stopped,
+when no wake-up is lost any more. Every fourth world keeps the product's own intervals; only there is
+the duration of recovery measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OWN_TIME: Final = 0.25
 class _Timer:
     module: ModuleType
     name: str
-    #: So many times longer in a world that takes its time, and there once faults have stopped.
+    #: How many times longer in a slow world; `calm` holds once faults have stopped.
     slow: float
     calm: float
 
@@ -47,12 +47,12 @@ _TIMERS: Final = (
     _Timer(debts, "_EVERY", 2, 2),
     _Timer(comparison, "EVERY", 2, 2),
 )
-#: Of no use to anybody once no wake-up is lost, also where the rest keeps the product's own time.
+#: Useless once no wake-up is lost, also where the other loops keep the product's own intervals.
 _SLOWER_IN_CALM: Final = (dispatcher, deliveries, leadership)
 
 
 class Rhythm:
-    """That of one world, from its beginning to `end`."""
+    """The intervals of one world, from its beginning to `end`."""
 
     def __init__(self, *, slow: bool) -> None:
         self.slow = slow
@@ -65,7 +65,7 @@ class Rhythm:
         return cls(slow=rng.random() >= _OWN_TIME)
 
     def calm(self) -> None:
-        """Faults have stopped: what is left to happen is GitHub's to do, or recovery's."""
+        """Faults have stopped: only GitHub or recovery has work left."""
         self._set(
             {timer: timer.calm for timer in _TIMERS if self.slow or timer.module in _SLOWER_IN_CALM}
         )

@@ -1,7 +1,7 @@
-"""How large a world is: who is there, and what for.
+"""How large a world is: its accounts, repositories, pools and nodes.
 
 Most seeds are small worlds, in which every part has something to do and a run takes seconds. Every
-fifth is large: what goes wrong only between many pools, accounts and waiting Pods shows there.
+fifth is large: it shows what goes wrong only between many pools, accounts and waiting Pods.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from paddock.pools.spec import PoolSpec, ProvisioningSpec, ResourceSpec, facts
 
 LINUX: Final = ("self-hosted", "linux")
 MACOS: Final = ("self-hosted", "macos")
-#: Every so manieth seed is a large world.
+#: One of this many seeds is a large world.
 LARGE_EVERY: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A pool as its owner wants it."""
+    """A pool as its owner describes it."""
 
     name: str
     labels: tuple[str, ...]
@@ -29,7 +29,7 @@ class Described:
     vcpu: int = 2
     memory: str = "4Gi"
     min_idle: int = 4
-    #: Exactly so many, at work or waiting.
+    #: Exactly this many Pods, busy or waiting.
     size: int | None = None
     starting: int = 8
 
@@ -56,12 +56,12 @@ class Scale:
     organizations: tuple[tuple[str, tuple[str, ...]], ...]
     users: tuple[tuple[str, tuple[str, ...]], ...]
     pools: tuple[Described, ...]
-    #: What holds from the first minute on, of accounts and of repositories.
+    #: The limits from the first minute on, of accounts and of repositories.
     limits: dict[str, Limits]
     repository_limits: dict[str, Limits]
     nodes: int
     jobs: int
-    #: How often something happens to Pods, compared with a small world.
+    #: How often faults hit Pods, compared with a small world.
     busier: float = 1.0
 
     def __str__(self) -> str:

@@ -54,25 +54,25 @@ from simulator.limit_check import LimitCheck
 APP_ID: Final = 310_001
 SECRET: Final = "simulated"  # noqa: S105 - a fake's
 
-#: Within this much virtual time after faults have stopped everything is as it should be. GitHub itself
-#: needs up to 15 minutes to give up a job whose runner died, and a record it calls busy is asked about
-#: again after 5.
+#: Within this much virtual time after faults have stopped everything must be right. GitHub itself
+#: needs up to 15 minutes to give up a job whose runner died. paddock asks again after 5 minutes about
+#: a record that GitHub calls busy.
 SETTLES_WITHIN: Final = 3600.0
-#: If nothing has changed for this long, nothing will: longer than any threshold of recovery's.
+#: If nothing has changed for this long, nothing will: it is longer than all of recovery's thresholds.
 #: (That an account has removed the App is confirmed three times, a quarter of an hour apart.)
 STANDS_STILL: Final = 2400.0
 _LOOK_EVERY: Final = 20.0
-#: A replica dies so many times as likely with a claim in its hands: of all that it does, this leaves
-#: most to be settled.
+#: A replica is this many times as likely to die while it mints. A crash there leaves most for recovery
+#: to settle.
 _AT_A_MINT: Final = 20.0
 #: A machine without NTP is off by minutes after some weeks.
 _MOST_SKEW: Final = 300.0
-#: A day of a quarter of an hour: what takes GitHub a day or two to give up, and us as long to notice.
-#: In some of these worlds GitHub gives up too late.
+#: A day is a quarter of an hour: for what GitHub gives up after a day or two, and paddock notices as
+#: late. In some of these worlds GitHub gives up too late.
 _SHORT_DAYS: Final = (900.0, 1400.0)
-#: A little more than a minute longer than what is taken for a lease that ran out.
+#: A little more than a minute longer than the time after which paddock calls a lease expired.
 _SHORT_LEASE: Final = 420.0
-#: No drawn job lasts as long: what takes five days at GitHub takes this here.
+#: No drawn job lasts this long: it stands for GitHub's five days.
 _LONGEST_JOB: Final = 1500.0
 _TERMS: Final = RecoveryTerms(thresholds=Thresholds(removed=_LONGEST_JOB))
 _SHORT_TERMS: Final = RecoveryTerms(
@@ -140,7 +140,7 @@ def simulate(
     tell: Callable[[Line], None] | None = None,
     world: Callable[..., Simulation] | None = None,
 ) -> Result:
-    """`world` makes the simulation, where the story is not the one that the seed draws."""
+    """`world` makes the simulation, for a story that the seed does not draw."""
     began = time.perf_counter()
     session.run(_clear(session))
     loop = VirtualLoop(_stream(plan, "turns"))
@@ -165,8 +165,8 @@ def simulate(
 
 
 def _timing(rng: random.Random, *, short: bool) -> Timing:
-    """Of GitHub. In most worlds it gives up a job whose runner died sooner than it really does: nobody
-    learns from how long everybody waits for it, and that is most of what a run takes."""
+    """GitHub's delays. In most worlds GitHub gives up a job whose runner died sooner than it really
+    does: the wait finds no bugs, and takes most of a run."""
     timing = Timing(queued_for=rng.choice(_SHORT_DAYS)) if short else Timing()
     if rng.random() < 0.25:
         return timing
@@ -174,7 +174,7 @@ def _timing(rng: random.Random, *, short: bool) -> Timing:
 
 
 def _stream(plan: Plan, name: str) -> random.Random:
-    """A generator of its own for each part: more draws in one do not move the others."""
+    """One generator for each part: more draws in one do not change the others."""
     return random.Random(f"{plan.seed}/{name}")  # noqa: S311
 
 
@@ -189,7 +189,7 @@ async def _clear(session: Session) -> None:
 
 
 class Simulation:
-    #: By operators and by faults that nobody wrote down.
+    #: Operators and unscripted faults act in this world.
     meddled_with = True
 
     def __init__(
@@ -385,8 +385,8 @@ class Simulation:
     def _deciding(
         self, evidence: AnyEvidence, thresholds: Thresholds
     ) -> tuple[Rule[Any, Any] | None, Question | None]:
-        """A rule that at most asks, and then leaves things alone, leaves no trace of its own: it is
-        counted here."""
+        """Counts a rule that at most asks, and then leaves things alone: it leaves no trace of its
+        own."""
         rule, question = self._decide(evidence, thresholds)
         if rule is not None and rule.action is NoAction.LEAVE:
             self.trace.count(f"rule {rule.name}")
@@ -411,7 +411,8 @@ class Simulation:
         raise structlog.DropEvent
 
     def _broken(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Of the simulator itself, or a task of the product's that nobody looked after."""
+        """An error of the simulator itself, or in a task of the product's whose result was not
+        awaited."""
         error = context.get("exception")
         self._errors.append(error or RuntimeError(context["message"]))
         self._over.set()
@@ -511,7 +512,7 @@ class Simulation:
                 trace.exercised[f"fault {fault}"] += times
 
     def end(self) -> None:
-        """Nothing of this world acts any more."""
+        """No task of this world acts any more."""
         self._rhythm.end()
         setattr(diagnosis, "decide", self._decide)  # noqa: B010
         for replica in self._replicas:

@@ -1,5 +1,5 @@
 """What people and hardware do in one seed: jobs come and are cancelled, operators change limits, nodes
-die. All of it is drawn from the seed before anything happens, or from its own generator while it does.
+die. All of it is drawn from the seed: before the run, or from the seed's own generator during it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from simulator.engine.trace import Trace
 _FIRST_JOB: Final = 20.0
 #: How long jobs keep coming.
 _SHORTEST, _PER_JOB = 420.0, 3.0
-#: Faults go on for a while after the last job has come.
+#: Faults continue for a while after the last job.
 _FAULTS_AFTER: Final = 120.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """Whom the story acts on."""
+    """What the story acts on."""
 
     github: FakeGitHub
     fleet: SimFleet
@@ -54,7 +54,7 @@ class Stage:
     trace: Trace
     app: App
     scale: Scale
-    #: Draws what strikes many at once.
+    #: Draws the faults that strike many at once.
     disasters: random.Random
 
 
@@ -114,7 +114,7 @@ class Story:
                 group.create_task(act)
 
     def calm(self) -> None:
-        """Faults stop. What they broke stays broken."""
+        """Faults stop. Their damage stays."""
         stage = self.stage
         stage.faults.on = stage.faults.dark = False
         stage.github.set_faults(stage.faults.at_github())
@@ -161,7 +161,7 @@ class Story:
             asyncio.get_running_loop().call_later(rng.uniform(0.5, 60.0), self._delete, run)
 
     def _delete(self, run: Run) -> None:
-        """Nobody is told, and nobody can ask for its jobs any more."""
+        """GitHub sends no webhook of it, and its API no longer shows the jobs."""
         stage = self.stage
         if all(job.status in (JobStatus.WAITING, JobStatus.QUEUED) for job in run.jobs):
             stage.trace.note("users", f"delete run {run.id}: jobs {[job.id for job in run.jobs]}")
@@ -286,7 +286,7 @@ class Story:
             stage.leases.doubled = False
 
     async def _black_out(self) -> None:
-        """All that is not on this machine is away at once."""
+        """GitHub and the cluster's API are away at once."""
         stage = self.stage
         if self._chance(Fault.BLACKOUT, 0.3):
             stage.trace.note("world", "GitHub and the cluster's API are away")
@@ -317,7 +317,7 @@ class Story:
             self._delete_a_record()
 
     def _delete_a_record(self) -> None:
-        """In GitHub's settings, by somebody who does not know what an idle runner is for."""
+        """A GitHub user deletes an idle runner in the settings, without knowing its purpose."""
         world = self.stage.github.world
         idle = [
             runner
@@ -331,7 +331,7 @@ class Story:
             self.stage.github.runners.delete(runner)
 
     async def _shut_out(self) -> None:
-        """A runner group that no repository may use: GitHub gives its runners nothing."""
+        """A runner group that no repository may use: GitHub assigns its runners no job."""
         stage, rng = self.stage, self.rng
         account = rng.choice(self.installations[:2]).account
         group = stage.github.world.groups[account.id][0]
@@ -342,7 +342,7 @@ class Story:
         stage.github.accounts.set_group_repositories(group, own)
 
     def _foreign_runner(self) -> None:
-        """Somebody else's, for one of the jobs that paddock also serves."""
+        """A runner that is not paddock's, for one of the jobs that paddock also serves."""
         stage = self.stage
         account = self.installations[0].account
         group = stage.github.world.groups[account.id][0]

@@ -9,15 +9,15 @@ from uuid import UUID
 
 from simulator.engine.loop import VirtualLoop
 
-#: A Monday morning. What matters is that it is always the same one.
+#: A Monday morning, the same in every run.
 BEGINNING = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class VirtualClock:
-    """The world's, which is also GitHub's, the nodes' and the database's; or, of a replica, one that is
-    ahead of it."""
+    """The world's clock, which is also GitHub's, the nodes' and the database's; or a replica's, which
+    is ahead of it."""
 
     def __init__(self, loop: VirtualLoop, *, ahead: float = 0.0) -> None:
         self._loop = loop

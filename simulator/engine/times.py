@@ -1,8 +1,8 @@
-"""How long recovery takes, rule by rule, from when something really went wrong.
+"""How long recovery takes, by rule, from the moment something really went wrong.
 
-A threshold says when a rule may act. What its users wait for is longer: the look, the questions, the
-round that is limited. So the fakes note when something went wrong, which nobody else can know, and the
-actions that were written down are held against it.
+A threshold says when a rule may act. A user waits longer: for the reading, the questions to GitHub,
+and the round's limit of actions. So the fakes note when something went wrong, which paddock cannot
+know. These moments are compared with the recorded actions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paddock.fakes.github.records import Job
 from simulator.engine.fleet import SimFleet, SimPod
 from simulator.engine.time import BEGINNING
 
-#: Rows have microseconds: what is done at once seems to be done a little before.
+#: Rows have microseconds: an action at the same moment seems to come just before.
 _ROUNDED: Final = 1e-5
 
 DONE_ACTIONS: Final = """
@@ -59,8 +59,8 @@ def _seconds(at: datetime | None) -> float | None:
     return None if at is None else (at - BEGINNING).total_seconds()
 
 
-#: From when on each rule is waited for. What is not here begins by itself and has no such moment
-#: (surplus, or a step of a retirement).
+#: The moment from which each rule's time counts. A rule that is not here (surplus, a step of a
+#: retirement) begins by itself and has no such moment.
 _OF_PODS: Final[Mapping[str, Callable[[SimPod], float | None]]] = {
     "pod-ended": _over,
     "pod-gone": _removed,
@@ -89,7 +89,7 @@ class Times:
         self._github = github
 
     def measured(self, actions: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
-        """Seconds, by rule. What went wrong after the rule acted was not what it acted upon."""
+        """Seconds, by rule. Trouble that began after the rule acted was not the rule's reason."""
         found: dict[str, list[float]] = {}
         pods = {pod.name: pod for pod in self._fleet.pods}
         for action in actions:
@@ -109,7 +109,7 @@ class Times:
 
 
 def summary(measured: Mapping[str, Iterable[float]]) -> dict[str, dict[str, float]]:
-    """How often, and how long: the middle one, nineteen of twenty, and the longest."""
+    """How many, and how long: the median, the 95th percentile, and the longest."""
     told = {}
     for rule, times in sorted(measured.items()):
         taken = sorted(times)

@@ -1,4 +1,4 @@
-"""What happened, in order: hashed for comparing two runs of a seed, kept for whoever reads one."""
+"""What happened, in order: hashed to compare two runs of a seed, and kept for readers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Trace:
         self._tell = tell
         self._hash = hashlib.blake2b(digest_size=16)
         self.lines: list[Line] = []
-        #: How often each fault, rule and transition came to pass.
+        #: How often each fault, rule and transition occurred.
         self.exercised: Counter[str] = Counter()
 
     def note(self, who: str, what: str) -> None:
@@ -49,7 +49,7 @@ class Trace:
                 self._tell(line)
 
     def remark(self, who: str, what: str) -> None:
-        """For readers only: it is not part of what two runs must have in common."""
+        """For readers only: two runs need not have it in common."""
         if self._keep or self._tell:
             line = Line(self._step(), self._now(), who, what)
             if self._keep:

@@ -1,13 +1,12 @@
-"""The bugs that others had, put back one at a time.
+"""Known bugs, put back one at a time.
 
-A simulator that finds nothing proves nothing: perhaps there is nothing, perhaps it does not look. Each
-mutant here is a small change to the product's own code, taken from an incident or an invariant, and
-the checkers must find the promise it breaks. Where a constraint of the database makes the old bug
-impossible, the mutant takes the constraint away too: it is the promise that is on trial, not the
-schema.
+A simulator that finds nothing proves nothing: perhaps it does not look. Each mutant here is a small
+change to the product's own code, taken from an incident or an invariant. The checkers must find the
+promise that it breaks. Where a constraint of the database makes the old bug impossible, the mutant
+removes the constraint too: the mutant tests the promise, not the schema.
 
-All of it is undone when the block ends; nothing outside of this process is changed, and of the database
-only what the same block puts back.
+The end of the block undoes all of it. Nothing outside this process changes, except the schema objects
+that the same block restores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Durations that two clocks have measured."""
+"""Durations measured with two clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deletions that ask nobody, or the wrong one."""
+"""Deletions without their precondition, or with a wrong one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from simulator.mutants.making import (
 
 
 class _AnyUid(str):
-    """What a deletion without a precondition asks for."""
+    """The UID of a deletion without a precondition."""
 
     __slots__ = ()
 

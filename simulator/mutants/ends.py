@@ -1,4 +1,4 @@
-"""Ends, their logs, and the capacity they free."""
+"""Ends, their logs, and the capacity that they free."""
 
 from __future__ import annotations
 

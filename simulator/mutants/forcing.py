@@ -1,4 +1,4 @@
-"""Retirements by force, and what an account leaves behind that removes the App: with one guard less."""
+"""Forced retirements, and the cleanup after an account removes the App: with one guard less."""
 
 from __future__ import annotations
 

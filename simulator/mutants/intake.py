@@ -1,4 +1,4 @@
-"""What GitHub says of jobs and accounts: taken for something else, or waited for in the wrong place."""
+"""GitHub's reports of jobs and accounts: misread, or waited for in the wrong place."""
 
 from __future__ import annotations
 

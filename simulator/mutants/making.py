@@ -1,4 +1,4 @@
-"""What a mutant is, and how code is changed and changed back."""
+"""What a mutant is, and how code is changed and restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Mutant:
     exposed_by: tuple[str, ...]
     #: The promise that it breaks. A run that breaks only other promises does not kill it.
     breaks: Promise
-    #: The second guard that it removes too, and without which the first is not missed.
+    #: A second guard that it removes too. While that guard stands, removing the first changes nothing.
     also: str | None = None
     patch: Patch
 
@@ -38,7 +38,7 @@ class Mutant:
             yield
 
     def killed_by(self, violations: Sequence[Violation]) -> Violation | None:
-        """The first violation of the promise it is said to break."""
+        """The first violation of the promise that it names."""
         return next((each for each in violations if each.promise is self.breaks), None)
 
 
@@ -150,7 +150,7 @@ def _execute(session: Session, statements: Sequence[str]) -> None:
     session.run(each())
 
 
-#: A release takes back whatever claim it finds.
+#: A release accepts any claim that it finds.
 ANY_CLAIM: Final = (
     (
         "AND state = 'claimed'",

@@ -1,4 +1,4 @@
-"""JITs and names."""
+"""Mutants of JITs and names."""
 
 from __future__ import annotations
 

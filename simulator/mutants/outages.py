@@ -1,4 +1,4 @@
-"""What waits too long for a database that is back."""
+"""Components that wait too long after the database is back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovery that leaves one kind of trouble alone, and loops that trust their wake-ups."""
+"""Recovery that ignores one kind of trouble, and loops that rely on wake-ups alone."""
 
 from __future__ import annotations
 

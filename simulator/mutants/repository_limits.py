@@ -1,4 +1,4 @@
-"""Limits of repositories, and runners of their organisation that do not know of them."""
+"""Repository limits: where runners register, which of them count, and the keys of waiting jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What accounts and pools take from one another."""
+"""How accounts and pools affect one another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps that know too little of what they delete (S1)."""
+"""Sweeps that know too little of the Pods that they delete (S1)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SWEPT_AFTER: Final = timedelta(seconds=60)
 
 
 def _sweeping(undo: ExitStack) -> None:
-    """Once a round: stamped, without a claim, and old enough is taken for leaked."""
+    """In each round a stamped Pod without a claim that is old enough is taken for leaked."""
     slow_round = Recovery._slow_round  # noqa: SLF001
 
     async def swept(self: Any, look: Look) -> None:

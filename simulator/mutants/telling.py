@@ -1,4 +1,4 @@
-"""What is known of jobs, webhooks and ends."""
+"""What paddock knows of jobs, webhooks and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Written when the simulator was believed done. Their scenarios came later."""
+"""Mutants written when the simulator seemed complete. Their scenarios came later."""
 
 from __future__ import annotations
 

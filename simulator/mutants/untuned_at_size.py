@@ -1,4 +1,5 @@
-"""Written when the simulator was believed done for worlds of fleet size. They name no scenario."""
+"""Mutants written when the simulator seemed complete for worlds of fleet size. They name no
+scenario."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def _partial_list(undo: ExitStack, _session: Session) -> None:
     read = vars(PodView)["refresh"]
 
     class Believed:
-        """The fleet, whose every list is complete."""
+        """The fleet, with every list marked complete."""
 
         def __init__(self, fleet: Any) -> None:
             self._fleet = fleet

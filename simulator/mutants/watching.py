@@ -1,4 +1,4 @@
-"""Stamps, and what is not there: wrong conclusions from what the fleet and GitHub show."""
+"""Stamps and missing objects: wrong conclusions from the state of the fleet and GitHub."""
 
 from __future__ import annotations
 
