@@ -1,6 +1,6 @@
-"""`paddock up --demo …`: a fake GitHub with work in it, and what goes wrong there.
+"""`paddock up --demo …`: a fake GitHub with jobs, and the incidents of its chaos mode.
 
 demo         organisations, their workflows, how often they run
-incidents    one thing that goes wrong, done to real processes and to the fake GitHub
-chaos        one incident after the other, with what paddock made of each
+incidents    one kind of harm, done to real processes and to the fake GitHub
+chaos        one incident after the other, and paddock's finding for each
 """

@@ -1,4 +1,4 @@
-"""One incident after the other, and how each was found out and put right: `paddock up --demo chaos`."""
+"""One incident after the other, and how paddock found and repaired each: `paddock up --demo chaos`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from paddock.domain.recovery.thresholds import Thresholds
 from paddock.ports.dossiers import Dossiers
 from paddock.stories import Story, tell
 
-#: Between two incidents: enough to read what the last one is about.
+#: Between two incidents: enough time to read about the last one.
 _GAP: Final = 2.0
-#: Between two rounds of all of them.
+#: Between two rounds of all incidents.
 _PEACE: Final = 20.0
 _LOOK: Final = 1.0
 _OVER: Final = ("completed", "gone")
-#: What GitHub said last may still be on its way.
+#: GitHub's last webhook may still be on its way.
 _EXPLAINED_WITHIN: Final = 60.0
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened, as it is written down beside the data."""
+    """What happened, as a line of the record file beside the data."""
 
     at: datetime
     what: Literal["harm", "explained", "over"]
@@ -43,9 +43,9 @@ class Chaos:
     around: Surroundings
     dossiers: Dossiers
     thresholds: Thresholds
-    #: For people: which incident, and what about it.
+    #: Prints for people: the incident's name, and a sentence about it.
     say: Callable[[str, str], None]
-    #: For programs: a `Line` per line.
+    #: The record for programs: a `Line` per line.
     record: Path
     incidents: Sequence[Incident] = tuple(INCIDENTS)
 
@@ -101,7 +101,7 @@ class Chaos:
             )
 
     async def _meanwhile(self, incident: Incident, case: Case) -> None:
-        """Once, when the story of a job that waits gives the reason."""
+        """Writes, once, the reason that a waiting job's story gives."""
         wanted = case.meanwhile
         while wanted is not None:
             for story in await self._stories(case):
@@ -120,7 +120,7 @@ class Chaos:
             await asyncio.sleep(_LOOK)
 
     async def _afterwards(self, case: Case) -> str:
-        """As the Pod's story has it, and if there is none, the job's."""
+        """From the Pod's story; if there is none, from the job's."""
         deadline = self.around.clock.monotonic() + _EXPLAINED_WITHIN
         while True:
             stories = await self._stories(case)
@@ -132,7 +132,7 @@ class Chaos:
             await asyncio.sleep(_LOOK)
 
     async def _stories(self, case: Case) -> list[Story]:
-        """The job's, then the Pod's: the later read is the one to tell."""
+        """The job's story, then the Pod's: the one read later is shown."""
         names = [str(name) for name in (case.job, case.pod) if name is not None]
         found = [each for name in names for each in await self.dossiers.find_dossiers(name)]
         return [tell(each, now=self._now(), thresholds=self.thresholds) for each in found]

@@ -1,7 +1,7 @@
-"""A GitHub of one's own, with work in it, so that everything can be tried on one machine.
+"""A fake GitHub with jobs, to try all features on one machine.
 
-Organisations whose workflows are a few shell commands. It lives in memory: a new start is a new
-GitHub, with new numbers, that knows nothing of the jobs of the last one.
+It has organisations whose workflows are a few shell commands. It lives in memory: each start is a new
+GitHub, with new ids, and without the jobs of the last one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from paddock.fakes.github.records import App, Installation, Job, Repository
 from paddock.fakes.github.server import serving, wall_clock
 from paddock.github.settings import GitHubAppSettings
 
-#: The name the demonstration's ids are kept under.
+#: The demonstration's ids are stored under this host.
 HOST: Final = "github.demo"
 LABELS: Final = ("self-hosted", "linux")
 
-#: The organisations with steady work; one that has trouble of its own, and one that hardly works.
+#: The organisations with steady work; one whose account has trouble; one with hardly any work.
 _BUSY: Final = (("acme", ("site", "api")), ("globex", ("firmware",)))
 _TROUBLED: Final = ("umbrella", "core")
 _LAZY: Final = ("initech", "reports")
@@ -41,7 +41,7 @@ _STEPS: Final = (
 
 
 class Mode(StrEnum):
-    """What there is to see."""
+    """The kinds of demonstration."""
 
     STEADY = "steady"
     BURST = "burst"
@@ -60,17 +60,17 @@ _TELLS: Final = {
     Mode.QUIET: "hardly any work",
 }
 
-#: For a job: so many at once, and so many seconds until the next.
+#: For each job: how many at once, and how many seconds until the next.
 _Pace = tuple[int, float]
 
-#: In chaos GitHub gives dead runners up, and runners renew and ask, some twenty times as often as they
-#: really do: nobody wants to look for a quarter of an hour at a job that is lost.
+#: In chaos GitHub gives up dead runners, and runners renew and poll, some twenty times as often as they
+#: really do. Otherwise a viewer would wait a quarter of an hour for the end of a lost job.
 _HURRIED: Final = Timing(
     lease=20.0, lost_lingers=(0.0, 3.0), offline_after=15.0, fetch_within=8.0, cancel_within=15.0
 )
-#: What runners and pollers are told about their own waiting times then.
+#: The shorter waiting times of runners and pollers.
 HURRY: Final[Mapping[str, str]] = {"PADDOCK_FAKE_RUNNER_HURRY": "6", "PADDOCK_AGENT_WAIT": "4"}
-#: And what recovery is told about its own (`[recovery]`).
+#: The shorter waiting times of recovery (`[recovery]`).
 HURRIED_RECOVERY: Final[Mapping[str, float]] = {
     "fresh": 3.0,
     "recheck": 4.0,
@@ -120,7 +120,7 @@ class Demo:
         self.troubled = troubled
         self.lazy = lazy
         self._repositories = repositories
-        # What happens next in a demonstration is nobody's secret.
+        # A demonstration's random draws need not be unpredictable.
         self.dice = random.Random()  # noqa: S311
 
     @classmethod
@@ -128,7 +128,7 @@ class Demo:
     async def running(
         cls, directory: Path, mode: Mode = Mode.STEADY
     ) -> AsyncIterator[tuple[Demo, GitHubAppSettings]]:
-        """The fake GitHub at an address of this machine, and the App through which it is used."""
+        """Serves the fake GitHub at an address of this machine, with the App that paddock uses."""
         key_file = directory / "demo-app.pem"
         key = private_key_at(key_file)
         secret = secrets.token_hex(16)
@@ -164,7 +164,7 @@ class Demo:
         self.app.webhook_url = url
 
     async def work(self) -> None:
-        """Queue jobs for ever."""
+        """Queues jobs for ever."""
         for jobs, pause in self._pace():
             if jobs:
                 self.queue(jobs)
@@ -206,7 +206,7 @@ class Demo:
         die: str | None = None,
         repository: Repository | None = None,
     ) -> Job:
-        """A job for somebody's eyes."""
+        """Queues a single job that a viewer or an incident follows."""
         step = Step(name, f"echo {name}; sleep {seconds:g}")
         spec = JobSpec(name=name, labels=LABELS, steps=(step,), die=die)
         place = repository or self._repositories[0]

@@ -1,8 +1,8 @@
-"""What goes wrong in `paddock up --demo chaos`: incidents that happened to somebody, done to real
-processes and to the fake GitHub.
+"""Incidents of `paddock up --demo chaos`: they happened in real installations, and are repeated here
+on real processes and the fake GitHub.
 
-Each does its harm, says whom it concerns, and waits until that is over by the fake GitHub's own truth.
-How it is found out and put right is none of its business: that is what there is to look at.
+Each does its harm, names the job and the Pod, and waits for the end by the fake GitHub's ground truth.
+An incident does not help paddock to find and repair it.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from paddock.ports import Clock, Fleet, Ids, Store
 
 _LOOK: Final = 0.1
 _MINT: Final = "generate-jitconfig"
-#: GitHub has to be asked twice, and a busy machine takes its time.
+#: paddock has to ask GitHub twice, and a busy machine is slow.
 _NOT_ASSIGNED: Final = 35.0
 
 
 class Ended(Exception):
-    """What an incident waited for cannot come any more."""
+    """What the incident waits for cannot happen any more."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Case:
-    """One incident: whom it concerns, and what must be found out about it."""
+    """One incident: its job and Pod, and what paddock must find."""
 
     name: str
     job: int | None = None
     pod: str | None = None
-    #: One of these must be the verdict on the Pod, and one of these rules must have found it.
+    #: The verdict on the Pod must be one of these endings, found by one of these rules.
     endings: list[Ending] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
-    #: These words must be in the story: the job's while it lasts, or the Pod's or job's afterwards.
+    #: The story must contain these words: the job's while it lasts, or the Pod's or job's afterwards.
     meanwhile: str | None = None
     afterwards: str | None = None
 
 
 class Mute:
-    """Runners whose session GitHub never opens: they run, try again, and are never online."""
+    """Runners whose session GitHub never opens: they run, retry, and never come online."""
 
     def __init__(self, fake: FakeGitHub) -> None:
         self._fake = fake
@@ -65,7 +65,7 @@ class Mute:
         fake.runners.connect = self._refuse  # type: ignore[method-assign]
 
     async def next_runner(self) -> str:
-        """The next one that tries; its name."""
+        """The name of the next runner that tries."""
         self._next = asyncio.get_running_loop().create_future()
         return await self._next
 
@@ -82,7 +82,7 @@ class Mute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Whom incidents happen to."""
+    """The demonstration that incidents act on."""
 
     demo: Demo
     store: Store
@@ -94,7 +94,7 @@ class Surroundings:
     #: Whether runners have a memory limit of their own.
     limited: bool
     mute: Mute
-    #: One organisation has all the trouble with GitHub, and one kind of it at a time.
+    #: One organisation has all the trouble with GitHub, one kind at a time.
     trouble: asyncio.Lock = field(default_factory=asyncio.Lock)
     spoilt: set[str] = field(default_factory=set)
 
@@ -103,7 +103,7 @@ class Surroundings:
             await asyncio.sleep(_LOOK)
 
     async def executor(self, job: Job) -> str:
-        """The Pod that executes it."""
+        """The Pod that executes the job."""
         while job.runner is None:
             if job.status is JobStatus.COMPLETED:
                 raise Ended
@@ -118,7 +118,7 @@ class Surroundings:
             await asyncio.sleep(_LOOK * 3)
 
     async def idle(self) -> RunnerSummary:
-        """One that waits for work, whole, and that nothing has happened to yet."""
+        """A runner that waits for work, has its directory, and was not harmed by an incident."""
         while True:
             for runner in await self.store.list_runners(pool="demo"):
                 whole = self.directory(runner.pod).path.is_dir()
@@ -127,7 +127,7 @@ class Surroundings:
             await asyncio.sleep(_LOOK)
 
     async def spoil(self) -> str:
-        """The Pod of one that nothing else will happen to."""
+        """Reserves an idle runner for one incident; returns its Pod."""
         pod = (await self.idle()).pod
         self.spoilt.add(pod)
         return pod
@@ -136,9 +136,9 @@ class Surroundings:
         return PodDirectory.at(self.runners, pod)
 
 
-#: Is called once, as soon as it is known whom an incident concerns.
+#: Called once, as soon as the incident's job or Pod is known.
 Tell = Callable[[Case], None]
-#: Does harm, and returns when it is over.
+#: Does the harm, and returns when the incident is over.
 Harm = Callable[[Surroundings, Tell], Awaitable[None]]
 
 
@@ -165,7 +165,7 @@ async def _dies(around: Surroundings, tell: Tell, *, name: str, die: str, ending
     job = around.demo.queue_one(name, die=die)
     pod = await around.executor(job)
     tell(Case(name=name, job=job.id, pod=pod, endings=[ending], afterwards=ending))
-    # GitHub notices when the lease is over.
+    # GitHub notices when the lease expires.
     await around.completed(job)
     await around.gone(pod)
 
@@ -177,7 +177,7 @@ async def _killed(around: Surroundings, tell: Tell) -> None:
 
 @_incident("out-of-memory", "S3", "a job takes all the memory its runner has, and more")
 async def _out_of_memory(around: Surroundings, tell: Tell) -> None:
-    # Where runners have no limit of their own, nobody can tell it from another kill (I58).
+    # Where runners have no memory limit, the evidence is the same as of any other kill (I58).
     ending = Ending.HOST_OOM if around.limited else Ending.GUEST_OOM_OR_KILL
     await _dies(around, tell, name="out-of-memory", die="oom", ending=ending)
 
@@ -217,7 +217,7 @@ async def _webhook_lost(around: Surroundings, tell: Tell) -> None:
     before = fake.world.faults
     fake.set_faults(msgspec.structs.replace(before, hook_failed=1.0))
     try:
-        # Where no runner is about to be online that GitHub could give it to.
+        # When no runner is about to come online that GitHub could assign it to.
         job = around.demo.queue_one("webhook-lost", repository=around.demo.lazy)
     finally:
         fake.set_faults(before)
