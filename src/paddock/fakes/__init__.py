@@ -1,8 +1,7 @@
-"""What takes GitHub's place on one machine: `paddock up` without an App, and the tests.
+"""Replacements for GitHub on one machine: for `paddock up` without an App, and for tests.
 
-    github    a fake GitHub, held to GitHub's own contract
-    runner    a program that stands in for actions/runner, and dies in every way that it does
+    github    a fake GitHub, checked against GitHub's own contract
+    runner    a program in place of actions/runner that dies in the same ways
 
-Neither knows the product that it is used with: a fake that shared its rules would agree with its
-mistakes.
+Neither imports the product's rules: a fake that shared them would share their mistakes.
 """

@@ -1,10 +1,9 @@
 """A runner program for the fake GitHub: `python -m paddock.fakes.runner run`.
 
-It is started like `bin/Runner.Listener run`, takes its JIT configuration the same way, prints the
-same landmarks, treats signals alike and ends with the same exit codes, so that whatever starts,
-watches and judges real runners can be tried with hundreds of these on one machine. It also dies in
-each of the ways real ones do, on demand: `--die SPEC`, `PADDOCK_FAKE_RUNNER_DIE=SPEC`, or as the job
-says.
+It is started like `bin/Runner.Listener run` and takes its JIT configuration the same way. It prints
+the same landmarks, handles signals alike and ends with the same exit codes. So programs that start,
+watch and judge real runners can be tried with hundreds of these on one machine. It also dies in each
+of the ways real ones do, on demand: `--die SPEC`, `PADDOCK_FAKE_RUNNER_DIE=SPEC`, or as the job says.
     SPEC = MODE[=CODE][@MOMENT]      moments: start, listening, job (after the job's steps)
 
     exit=CODE             ends with CODE
@@ -18,7 +17,7 @@ says.
     zombie                goes on listening when its registration is deleted
     session-conflict, registration-deleted, version-deprecated    as if GitHub had said so
 
-Standard library only, and little of that: an idle one should cost a few megabytes.
+Standard library only, and few modules: an idle runner should need only a few megabytes.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ _UNLOAD_LIMIT = 30.0  # after SIGTERM
 _REPORT_AGAIN = 10.0  # when a job's result could not be reported
 _REPORTS, _REPORTS_WHEN_TOLD_TO_GO = 10, 2
 
-#: `oom` really runs out of memory where the limit is a Pod's. Where there is none, or one so large
-#: that it must be the machine's, it takes a little and then kills itself, which looks the same.
+#: `oom` really runs out of memory where the Pod has a limit. Without one, or with one so large that it
+#: must be the machine's, it takes a little and then kills itself, which looks the same.
 _OOM_LARGEST_LIMIT = 2 << 30
 _OOM_BYTES_WITHOUT_LIMIT = 64 << 20
 
@@ -67,7 +66,7 @@ class Exit(IntEnum):
     RETRYABLE = 2
     SESSION_CONFLICT = 5
     VERSION_DEPRECATED = 7
-    #: What the .NET runtime makes of SIGTERM, however orderly the shutdown was.
+    #: The exit code that the .NET runtime turns SIGTERM into, also after an orderly shutdown.
     SIGTERM = 143
 
 
@@ -79,7 +78,7 @@ _RESULTS: Final = {
     "skipped": ("Skipped", 104),
 }
 
-#: A variable of the job by which the fake GitHub tells how to die.
+#: The job's variable in which the fake GitHub says how to die.
 _DIE_VARIABLE: Final = "paddock.fakes.die"
 
 _MOMENTS: Final = ("start", "listening", "job")
@@ -128,7 +127,7 @@ class Options:
 
 
 class Ended(Exception):
-    """The listener is done."""
+    """The listener has finished."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -148,8 +147,8 @@ def decode_jit(encoded: str) -> dict[str, dict[str, Any]]:
 
 
 def _open_worker_log() -> None:
-    """The real listener's worker opens one in the runner's directory as soon as it lives; those who
-    must know that a job has started look for it."""
+    """The real listener's worker opens a log in the runner's directory as soon as it starts. Programs
+    that must know that a job has started look for it."""
     with contextlib.suppress(OSError):
         directory = Path("_diag")
         directory.mkdir(exist_ok=True)
@@ -166,9 +165,9 @@ class Listener:
         #: ("refused", error)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._signal: int | None = None
-        self._quiet = threading.Event()  # set: neither poll nor renew any more
+        self._quiet = threading.Event()  # set: the threads neither poll nor renew any more
         self._busy = False
-        #: Set: the poll may go on, after it brought a job.
+        #: Set: the poll may continue after it received a job.
         self._decided = threading.Event()
 
     def run(self) -> int:
@@ -203,7 +202,7 @@ class Listener:
         self._events.put(("signal", number))  # SimpleQueue is made for this
 
     def _wait(self, seconds: float) -> None:
-        """Sleep, unless a signal ends the program."""
+        """Sleeps, unless a signal ends the program."""
         deadline = time.monotonic() + seconds / self._hurry
         while (left := deadline - time.monotonic()) > 0:
             if self._signal is not None:
@@ -339,7 +338,8 @@ class Listener:
         raise Ended(hosted if asked else Exit.SUCCESS)
 
     def _watch(self, steps: Steps) -> str:
-        """Wait for the steps; stop them when GitHub cancels the job or the program is told to go."""
+        """Waits for the steps; stops them when GitHub cancels the job or the program receives a
+        signal."""
         deadline: float | None = None
         while True:
             try:
@@ -360,7 +360,7 @@ class Listener:
                     steps.cancel()
                     deadline = time.monotonic() + _UNLOAD_LIMIT / self._hurry
                 case _:
-                    pass  # deleted by somebody while it runs a job: the job goes on
+                    pass  # deleted while it runs a job: the job goes on
 
     def _renew(self, service: JobService) -> None:
         wait = 0.0
@@ -384,7 +384,7 @@ class Listener:
                     return
                 time.sleep(_REPORT_AGAIN / self._hurry)
             except RefusedError:
-                return  # given up meanwhile; a real runner does not notice either
+                return  # GitHub gave the job up meanwhile; a real runner does not notice either
             else:
                 return
 
@@ -414,11 +414,11 @@ class Listener:
             case "session-conflict" | "registration-deleted" | "version-deprecated":
                 self._refused(death.mode, f"Runner version v{VERSION} is deprecated.")
             case _:
-                pass  # worker-killed, no-completion, zombie: they change what it does later
+                pass  # worker-killed, no-completion, zombie: they change its later behaviour
 
 
 def _memory_limit() -> int | None:
-    """Of this process's own cgroup; in a container that is mostly at the top."""
+    """The limit of this process's own cgroup; in a container that is mostly the topmost one."""
     for path in (
         *_own_limits(),
         "/sys/fs/cgroup/memory.max",
@@ -450,7 +450,7 @@ def _exhaust_memory() -> None:
     limited = limit is not None and limit <= _OOM_LARGEST_LIMIT
     taken: list[bytes] = []
     while limited or len(taken) << 24 < _OOM_BYTES_WITHOUT_LIMIT:
-        taken.append(b"x" * (1 << 24))  # not zeroes: those would cost nothing until touched
+        taken.append(b"x" * (1 << 24))  # not zeroes: unwritten pages would take no memory
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -489,4 +489,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # a poll may still be under way in its thread; nothing is left to clean up
+    os._exit(code)  # a poll may still be in progress in its thread; there is nothing to clean up

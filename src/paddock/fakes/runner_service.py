@@ -1,10 +1,11 @@
-"""What the fake runner says to GitHub's services for runners, as `actions/runner` does.
+"""The fake runner's requests to GitHub's services for runners, as `actions/runner` sends them.
 
 First it exchanges an assertion, signed with the key of its JIT configuration, for a token. Then it
 opens a session and asks for messages. A job brings addresses and a token of its own.
 
-Standard library only, and little of that. One request per connection, by hand: `http.client` brings
-`email` and `ssl` along, and `hashlib` brings OpenSSL. Either would be a third of the program's memory.
+Standard library only, and few modules. It writes one request per connection by hand: `http.client`
+imports `email` and `ssl`, and `hashlib` loads OpenSSL. Either would take a third of the program's
+memory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer
 _RENEW_SECONDS: Final = 60.0
 _RECEIVER: Final = "twirp/results.services.receiver.Receiver"
 
-#: What GitHub's services call a reason, and what the listener acts on.
+#: The name that GitHub's services give a reason, and the error that the listener acts on.
 _CODES: Final = {
     "invalid_client": "registration-deleted",
     "RunnerNotFound": "registration-deleted",
@@ -40,7 +41,7 @@ _CODES: Final = {
 
 
 class RefusedError(Exception):
-    """The service says no, with a code the runner acts on."""
+    """The service refuses, with a code that the runner acts on."""
 
     def __init__(self, code: str, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -57,7 +58,7 @@ def call(
     kind: str = "application/json",
     timeout: float = 30.0,
 ) -> dict[str, Any] | None:
-    """None: there is nothing. Raises RefusedError, or OSError when out of reach."""
+    """None: the answer is empty. Raises RefusedError, or OSError if the service is unreachable."""
     address, authority, path = split(url)
     head = f"{method} {path} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n"
     if token is not None:
@@ -206,7 +207,7 @@ class JobService:
             locked = time.strptime(str(answer.get("lockedUntil")), "%Y-%m-%dT%H:%M:%SZ")
         except ValueError:
             return _RENEW_SECONDS
-        # The lease is ten minutes. A test that shortens it has it renewed as often in its time.
+        # The lease is ten minutes. A test may shorten it: the runner then renews as often within it.
         return min(_RENEW_SECONDS, max(0.05, (calendar.timegm(locked) - time.time()) / 10))
 
     def complete(self, conclusion: str, steps: list[dict[str, Any]]) -> None:

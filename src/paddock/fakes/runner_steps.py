@@ -1,8 +1,8 @@
-"""The fake runner's worker: what a job asks for, evaluated and run.
+"""The fake runner's worker: evaluates and runs a job's steps.
 
-It knows script steps, their shells sh, bash and python, and of the expressions what texts of a workflow
-mostly need: literals, values of contexts, `format`, and the status functions. A step that needs more
-fails and says so.
+It supports script steps and their shells sh, bash and python. Of the expressions it supports what
+workflows mostly need: literals, values of contexts, `format`, and the status functions. A step that
+needs more fails with a message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHELLS: Final = {
     "python": ("python3", "-c"),
 }
 
-#: Of a job's log. Hundreds of these runners share a machine.
+#: The largest size of a job's log. Hundreds of these runners share a machine.
 _LOG_CHARACTERS: Final = 256 << 10
 
 _RESULTS: Final = {
@@ -244,7 +244,8 @@ class Steps(threading.Thread):
             self._say(f"The step cannot start: {error}")
             return "failure"
         if output is not None:
-            # Processes that a step leaves behind may hold the pipe: nobody waits for its end.
+            # Processes that a step leaves behind may hold the pipe: the runner does not wait for its
+            # end.
             reader = threading.Thread(target=self._read, args=(process,), daemon=True)
             reader.start()
         conclusion = self._watch(process, until)
@@ -287,7 +288,7 @@ class Steps(threading.Thread):
                 break
             except subprocess.TimeoutExpired:
                 continue
-        # Also what the step left behind: the real one cleans up orphans when a job ends.
+        # Also processes that the step left behind: the real runner kills orphans when a job ends.
         _signal_all(tree, signal.SIGKILL)
         process.wait()
 
@@ -324,8 +325,8 @@ def _signal_all(pids: list[int], number: int) -> None:
 
 
 def _tree(root: int) -> list[int]:
-    """The process and its descendants. A process group would be easier to signal, but would escape
-    whoever kills the runner's own group."""
+    """The process and its descendants. A process group would be easier to signal, but the steps would
+    then survive a kill of the runner's own group."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,7 +1,7 @@
-"""A fake GitHub that is held to GitHub's own contract (`tests/contract`).
+"""A fake GitHub, checked against GitHub's own contract (`tests/contract`).
 
-Without it, nothing about webhooks, minting or recovery could be tried on one machine, and no failure
-of GitHub's could be had on demand. Start at `model`.
+It makes webhooks, minting and recovery testable on one machine, and GitHub's failures available on
+demand. Start at `model`.
 """
 
 from paddock.fakes.github.answers import Reply, Request

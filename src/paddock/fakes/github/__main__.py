@@ -1,4 +1,4 @@
-"""`python -m paddock.fakes.github`: a fake GitHub of its own, for trying things out."""
+"""`python -m paddock.fakes.github`: a stand-alone fake GitHub to experiment with."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Accounts, repositories, runner groups, Apps and their installations: what people do in GitHub's
-settings, and the webhooks that come of it."""
+"""Accounts, repositories, runner groups, Apps and their installations: what users change in GitHub's
+settings, and the webhooks that follow."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ class Accounts:
         return repository
 
     def delete_repository(self, repository: Repository) -> list[Job]:
-        """With its runs, jobs and runners, which are returned, told to nobody, and found by nobody."""
+        """With its runs, jobs and runners. GitHub sends no webhook for its jobs, and its API shows
+        none. Returns them."""
         world = self._world
         del world.repositories[repository.full_name.lower()]
         forgotten = self._jobs.forget_repository(repository)

@@ -1,6 +1,6 @@
-"""Requests, replies, and GitHub's ways of saying no, with the texts it is known to use.
+"""Requests, replies, and GitHub's error answers, with the texts that it is known to use.
 
-The texts matter: paddock tells causes apart by them.
+The texts matter: paddock distinguishes causes by them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Reply:
     #: JSON values; None: no body; a text: HTML.
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
-    #: How long it is under way; whoever transports it waits that long.
+    #: How long the reply takes; the transport waits that long.
     latency: float = 0.0
-    #: The connection breaks instead.
+    #: The connection breaks instead of a reply.
     lost: bool = False
 
 

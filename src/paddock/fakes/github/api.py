@@ -1,4 +1,4 @@
-"""GitHub's REST API over the model: routes, who may call them, limits, and what goes wrong on the way.
+"""GitHub's REST API over the model: routes, permissions, limits, and injected faults.
 
 One function from request to reply, without I/O: the HTTP server and the simulator both call it.
 """
@@ -28,7 +28,7 @@ from paddock.fakes.github.world import World
 _MAX_PER_PAGE = 100
 _API_VERSION = "2022-11-28"
 
-#: Injected faults that stand for a whole answer.
+#: Injected faults that replace a whole answer.
 ERRORS = frozenset(FaultKind) - {
     FaultKind.REQUEST_LOST,
     FaultKind.REPLY_LOST,
@@ -62,14 +62,14 @@ class Route:
     pattern: re.Pattern[str]
     template: str
     who: Who
-    #: The permission it takes, and whether to write: ("actions", "read").
+    #: The required permission, and whether to write: ("actions", "read").
     permission: tuple[str, str] | None
     handler: Callable[[Call], Reply]
 
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way, with all that its handler may need."""
+    """One request, with all that its handler may need."""
 
     parts: Parts
     request: Request
@@ -115,7 +115,7 @@ class Call:
         return body
 
     def organization(self) -> Account:
-        """The organisation in the path, if this token may speak for it."""
+        """The organisation in the path, if this token may access it."""
         account = self.world.account(self.params["org"])
         if account is None or account.type != "Organization":
             raise answers.not_found()
@@ -134,7 +134,8 @@ class Call:
             self.token.repositories is None or repository.id in self.token.repositories
         )
         if not covered:
-            # What it may not see does not exist; what it sees and may not touch is refused.
+            # What the token may not see is answered as absent; what it sees and may not use is
+            # refused.
             visible = self.request.method != "GET" and (
                 repository.owner is self.token.installation.account
             )
@@ -200,7 +201,7 @@ def _positive(text: str | None, default: int) -> int:
 
 
 def owner_of(call: Call) -> str | None:
-    """Whose scope a call is about, as far as the path or its token says."""
+    """The account that the path or the token names."""
     for name in ("org", "owner", "username"):
         if name in call.params:
             return call.params[name]

@@ -59,7 +59,7 @@ def _runner(call: Call, scope: Account | Repository) -> Runner:
 
 
 def _delete_runner(call: Call, runner: Runner) -> Reply:
-    """GitHub refuses while *it* thinks the runner busy, which is not the same as being so."""
+    """GitHub refuses while its own `busy` flag is set, which may differ from the truth."""
     world = call.world
     granted = call.take(FaultKind.BUSY_DELETED) or world.chance(
         world.faults.busy_deleted, "busy_deleted"

@@ -1,4 +1,4 @@
-"""Endpoints an App calls in its own name (JWT), and those about its installations."""
+"""Endpoints that an App calls with its JWT, and those about its installations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def access_token(call: Call) -> Reply:
 
 
 def _chosen(call: Call, of: Installation) -> list[Repository] | None:
-    """The repositories a narrower token is asked for; None: no narrower one is."""
+    """The repositories of a narrower token; None: the token is not narrowed."""
     names, numbers = call.body().get("repositories"), call.body().get("repository_ids")
     if names is None and numbers is None:
         return None

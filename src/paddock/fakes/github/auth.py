@@ -1,4 +1,4 @@
-"""Who calls: an App by its JWT, or an installation by a token it was given."""
+"""Who calls: an App with its JWT, or an installation with its token."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a runner's listener speaks to: the token endpoint, its session, and the long poll for messages.
+"""The services for a runner's listener: the token endpoint, its session, and the long poll for
+messages.
 
-github-act-runner asks an older service first, which sends it on to the broker
-(`connection_data`, `old_session`).
+github-act-runner first asks an older service, which redirects it to the broker (`connection_data`,
+`old_session`).
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from paddock.fakes.github.runners import (
     VersionDeprecatedError,
 )
 
-#: Runners give a poll up at 100 s, and ask again at once when it is answered.
+#: Runners give a poll up after 100 s, and poll again at once after an answer.
 HOLD_SECONDS: Final = 50.0
 
-#: What a cancelled job has to stop in: runners are told, and few look at it.
+#: The time in which a cancelled job has to stop: runners receive it, and few read it.
 _CANCEL_TIMEOUT: Final = "00:05:00"
 
 _SESSION_AREA: Final = "134e239e-2df3-4794-a6f6-24f1f19ec8dc"
@@ -155,7 +156,8 @@ class RunnerBroker:
                         await event.wait()
                 except TimeoutError:
                     pass
-                # A runner that died meanwhile must not be given the message: none would execute it.
+                # A runner that died meanwhile must not receive the message: no runner would execute
+                # it.
                 if await request.is_disconnected():
                     return Response(status_code=202)
         finally:

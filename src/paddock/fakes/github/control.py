@@ -1,4 +1,4 @@
-"""Setting the scene from another process, and reading the truth there.
+"""Control from another process: it sets up repositories, jobs and faults, and reads the ground truth.
 
 POST /_fake/runs               {repository, jobs: [{name, labels, steps, …}]} → {run_id, job_ids}
 POST /_fake/runs/R/cancel      POST /_fake/jobs/J/cancel      POST /_fake/jobs/J/approve
@@ -48,7 +48,7 @@ class _Inject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _UnknownError(Exception):
-    """There is no such thing in the fake."""
+    """The fake has no such object."""
 
 
 class _RefusedError(Exception):
@@ -65,7 +65,7 @@ def _json(body: Any, status: int = 200) -> Response:
 
 
 async def _body(request: Request, kind: type[T]) -> T:
-    # A page of another site can send the other types without being asked for permission.
+    # A page of another site can send the other content types without a preflight request.
     if request.headers.get("content-type") != "application/json":
         raise _RefusedError(415, "Send the body as application/json.")
     return msgspec.json.decode(await request.body(), type=kind)

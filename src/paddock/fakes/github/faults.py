@@ -1,7 +1,7 @@
-"""What can go wrong at GitHub, as values.
+"""GitHub's possible faults, as values.
 
-`Faults` are chances and ranges that hold until they are replaced; all are off by default. An
-`Injected` fault hits the next calls that match it and is spent. Both draw from the model's own
+`Faults` are probabilities and ranges that hold until they are replaced; all are off by default. An
+`Injected` fault hits the next calls that match it and is then used up. Both draw from the model's own
 seeded generator, so a seed replays exactly.
 """
 
@@ -22,7 +22,7 @@ NO_TIME: Range = (0.0, 0.0)
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Webhooks
     hook_lost: float = 0.0  # never sent and never listed: only a comparison finds the job (I8)
-    hook_failed: float = 0.0  # listed as failed, so a redelivery can be asked for
+    hook_failed: float = 0.0  # listed as failed, so an App can request redelivery
     hook_doubled: float = 0.0
     hook_delay: Range = NO_TIME
     hook_held_back: float = 0.0  # this one is overtaken by later ones
@@ -31,22 +31,22 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # Calls
     latency: Range = NO_TIME
     request_lost: float = 0.0  # never arrived: nothing happened
-    reply_lost: float = 0.0  # it happened, and nobody is told
+    reply_lost: float = 0.0  # it happened, and the caller gets no answer
     server_error: float = 0.0  # 500, 502 or 503; nothing happened
 
     # Assignment and runners
     assign_delay: Range = NO_TIME
-    #: How often, and for how long, GitHub calls a runner idle that has a job. DELETE believes it.
+    #: How often, and for how long, GitHub calls a busy runner idle. DELETE then succeeds.
     busy_unseen: float = 0.0
     busy_unseen_for: Range = (1.0, 60.0)
     #: DELETE succeeds although GitHub itself says busy.
     busy_deleted: float = 0.0
-    #: What a suspended installation's old tokens are answered: 404 for everything (I66), or 403.
+    #: GitHub's answer to a suspended installation's old tokens: 404 for everything (I66), or 403.
     suspended_is_404: bool = True
 
 
 class FaultKind(StrEnum):
-    """What one call is answered instead of the truth."""
+    """A false answer to one call."""
 
     SUSPENDED = "suspended"
     RUNNERS_DISABLED = "runners-disabled"
@@ -97,18 +97,18 @@ class Injected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long things take at GitHub when nothing is wrong (docs/github.md)."""
+    """How long GitHub takes without faults (docs/github.md)."""
 
-    #: The lease on a job; the runner renews it every 60 s. Silence for this long is "lost
-    #: communication".
+    #: The lease on a job; the runner renews it every 60 s. After this time without a renewal GitHub
+    #: reports "lost communication".
     lease: float = 600.0
     #: After that GitHub goes on calling the dead runner busy for a while (10 to 15 minutes in all).
     lost_lingers: Range = (0.0, 300.0)
-    #: A runner that has not been heard for this long is called offline. Its long poll is 50 s.
+    #: GitHub calls a runner offline after this time without contact. Its long poll is 50 s.
     offline_after: float = 90.0
-    #: A job given to a runner that does not fetch it goes back into the queue.
+    #: After this time a job that its runner has not fetched goes back into the queue.
     fetch_within: float = 60.0
-    #: A runner that was cancelled and does not answer is given up after this.
+    #: GitHub gives up a cancelled runner that has not answered within this time.
     cancel_within: float = 300.0
     #: A queued job is cancelled after a day.
     queued_for: float = 86_400.0

@@ -1,8 +1,8 @@
 """The feed: a runner sends the lines of its steps over a websocket while they run.
 
-The request for it goes through the same listener and the same checks as every other. Only then is the
-connection taken over. It stays one of the listener's: it is counted, and a frame that does not arrive
-in whole has the deadline of a body. There is one feed for each job, as long as the job is executed.
+The request for it goes through the same listener and the same checks as every other. Only then does
+the feed take the connection over. The listener still counts the connection, and an incomplete frame
+has the deadline of a body. There is one feed for each job, as long as the job is executed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paddock.fakes.github.runner_protocol import Handler, ProtocolError
 from paddock.listener import LimitedProtocol
 
 _EXTENSION: Final = "paddock.feed"
-#: How often it is checked that the job of a feed still runs.
+#: How often the feed checks that its job still runs.
 _CHECK_SECONDS: Final = 30.0
 
 
@@ -98,7 +98,7 @@ class Feed:
         return _Taken(self, connection, job, key)
 
     async def receive(self, connection: FeedProtocol, job: Job, key: str) -> None:
-        """Until the connection ends, another one is made for the job, or the job is over."""
+        """Until the connection ends, the job has a newer connection, or the job is over."""
 
         def on_message(message: bytes) -> None:
             try:
@@ -125,7 +125,7 @@ class Feed:
 
 
 class _Taken(Response):
-    """In place of an answer the connection is taken over."""
+    """The feed takes the connection over instead of an answer."""
 
     def __init__(self, feed: Feed, connection: FeedProtocol, job: Job, key: str) -> None:
         super().__init__()

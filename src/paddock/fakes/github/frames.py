@@ -1,7 +1,7 @@
 """The receiving half of a websocket, as far as a feed of log lines needs it (RFC 6455).
 
-The fake only listens: it sends no messages, so of the protocol there are left the handshake, masked
-frames, and the answers to a ping and to a closing. Every limit is on what is kept, not on what comes.
+The fake only listens and sends no messages. So it implements only the handshake, masked frames, and
+the answers to ping and close. Every limit is on what is kept, not on what arrives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def close_frame(code: int = _NORMAL) -> bytes:
 
 
 class FrameReader:
-    """Takes octets as they come; has messages, and what is to be sent back."""
+    """Takes octets as they arrive; holds whole messages, and the octets to send back."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -42,7 +42,7 @@ class FrameReader:
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> tuple[list[bytes], bytes]:
-        """Whole messages, and the answer to what came."""
+        """The whole messages, and the answer to what arrived."""
         self._buffer += data
         messages: list[bytes] = []
         answer = bytearray()

@@ -1,6 +1,6 @@
-"""Webhooks: made, signed, sent (or lost, doubled, held back), listed, and sent again on request.
+"""Webhooks: built, signed, sent (or lost, doubled, delayed), listed, and redelivered on request.
 
-The model hands each one to `sink` when it is due and does not care how it travels: the server posts
+The model passes each webhook to `sink` when it is due. The transport is the sink's: the server posts
 it, the simulator makes it an event of its own.
 """
 
@@ -20,7 +20,7 @@ from paddock.fakes.github.payloads import Json
 from paddock.fakes.github.records import App, Delivery, Installation, Job, Repository
 from paddock.fakes.github.world import World
 
-#: GitHub has no such number, but a demonstration must not grow for ever.
+#: GitHub has no such limit, but a demonstration must not grow for ever.
 _KEPT_DELIVERIES = 20_000
 
 
@@ -34,7 +34,7 @@ class Outgoing:
     body: bytes
 
 
-#: Takes one webhook; the status it was answered, or None if that will be reported later (`finished`).
+#: Sends one webhook; returns the status of the answer, or None if that follows later (`finished`).
 Sink = Callable[[Outgoing], int | None]
 
 
@@ -49,7 +49,7 @@ class Hooks:
         return 200
 
     def take(self) -> list[Outgoing]:
-        """What was sent since the last call, where nobody set a sink. It counts as answered 200."""
+        """What was sent since the last call, if no sink is set. Each counts as answered with 200."""
         taken, self._held = self._held, []
         return taken
 
@@ -178,7 +178,7 @@ class Hooks:
     def finished(
         self, delivery_id: int, status: int, *, duration: float = 0.0, answer: str | None = None
     ) -> None:
-        """What became of it. `status` 0: no answer within GitHub's ten seconds."""
+        """The outcome of the attempt. `status` 0: no answer within GitHub's ten seconds."""
         delivery = self._world.deliveries.get(delivery_id)
         if delivery is None:
             return

@@ -21,7 +21,7 @@ from paddock.fakes.github.runner_ids import (
     step_id,
 )
 
-#: How the fake runner is told to die. Other runners do not know the variable.
+#: The job's variable that tells the fake runner how to die. Other runners do not know it.
 DIE_VARIABLE: Final = "paddock.fakes.die"
 
 _EXPRESSION: Final = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)

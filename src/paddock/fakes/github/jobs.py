@@ -1,8 +1,8 @@
-"""The life of a job: queued, given to a runner, leased, completed or lost.
+"""The life of a job: queued, assigned to a runner, leased, completed or lost.
 
-GitHub gives a job to *any* online runner that covers its labels within its scope, whomever it was
-made for: siblings' runners, somebody else's, and somebody else's jobs to ours. That is what this
-file is careful about.
+GitHub assigns a job to *any* online runner in its scope that covers its labels, not only to the runner
+made for it: to another job's runner, or to a runner that is not paddock's. Runners of paddock also get
+jobs that paddock did not claim them for. This file models that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOST_COMMUNICATION = (
     "has a healthy network connection."
 )
 
-#: Jobs that ask for the same thing: repository and lower-case labels. Oldest first within.
+#: Jobs with the same demand: repository and lower-case labels. Oldest first within.
 _Key = tuple[int, frozenset[str]]
 
 
@@ -47,7 +47,7 @@ class Jobs:
         self._queues: dict[int, dict[_Key, dict[int, Job]]] = {}  # by account
         self._idle: dict[int, dict[int, Runner]] = {}  # by account
         self._coming: set[int] = set()  # idle as soon as the assignment delay is over
-        #: Told for which runner there is news, so that its long poll can end.
+        #: Called with the runner that has a message, so that its long poll can end.
         self.on_news: Callable[[Runner], None] = lambda _runner: None
 
     def queue_run(
@@ -60,7 +60,7 @@ class Jobs:
         head_repository: Repository | None = None,
         age: timedelta = timedelta(),
     ) -> Run:
-        """`age`: it was created this long ago, and is heard of only now."""
+        """`age`: the job was created this long ago; its webhooks are sent only now."""
         specs = list(specs)
         if not specs:
             raise ValueError("A run needs at least one job.")
@@ -135,7 +135,7 @@ class Jobs:
         account = job.repository.owner
         queue = self._queues.setdefault(account.id, {})
         key = (job.repository.id, job.labels)
-        # One that was given out in vain has waited longest.
+        # A job whose runner did not fetch it has waited longest.
         queue[key] = (
             {job.id: job} | queue.get(key, {}) if again else queue.get(key, {}) | {job.id: job}
         )
@@ -158,11 +158,11 @@ class Jobs:
         self._world.after(self._world.draw(self._world.faults.assign_delay), assignable)
 
     def awaits(self, runner: Runner) -> bool:
-        """It may be given a job."""
+        """GitHub may assign a job to it."""
         return runner.id in self._coming or runner.id in self._idle.get(runner.owner.id, {})
 
     def match(self, account: Account) -> None:
-        """Give the oldest jobs to whichever runners there are, in no order that anyone chose."""
+        """Assigns the oldest jobs to online runners, in random order."""
         world = self._world
         queue, idle = self._queues.get(account.id), self._idle.get(account.id)
         if not queue or not idle:
@@ -171,7 +171,7 @@ class Jobs:
         world.dice.shuffle(online)
         for runner in online:
             job = self._oldest_for(runner, queue)
-            # Offering one may have led to another match, which took this one.
+            # The offer before may have caused another match, which took this runner.
             if job is not None and runner.id in idle:
                 self._offer(job, runner)
 
@@ -211,7 +211,7 @@ class Jobs:
             del queue[job.repository.id, job.labels]
 
     def withdraw(self, runner: Runner) -> None:
-        """The runner did not fetch its job: the job goes to somebody else."""
+        """The runner did not fetch its job: GitHub assigns the job to another runner."""
         job, runner.offered, runner.busy_from = runner.offered, None, None
         if job is not None:
             self._assignable(job, again=True)
@@ -220,7 +220,7 @@ class Jobs:
         self._idle.get(runner.owner.id, {}).pop(runner.id, None)
 
     def begin(self, runner: Runner) -> Job:
-        """The runner fetched the job it was given and executes it from now on."""
+        """The runner fetched the job and executes it from now on."""
         world, job = self._world, runner.offered
         assert job is not None
         runner.offered, runner.job = None, job
@@ -262,8 +262,8 @@ class Jobs:
         world.after(world.draw(world.timing.lost_lingers), forget)
 
     def give_back(self, job: Job, runner_id: int) -> None:
-        """Its runner died before the first step, and was not heard since: GitHub takes the job for one
-        that never began, and tells nobody."""
+        """Its runner died before the first step and sent nothing since: GitHub takes the job for one
+        that never began. It sends no webhook."""
         runner = job.runner
         if job.status is not JobStatus.IN_PROGRESS or runner is None or runner.id != runner_id:
             return
@@ -303,7 +303,7 @@ class Jobs:
         self._hooks.job(job, "completed")
 
     def cancel(self, job: Job) -> None:
-        """At once while nobody executes it; otherwise the runner is asked to stop."""
+        """At once if no runner executes it; otherwise the runner is asked to stop."""
         world = self._world
         match job.status:
             case JobStatus.COMPLETED:
@@ -333,7 +333,7 @@ class Jobs:
                         break
 
     def cancel_run(self, run: Run) -> bool:
-        """False: there is nothing left to cancel."""
+        """False if nothing is left to cancel."""
         if run.status is JobStatus.COMPLETED:
             return False
         for job in run.latest:
@@ -341,7 +341,7 @@ class Jobs:
         return True
 
     def delete_run(self, run: Run) -> None:
-        """With all its jobs, of which nobody is told any more: as when a repository goes."""
+        """With all its jobs; GitHub sends no webhook for them, as when a repository is deleted."""
         for job in run.jobs:
             self._leave_queue(job)
             job.status, job.conclusion = JobStatus.COMPLETED, "cancelled"
@@ -353,7 +353,7 @@ class Jobs:
         del self._world.runs[run.id]
 
     def forget_repository(self, repository: Repository) -> list[Job]:
-        """All its runs. Jobs that execute are given up; their runners find out by themselves."""
+        """All its runs. Executing jobs are given up; their runners notice later."""
         world, forgotten = self._world, []
         for run in [each for each in world.runs.values() if each.repository is repository]:
             forgotten += run.jobs

@@ -1,6 +1,6 @@
 """Rate limits: hourly buckets, and points per minute and endpoint.
 
-All of them are counted for an installation, and for the App itself where it asks as such.
+All are counted per installation, and for the App itself where it calls with its own key.
 """
 
 from __future__ import annotations

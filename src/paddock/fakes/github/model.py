@@ -1,9 +1,9 @@
 """The fake GitHub: one model, in the simulator's process or behind an HTTP server.
 
 It is synchronous and deterministic: the same seed and the same calls at the same times give the same
-ids, the same order and the same faults. It does nothing by itself; what takes time happens in
-`advance`, which every call does first. What it *says* (`request`, webhooks) and what is *true*
-(`truth`) are kept apart.
+ids, the same order and the same faults. It does nothing by itself: every call first plays the events
+that are due (`advance`). What it *says* (`request`, webhooks) and what is *true* (`truth`) are kept
+apart.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FakeGitHub:
             quotas=quotas or Quotas(),
             epoch=epoch,
         )
-        #: What runners uploaded of their jobs.
+        #: What runners uploaded for their jobs.
         self.uploads = Uploads()
         hooks = Hooks(self._world)
         jobs = Jobs(self._world, hooks)
@@ -70,11 +70,11 @@ class FakeGitHub:
     def routes(self) -> list[Route]:
         return [*api_app.routes.all, *api_actions.routes.all]
 
-    # Whoever takes one of these wants to act now, so what was due before comes first.
+    # Each of these properties first plays the events that are due: its caller acts now.
 
     @property
     def accounts(self) -> Accounts:
-        """What people do in GitHub's settings."""
+        """What users do in GitHub's settings."""
         self.advance()
         return self._parts.accounts
 
@@ -86,7 +86,7 @@ class FakeGitHub:
 
     @property
     def runners(self) -> Runners:
-        """The runner's side: the fake's own protocol, and other people's runners."""
+        """The runner's side: the fake's own protocol, and runners that are not paddock's."""
         self.advance()
         return self._parts.runners
 
@@ -98,7 +98,7 @@ class FakeGitHub:
 
     @property
     def world(self) -> World:
-        """The records themselves: for those who set a scene, and for checkers."""
+        """The records themselves: for harnesses and checkers."""
         self.advance()
         return self._world
 
@@ -108,11 +108,11 @@ class FakeGitHub:
 
     @property
     def next_due(self) -> datetime | None:
-        """When the model next has something to do by itself."""
+        """When the model next has an event of its own."""
         return self._world.schedule.next_due
 
     def advance(self) -> None:
-        """Play everything that is due by now."""
+        """Plays everything that is due by now."""
         self._world.advance()
 
     def request(self, request: Request) -> Reply:
@@ -120,7 +120,7 @@ class FakeGitHub:
         return self._api.answer(request)
 
     def token_for(self, installation: Installation) -> str:
-        """A token without the JWT, for those in the same process."""
+        """A token without the JWT, for callers in the same process."""
         self.advance()
         return self._parts.auth.issue(installation).value
 
@@ -151,5 +151,5 @@ class FakeGitHub:
         )
 
     def runner_named(self, name: str) -> Runner | None:
-        """The record of that name, in whatever scope."""
+        """The record of that name, in any scope."""
         return next((one for one in self._world.runners.values() if one.name == name), None)

@@ -1,5 +1,5 @@
-"""What GitHub says, as JSON: one builder per thing, used by answers and webhooks alike, so that the
-two cannot disagree by accident. Held to GitHub's own description in `tests/contract`.
+"""GitHub's JSON: one builder per object, used by answers and webhooks alike, so that they cannot
+differ by accident. `tests/contract` checks it against GitHub's own description.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the fake GitHub keeps: plain mutable records, one per thing GitHub has an id for.
+"""The fake GitHub's state: plain mutable records, one per object that has an id at GitHub.
 
-Nothing outside this package may hold on to one across a call: what GitHub *says* about a record is
-built in `payloads`, and what is *true* about it is read through `truth`. The two differ on purpose.
+No code outside this package may keep one across a call. `payloads` builds what GitHub *says* about a
+record; `truth` shows what is *true* about it. The two differ on purpose.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import msgspec
 
-#: What an App that runs runners asks for. An installation that lacks one of these answers
-#: "Resource not accessible by integration" on the calls that need it.
+#: The permissions that an App with runners asks for. If an installation lacks one, GitHub answers the
+#: calls that need it with "Resource not accessible by integration".
 RUNNER_PERMISSIONS: Mapping[str, str] = {
     "actions": "read",
     "administration": "write",
@@ -69,7 +69,7 @@ class App:
     created_at: datetime
     webhook_form: bool = False  # application/x-www-form-urlencoded instead of JSON
     events: tuple[str, ...] = ("workflow_job",)
-    #: What it asks for; an installation has what its owner has accepted of it.
+    #: The permissions it asks for; an installation has those that its owner has accepted.
     permissions: Mapping[str, str] = field(default_factory=lambda: dict(RUNNER_PERMISSIONS))
 
 
@@ -127,7 +127,7 @@ class RunnerEnd(StrEnum):
 
     COMPLETED = "completed"  # its one job completed
     DELETED = "deleted"  # by the API, or by a user's hand
-    EXPIRED = "expired"  # it never ran and GitHub tidied up
+    EXPIRED = "expired"  # it never ran and GitHub removed it
     LOST = "lost"  # its job was given up after the lease
 
 
@@ -140,7 +140,7 @@ class Session:
 
 @dataclass(slots=True, eq=False)
 class Runner:
-    """A runner *record*: GitHub's side of a runner, whatever process there may be behind it."""
+    """A runner *record*: GitHub's side of a runner, whether or not a process is behind it."""
 
     id: int
     name: str
@@ -152,12 +152,12 @@ class Runner:
     client_id: str
     secret: str
     ephemeral: bool = True
-    #: Registered by somebody else and played by the model itself.
+    #: Registered by another system and played by the model itself.
     foreign: bool = False
     os: str = "unknown"
     version: str | None = None
     session: Session | None = None
-    #: Given to this runner, not yet fetched by it.
+    #: Assigned to this runner, not yet fetched by it.
     offered: Job | None = None
     #: Executed by it now, as far as GitHub knows.
     job: Job | None = None
@@ -203,12 +203,13 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secrets: dict[str, str] = {}
     #: Name to expression.
     outputs: dict[str, str] = {}
-    #: How long a runner that does not really run the steps takes over them (foreign runners, and
+    #: How long a runner that only simulates the steps takes over them (foreign runners, and the
+    #: simulator's).
     #: the simulator's).
     seconds: float = 60.0
-    #: How such a runner says it ended.
+    #: The conclusion that such a runner reports.
     conclusion: str = "success"
-    #: How the fake runner that gets it shall die; see `paddock.fakes.runner`.
+    #: How the fake runner that gets it dies; see `paddock.fakes.runner`.
     die: str | None = None
     #: Waits for an approval before it is queued.
     gated: bool = False
@@ -234,7 +235,7 @@ class Job:
     queued_at: datetime | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
-    #: What GitHub says about the executor, kept after the record is gone.
+    #: What GitHub says about the executor, kept after its record is removed.
     runner: Runner | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
     lease_until: datetime | None = None

@@ -1,4 +1,5 @@
-"""The results service: runners upload states of steps there, and logs to addresses that it names."""
+"""The results service: runners upload the states of steps to it, and logs to addresses that it
+names."""
 
 from __future__ import annotations
 

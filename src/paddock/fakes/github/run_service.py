@@ -1,4 +1,4 @@
-"""The run service: a runner fetches its job there, renews the lease on it, and reports its result."""
+"""The run service: a runner fetches its job here, renews the lease on it, and reports its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONCLUSIONS: Final = {
     "skipped": "skipped",
     "abandoned": "failure",
 }
-#: GitHub shows these two around the steps by itself; actions/runner reports them too.
+#: GitHub adds these two steps itself; actions/runner reports them too.
 _FRAME: Final = ("Set up job", "Complete job")
 
 
@@ -75,7 +75,7 @@ class RunService:
         return Response(status_code=204)
 
     async def _executed(self, request: Request) -> tuple[dict[str, Any], Job]:
-        """The job that the token is for, while GitHub waits for its end."""
+        """The token's job, while GitHub waits for its end."""
         runner, job = self._auth.job(request.headers)
         given = await fields(request)
         if given.get("jobid") != job_id(job) or not _executes(runner, job):

@@ -1,4 +1,4 @@
-"""How a runner proves which registration it holds, and the tokens that it is given for it.
+"""How a runner proves which registration it holds, and the tokens that it receives.
 
 A runner signs an assertion with the key in its JIT configuration and gets a token for its messages.
 With a job comes a second token, for that job alone. Both are JWTs: actions/runner reads them.
@@ -24,7 +24,7 @@ _ALGORITHMS: Final = ["PS256", "RS256"]
 _LISTENER_SECONDS: Final = 3000
 #: A job runs at most five days.
 _JOB_SECONDS: Final = 5 * 86_400
-#: Clocks of runners are not exact.
+#: Runners' clocks are not exact.
 _LEEWAY_SECONDS: Final = 300
 
 #: Times and the audience are checked here, by the model's clock and by the path alone.
@@ -39,7 +39,7 @@ _NO_TIMES: Final[jwt.types.Options] = {
 class RunnerAuth:
     def __init__(self, world: World) -> None:
         self._world = world
-        # Tokens are valid as long as this server lives. They are no part of what a seed replays.
+        # Tokens are valid as long as this server lives. A seed's replay does not include them.
         self._key = secrets.token_bytes(32)
 
     def exchange(self, assertion: str) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class RunnerAuth:
         return jwt.encode(claims, self._key, algorithm="HS256")
 
     def runner(self, headers: Mapping[str, str]) -> Runner:
-        """Whose listener calls. Its registration may be gone."""
+        """Which runner's listener calls. Its registration may be gone."""
         return self._named(self._claims(headers, "listener"))
 
     def job(self, headers: Mapping[str, str]) -> tuple[Runner, Job]:
@@ -118,8 +118,8 @@ class RunnerAuth:
 
 
 def executes(runner: Runner) -> bool:
-    """As far as GitHub knows. A runner that executes a job is still talked to when its registration is
-    gone: GitHub refuses to delete one that is busy, and one deleted by mistake finishes its job."""
+    """As far as GitHub knows. A runner that executes a job may still call after its registration is
+    gone: GitHub refuses to delete a busy one, and one deleted by mistake finishes its job."""
     return runner.job is not None and runner.job.status is JobStatus.IN_PROGRESS
 
 

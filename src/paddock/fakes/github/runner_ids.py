@@ -1,8 +1,8 @@
-"""Where runners find GitHub's services, and how those name a job.
+"""The addresses of GitHub's services for runners, and their identifiers of a job.
 
-A runner does not speak to GitHub's REST API but to services of its own: a broker that has messages for
-it, a run service that has jobs, a results service that takes steps and logs. GitHub has a host for
-each; here each has a path below `/_runner`.
+A runner does not call GitHub's REST API. It calls services for runners: a broker for messages, a run
+service for jobs, a results service for steps and logs. GitHub has a host for each; here each has a
+path below `/_runner`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The RSA keys in the JIT configurations of the fake GitHub.
 
-GitHub makes a key for each runner. Making one takes longer than all else the fake does together, and
-could not be seeded. So the keys are made once and are here for everybody to read: they prove to a fake
-which runner speaks, and protect nothing. Runners share them; a runner is known by its client id.
+GitHub makes a key for each runner. Making one takes longer than all the fake's other work, and could
+not be seeded. So the keys are fixed and public: they prove to a fake which runner calls, and protect
+nothing. Runners share them; a runner is known by its client id.
 """
 
 from __future__ import annotations

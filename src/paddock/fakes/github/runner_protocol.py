@@ -1,4 +1,4 @@
-"""What the parts of the runner's protocol have in common: bodies, refusals, and injected faults."""
+"""The common parts of the runner's protocol: bodies, refusals, and injected faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ProtocolError(Exception):
-    """A service of the runner's answers with an error."""
+    """A service for runners answers with an error."""
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         super().__init__(status)
@@ -41,7 +41,7 @@ class ProtocolError(Exception):
 
 
 class Broken(Response):
-    """A reply that gets lost: the connection closes before the message is complete."""
+    """A reply that is lost: the connection closes before the message is complete."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200}
@@ -49,7 +49,7 @@ class Broken(Response):
 
 
 def json_reply(body: Any, status: int = 200) -> Response:
-    """Without this type actions/runner reads nothing."""
+    """Without this content type actions/runner reads nothing."""
     return Response(msgspec.json.encode(body), status_code=status, media_type="application/json")
 
 
@@ -93,7 +93,7 @@ def folded(object_: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def faulty(world: World, route: str, handler: Handler) -> Handler:
-    """The handler, with refusals made into answers and with the faults injected by its name."""
+    """The handler, with refusals turned into answers, and with the faults injected for its name."""
 
     async def answer(request: Request) -> Response:
         world.advance()

@@ -1,4 +1,4 @@
-"""Runner records: minted, deleted, tidied up; and the two sides of each.
+"""Runner records: minted, deleted, expired; and the two sides of each.
 
 The API side (mint, delete) is GitHub's REST API. The runner's side (`connect`, `poll`, `acquire`,
 `renew`, `complete`, `disconnect`) is what the services for runners do; `runner_routes` serves them to
@@ -159,8 +159,8 @@ class Runners:
         labels: Iterable[str],
         ephemeral: bool = False,
     ) -> Runner:
-        """Somebody else's runner. It is online from now on and the model plays it: each job takes
-        the `seconds` that its spec says."""
+        """A runner that is not paddock's. It is online from now on and the model plays it: each job
+        takes the `seconds` of its spec."""
         runner = self._record(scope, name=name, group=group, labels=labels)
         runner.foreign, runner.ephemeral, runner.os = True, ephemeral, "Linux"
         self._jobs.runner_idle(runner)
@@ -198,7 +198,7 @@ class Runners:
         return session
 
     def poll(self, session_id: str) -> Offer | Cancellation | None:
-        """What there is for this runner now. The caller does the waiting."""
+        """The message for this runner now. The caller does the waiting."""
         world = self._world
         runner = self._of(session_id)
         assert runner.session is not None
@@ -247,7 +247,7 @@ class Runners:
         self._jobs.finish(self._executed(session_id, job_id), conclusion, steps)
 
     def disconnect(self, session_id: str) -> None:
-        """The runner leaves in good order. A job that it leaves behind is lost after its lease."""
+        """The runner ends its session. A job that it leaves behind is lost after its lease."""
         runner = self._world.sessions.pop(session_id, None)
         if runner is None:
             return
@@ -257,11 +257,11 @@ class Runners:
             self._jobs.withdraw(runner)
 
     def died(self, runner_id: int) -> None:
-        """For harnesses that know: the process is gone and will not say so. GitHub is not told."""
+        """For harnesses: the process has ended and will not report it. GitHub does not learn of it."""
         self._world.truth.ended(runner_id, at=self._world.time, how=Ending.DIED)
 
     def on_news(self, callback: Callable[[Runner], None]) -> None:
-        """Be told for which runner a `poll` would now say something else."""
+        """`callback` is called with a runner for which `poll` would now return something new."""
         self._jobs.on_news = callback
 
     def _of(self, session_id: str) -> Runner:

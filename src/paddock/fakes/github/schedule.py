@@ -1,4 +1,4 @@
-"""What is due when. The model does nothing by itself: it moves when it is told to `advance`.
+"""Events and their times. The model plays them only when a call tells it to `advance`.
 
 Ties are broken by the order of scheduling, so a run is the same every time.
 """
@@ -14,7 +14,7 @@ class Schedule:
     def __init__(self) -> None:
         self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
         self._sequence = 0
-        #: Told when something is due sooner than all else: the server then sleeps shorter.
+        #: Called when an event is due before all others: the server then sleeps shorter.
         self.on_sooner: Callable[[], None] = lambda: None
 
     def at(self, due: datetime, action: Callable[[], None]) -> None:

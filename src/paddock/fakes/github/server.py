@@ -1,13 +1,12 @@
-"""The fake GitHub over HTTP: GitHub's REST API, the runner's protocol, webhooks, and the passing of
-real time.
+"""The fake GitHub over HTTP: GitHub's REST API, the runner's protocol, webhooks, and real time.
 
 Runners speak to services of GitHub's that have hosts of their own; here they are below `/_runner/`
 (`runner_routes`). Below `/_fake/` another process sets the scene and reads the truth (`control`), if
 it gives the secret.
 
-It is for programs. A browser on the same machine also runs pages of other sites, which may send
-requests anywhere, and may point a name of their own at this address: requests that a page made, or
-that ask for another name, are refused.
+It is for programs only. A browser on the same machine also runs pages of other sites. They may send
+requests anywhere, and may point a host name of their own at this address. So requests from pages, and
+requests for another host name, are refused.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ from paddock.listener import Listener, ListenerLimits, hostname, is_loopback
 
 #: GitHub waits this long for a webhook's answer.
 _WEBHOOK_SECONDS = 10.0
-#: A burst of a matrix goes out side by side, as GitHub's does.
+#: The webhooks of a matrix are sent in parallel, as GitHub's are.
 _WEBHOOKS_AT_ONCE = 32
 #: How long the ticker sleeps when nothing is due.
 _LONGEST_NAP = 60.0
 
-#: Runners of one machine, and a paddock server.
+#: Enough for the runners of one machine and a paddock server.
 _LIMITS: Final = ListenerLimits(connections=2048)
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 def plain_http() -> ssl.SSLContext:
-    """Trusts nobody: for clients that speak plain HTTP to this machine. Loading the list of
-    authorities would take longer than all else a small server does to start."""
+    """Trusts no certificate: for clients that speak plain HTTP to this machine. Loading the list of
+    authorities would take longer than the rest of a small server's start."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -64,7 +63,7 @@ def wall_clock() -> datetime:
 
 
 def _for_programs(app: ASGIApp, host: str) -> ASGIApp:
-    """Not for pages, and by no other name than `host` or the loopback's."""
+    """Refuses requests of pages, and requests for other host names than `host` and the loopback's."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -80,7 +79,7 @@ def _for_programs(app: ASGIApp, host: str) -> ASGIApp:
 
 
 def _application(github: FakeGitHub, control_secret: str | None) -> Starlette:
-    """GitHub's API, the runner's and the control's; without webhooks and without a ticker."""
+    """GitHub's API, the runner's and the control API; without webhooks and without a ticker."""
 
     async def rest(request: HttpRequest) -> Response:
         raw = await request.body()
@@ -127,7 +126,7 @@ def _json(body: object, *, status: int, headers: dict[str, str] | None = None) -
 
 
 class Sender:
-    """Posts webhooks and tells the model what became of them."""
+    """Posts webhooks and reports the outcome to the model."""
 
     def __init__(self, github: FakeGitHub) -> None:
         self._github = github
@@ -135,7 +134,7 @@ class Sender:
 
     def __call__(self, outgoing: Outgoing) -> int | None:
         if outgoing.url is None:
-            return 200  # nobody listens
+            return 200  # no webhook address is set
         self._queue.put_nowait(outgoing)
         return None
 
@@ -161,14 +160,14 @@ class Sender:
                 )
                 status, answer = response.status_code, response.text[:1000]
             except httpx2.TransportError:
-                pass  # listed as failed, for a redelivery to repair
+                pass  # listed as failed, so that a redelivery can repair it
             self._github.hooks.finished(
                 outgoing.delivery_id, status, duration=time.monotonic() - began, answer=answer
             )
 
 
 class Ticker:
-    """Lets the model advance with real time, waking exactly when something is due."""
+    """Lets the model advance with real time; wakes exactly when an event is due."""
 
     def __init__(self, github: FakeGitHub) -> None:
         self._github = github
@@ -222,6 +221,6 @@ async def serving(
             for task in tasks[1:]:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
-            for end in ends:  # a fake that broke down must not look like one that was quiet
+            for end in ends:  # a fake that failed must not look like one without events
                 if isinstance(end, Exception):
                     raise end

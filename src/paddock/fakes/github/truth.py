@@ -1,6 +1,6 @@
 """What really happened, for checkers.
 
-GitHub's answers and webhooks may lie, lag and get lost; this does not. The simulator's promises are
+GitHub's answers and webhooks may be wrong, late or lost; this is not. The simulator's promises are
 checked against it and never against paddock's rows.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 class Ending(StrEnum):
     COMPLETED = "completed"  # the runner reported a result
-    DIED = "died"  # the harness said that its process is gone
+    DIED = "died"  # the harness reported that its process ended
     LOST = "lost"  # GitHub gave it up after the lease; the process may or may not live
 
 
@@ -47,13 +47,13 @@ class Deletion:
     at: datetime
     runner_id: int
     name: str
-    #: The job it was really executing: a deletion that was wrongly granted.
+    #: The job it was really executing: the deletion should have been refused.
     executing: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One call and what it was told."""
+    """One call and its answer."""
 
     at: datetime
     method: str
@@ -63,7 +63,7 @@ class Answer:
     lost: bool
 
 
-#: Far more than a simulation makes of anything; a demonstration runs for days. Answers are large.
+#: Far more than a simulation records; a demonstration runs for days. Answers are large.
 _KEPT, _KEPT_ANSWERS = 100_000, 10_000
 
 
@@ -74,10 +74,10 @@ class Truth:
     deletions: deque[Deletion] = field(default_factory=lambda: deque(maxlen=_KEPT))
     #: Events whose webhook was never sent: (event, action, job id or 0).
     unsent: deque[tuple[str, str | None, int]] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    #: Faults that came to pass by chance, by name.
+    #: Faults that occurred by chance, by name.
     happened: Counter[str] = field(default_factory=Counter)
     answers: deque[Answer] = field(default_factory=lambda: deque(maxlen=_KEPT_ANSWERS))
-    #: Told when a runner begins to execute a job.
+    #: Called when a runner begins to execute a job.
     on_began: Callable[[Execution], None] = lambda _execution: None
     _open_by_runner: dict[int, Execution] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class Truth:
     def ended(
         self, runner_id: int, *, at: datetime, how: Ending, conclusion: str | None = None
     ) -> None:
-        """The first ending counts: what GitHub finds out later does not change what happened."""
+        """The first ending counts: GitHub's later findings do not change what happened."""
         execution = self._open_by_runner.pop(runner_id, None)
         if execution is not None:
             execution.ended, execution.how, execution.conclusion = at, how, conclusion
@@ -100,7 +100,7 @@ class Truth:
         return execution.job_id if execution else None
 
     def executors(self) -> dict[int, int]:
-        """All that is being executed: runner id to job id."""
+        """All executions in progress: runner id to job id."""
         return {runner: execution.job_id for runner, execution in self._open_by_runner.items()}
 
     def executions_of(self, job_id: int) -> list[Execution]:

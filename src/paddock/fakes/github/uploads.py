@@ -1,4 +1,4 @@
-"""What runners have uploaded of their jobs: states of steps, results, and logs.
+"""What runners have uploaded for their jobs: states of steps, results, and logs.
 
 A fake that runs for days must not grow for ever: a log is kept up to a limit, and of the logs of all
 jobs the newest.
@@ -10,11 +10,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-#: Of one log. A job may write without end.
+#: The largest size of one log. A job may write without end.
 LOG_OCTETS: Final = 1 << 20
-#: Of all logs of all jobs.
+#: The largest size of all logs together.
 _ALL_OCTETS: Final = 64 << 20
-#: A log's lines that a runner shows while its step runs.
+#: The largest number of lines that a runner shows while its step runs.
 _FEED_LINES: Final = 1000
 _STEPS: Final = 1000
 _KEPT_JOBS: Final = 10_000
@@ -26,7 +26,7 @@ class JobUploads:
     logs: dict[str, bytearray] = field(default_factory=dict)
     #: How the runner's updates describe each step, by its id.
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: What it reported at the end.
+    #: What the runner reported at the end.
     results: list[dict[str, Any]] = field(default_factory=list)
     outputs: dict[str, Any] = field(default_factory=dict)
     #: Lines sent while steps ran.
@@ -36,19 +36,19 @@ class JobUploads:
         return self.logs.get(step, b"").decode(errors="replace")
 
     def text(self) -> str:
-        """Of the whole job: its own log, or else its steps' in their order."""
+        """The log of the whole job; without one, its steps' logs in their order."""
         return self.log() or "".join(self.log(step) for step in self.logs)
 
 
 class Uploads:
-    """By the number of the job."""
+    """All uploads, by the job's number."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[int, JobUploads] = OrderedDict()
         self._octets = 0
 
     def of(self, job: int) -> JobUploads:
-        """To read; empty if nothing was uploaded."""
+        """For reading; empty if nothing was uploaded."""
         return self._jobs.get(job) or JobUploads()
 
     def _for(self, job: int) -> JobUploads:

@@ -1,4 +1,4 @@
-"""The fake GitHub's state, its time, its ids and its dice. Everything else works on this.
+"""The fake GitHub's state, its time, its ids and its random generators. All other parts act on this.
 
 Ids start where GitHub's are today: above what 32 bits (jobs, runs) and above what a float
 (deliveries) can hold, so that code which cannot keep them fails here first.
@@ -31,14 +31,14 @@ from paddock.fakes.github.truth import Truth
 
 _ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-#: Registrations that are gone are remembered for a while, to tell "deleted" from "never existed".
+#: Removed registrations are kept for a while, to tell "deleted" from "never existed".
 _KEPT_CLIENTS = 20_000
 
 
 class Ids:
     def __init__(self, rng: random.Random, epoch: int = 0) -> None:
-        """`epoch` sets apart what one fake after another makes in the same database: a GitHub that
-        starts anew must not use the numbers of jobs that somebody remembers."""
+        """`epoch` separates successive fakes that use the same database: a GitHub that starts anew
+        must not repeat job numbers that the database still holds."""
         self._rng = rng
         self.account = itertools.count(210_001).__next__
         self.repository = itertools.count(900_000_001).__next__
@@ -84,12 +84,12 @@ class World:
         self.timing = timing
         self.quotas = quotas
         self.injected: list[Injected] = []
-        # Separate streams: a knob that is turned on does not change the ids of what comes after.
+        # Separate streams: switching a fault on does not change later ids.
         self.ids = Ids(random.Random(rng.getrandbits(64)), epoch)  # noqa: S311 - seeded on purpose
         self.dice = random.Random(rng.getrandbits(64))  # noqa: S311
         self.schedule = Schedule()
         self.truth = Truth()
-        #: The moment that is being played: of the event that is due, or of the call.
+        #: The current moment: of the event that is due, or of the call.
         self.time = now()
 
         self.apps: dict[int, App] = {}
@@ -108,7 +108,7 @@ class World:
         self.deprecated_versions: set[str] = set()
 
     def advance(self) -> None:
-        """Play everything that has become due, each at its own time."""
+        """Plays all due events, each at its own time."""
         now = max(self._clock(), self.time)
         while due := self.schedule.pop(now):
             self.time = max(due[0], self.time)
@@ -116,7 +116,7 @@ class World:
         self.time = now
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do it at once when it takes no time, so that a faultless model needs no ticks for it."""
+        """Acts at once if it takes no time, so that a faultless model needs no ticks for it."""
         if seconds <= 0:
             action()
         else:
@@ -136,7 +136,7 @@ class World:
         return low if low == high else self.dice.uniform(low, high)
 
     def take_runner_fault(self, route: str) -> FaultKind | None:
-        """A call of a runner's is hit only by faults that name it: the others are for the REST API."""
+        """Only faults that name a runner's call hit it: the others are for the REST API."""
         for fault in self.injected:
             if fault.route in (route, "runner") and fault.hits(
                 route=fault.route, owner=None, path="", now=self.time
@@ -187,13 +187,13 @@ class World:
         return runner.session is not None and self.time - runner.session.contact_at < silence
 
     def says_busy(self, runner: Runner) -> bool:
-        """GitHub's word, not the truth."""
+        """What GitHub says, which may differ from the truth."""
         has_job = runner.job is not None or runner.offered is not None
         return has_job and (runner.busy_from is None or self.time >= runner.busy_from)
 
     def remove_runner(self, runner: Runner, end: RunnerEnd) -> None:
-        """The record goes. The process behind it, if there is one, is not told: it finds out by
-        itself, and one that executes a job can still report its result."""
+        """Removes the record. Its process, if it has one, is not told: it notices by itself. If it
+        executes a job it can still report the result."""
         runner.removed = end
         self.runners.pop(runner.id, None)
         if runner.session is not None and runner.job is None:
