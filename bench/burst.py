@@ -1,10 +1,10 @@
-"""Bursts of jobs on a real control plane: how many a second paddock takes from webhook to a Pod that is
-gone, and what each costs in requests.
+"""Bursts of jobs on a real control plane: how many per second paddock takes from webhook to deleted
+Pod, and how many requests and how much processor time each costs.
 
 API server, etcd, scheduler and paddock are real; so are tokens and their reviews, webhooks, mints and
-verdicts. Nodes and containers are played: kwok keeps the node, and who polls, runs and ends is this
-process, with the token that Kubernetes gives for each Pod. Jobs take no time, so what is measured is
-the control plane. It needs a cluster (`make cluster`).
+verdicts. Nodes and containers are simulated: kwok keeps the node. This process plays pollers, runners
+and their ends, with the token that Kubernetes gives each Pod. Jobs take no time, so the control plane
+is measured. It needs a cluster (`make cluster`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GOALS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     bursts: Sequence[int]
-    #: Seconds after the last burst, in which what it left behind is settled; then seconds of nothing.
+    #: Seconds after the last burst, until its leftovers are settled; then seconds without work.
     settle: float
     idle: float
 

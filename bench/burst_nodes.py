@@ -1,7 +1,7 @@
-"""A node that kwok keeps, and on it Pods of paddock's shape that wait for work as they would.
+"""A node that kwok keeps, with Pods of paddock's shape that wait for work as on a real node.
 
-Another kwok than the cluster's own, with stages of its own: that one's Pods run at once, and it takes
-finalizers away.
+This kwok is not the cluster's own, and has its own stages. The cluster's kwok runs Pods at once, and
+removes finalizers.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _STAGES: Final = (
 
 @asynccontextmanager
 async def played_node(cluster: Cluster, api: Api) -> AsyncIterator[int]:
-    """The process that keeps it."""
+    """Runs the kwok process that keeps the node; yields its pid."""
     with tempfile.TemporaryDirectory() as name:
         config = Path(name) / "kwok.yaml"
         config.write_text(yaml.safe_dump_all(_STAGES))

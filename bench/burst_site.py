@@ -1,5 +1,5 @@
-"""paddock on the cluster, and everybody else of a burst: GitHub, pollers, runners and kubelets, played
-in this process.
+"""paddock on the cluster. This process plays all other parts of a burst: GitHub, pollers, runners and
+kubelets.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tests.support.kube_site import LABELS, SECRET, KubeSite, kube_site
 from tools.cluster.api import Api
 from tools.cluster.cluster import Cluster
 
-#: Idle when a burst begins; the rest of a larger one is served by their successors.
+#: Idle Pods when a burst begins; their successors serve the rest of a larger burst.
 WARM = 100
-#: Neither GitHub's quotas nor ours are what is measured.
+#: Neither GitHub's quotas nor paddock's limits may bind here.
 PLENTY = 100_000_000
 PATIENCE = 300.0
-#: As long as the agent lets its requests be held.
+#: The agent lets its requests be held for this long.
 AGENT_WAIT = 50.0
 MATRIX = 250
 
@@ -61,19 +61,19 @@ class Burst:
     refilled: float
     queued_to_jit: list[float]
     finished_to_gone: list[float]
-    #: By verb and resource.
+    #: Requests, by verb and resource.
     apiserver: Counter[str]
     github: int
-    #: Seconds of the processor, by who used them.
+    #: Seconds of processor time, by process.
     cpu: dict[str, float]
 
 
 @dataclass(slots=True, kw_only=True)
 class Idle:
-    """What a minute costs in which nothing happens, with `WARM` idle Pods."""
+    """The cost of a minute without work, with `WARM` idle Pods."""
 
     apiserver: Counter[str]
-    #: Seconds of the processor, by who used them.
+    #: Seconds of processor time, by process.
     cpu: dict[str, float]
     minutes: float
 
@@ -82,10 +82,10 @@ class Idle:
 class BurstSite:
     site: KubeSite
     api: Api
-    #: Who takes part, by process.
+    #: The name of each measured process, by pid.
     parts: Mapping[int, str]
     github_requests: int = 0
-    #: When, by Pod.
+    #: Moments, by Pod.
     _handed: dict[str, float] = field(default_factory=dict)
     _finished: dict[str, float] = field(default_factory=dict)
     _gone: dict[str, float] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class BurstSite:
     async def warm(self) -> None:
         say(f"waiting for {WARM} idle Pods")
         await self.site.until(_WARM, patience=PATIENCE)
-        # What is left of their start is not the burst's.
+        # The requests of their start must not count for the burst.
         await asyncio.sleep(3.0)
 
     async def burst(self, jobs: int) -> Burst:
@@ -118,7 +118,7 @@ class BurstSite:
             ) from None
         finally:
             refilling.cancel()
-        # With their replacements, whichever came first.
+        # Both end after the replacements are ready and the Pods are gone.
         spent, after = used(self.parts), await self._requests()
         ended = max(self._gone[pod] for pod in self._finished)
         return Burst(
@@ -133,7 +133,7 @@ class BurstSite:
         )
 
     async def _refilled(self, jobs: int) -> float:
-        """When as many Pods are idle as before the burst, all of its jobs having their runners."""
+        """When all jobs have their runners, and as many Pods are idle as before the burst."""
         while len(self._handed) < jobs:  # noqa: ASYNC110 -- counted by other tasks
             await asyncio.sleep(0.05)
         await self.site.until(_WARM, patience=PATIENCE)
@@ -187,7 +187,7 @@ class BurstSite:
                 self._players[pod.name] = asyncio.create_task(self._play(pod))
 
     async def _play(self, pod: Pod) -> None:
-        """Its poller, its runner, and its kubelet."""
+        """Plays its poller, its runner, and its kubelet."""
         reference = {"metadata": {"name": pod.name, "uid": pod.uid}}
         namespace = self.site.place.namespace
         token = await self.api.token(
@@ -306,7 +306,7 @@ def _cluster_parts(cluster: Cluster) -> dict[int, str]:
 
 
 def _config(site: KubeSite) -> str:
-    """Its App, with quotas that do not bind."""
+    """The fake GitHub's App, with quotas that do not bind."""
     path = site.directory / "paddock.toml"
     path.write_text(
         f"""
@@ -368,7 +368,7 @@ async def _namespace(api: Api) -> AsyncIterator[str]:
 
 @contextmanager
 def _turn(cluster: Cluster) -> Iterator[None]:
-    """Tests on this cluster stop its parts."""
+    """Tests on the same cluster stop its parts, so the benchmark takes their lock."""
     with cluster.layout.turn.open("a") as turn:
         try:
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)

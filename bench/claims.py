@@ -1,9 +1,9 @@
-"""How many claims a second, within limits, beside queues that know no limits.
+"""Claims per second, within limits, compared with queues that have no limits.
 
-Every engine claims from a queue of the same depth, spread over the same accounts, with as many
-runners in flight; its claims name their Pods and are durable. Only claims are timed. Engines take
-turns in short rounds, so that noise hits all alike, and the median round counts. What a claim costs
-in processor time, the client's and the server's together, is told beside it.
+Every engine claims from a queue of the same depth, spread over the same accounts, with as many runners
+in flight. Its claims name their Pods and are durable. Only claims are timed. Engines take turns in
+short rounds, so that noise hits all alike, and the median round counts. The report also shows the
+processor time of a claim, the client's and the server's together.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ ENGINES: tuple[type[Engine], ...] = (
 
 #: GitHub's hourly bucket lets one App mint 10,000 JITs, and every claim needs one.
 MINTS_PER_S = 10_000 / 3600
-#: Of our rate with 100,000 jobs over that with 1,000; and with 1,000 accounts over that of a lock per
-#: claim, and over our own with 50.
+#: Minimal ratios of our rate: with 100,000 jobs to that with 1,000; with 1,000 accounts to that of one
+#: lock per claim; with 1,000 accounts to our own with 50.
 GOALS = {
     "depth_100k_over_1k": 0.5,
     "account_lock_1k_accounts": 1.0,
@@ -63,19 +63,19 @@ class Effort:
     rounds: int
     #: Of timed claims, per engine and round.
     seconds: float
-    #: Whether the best number of workers is looked for in every cell, or in the first for all.
+    #: Whether to choose the best number of workers in every cell, or once in the first.
     try_everywhere: bool
 
 
 FULL = Effort(rounds=7, seconds=0.8, try_everywhere=True)
 QUICK = Effort(rounds=3, seconds=0.25, try_everywhere=False)
-#: Timed sections for each number of workers. Noise only slows, so the quickest of them counts.
+#: Timed sections for each number of workers. Noise only slows, so the fastest of them counts.
 TRIES = 3
 
 
 @dataclass(slots=True)
 class Contestant:
-    """An engine at work in a cell, and what was seen of it."""
+    """An engine at work in a cell, and its measurements."""
 
     engine: Engine
     in_flight: deque[Claimed]
@@ -84,13 +84,13 @@ class Contestant:
     waits: list[float] = field(default_factory=list)
     claims: int = 0
     violations: int = 0
-    #: Of the processor, by client and server; 0 where the system does not tell.
+    #: Processor time of client and server; 0 where the system does not report it.
     cpu_seconds: float = 0.0
-    #: What it did that was not the work; then its rate compares with nothing.
+    #: Deviations from the work that was asked for; with any, its rate is compared with nothing.
     problems: list[str] = field(default_factory=list)
 
     async def choose_workers(self) -> None:
-        """All in turn and not one after the other, so that noise does not choose."""
+        """Tries the numbers of workers in turn, several times, so that noise does not decide."""
         best = dict.fromkeys(self.engine.workers, 0.0)
         for attempt in range(TRIES + 1):
             for workers in self.engine.workers:
@@ -121,7 +121,7 @@ class Contestant:
         self.rates.append(claims / seconds)
 
     async def section(self) -> Section:
-        """One timed section, what the database says of it, and all that happens in between."""
+        """One timed section, the database's view of it, and the untimed work after it."""
         depth, before = await self.engine.depth(), await self.engine.used()
         with Spending() as spent:
             section = await self.engine.section()
@@ -165,7 +165,7 @@ class Contestant:
 
     @property
     def cpu_us(self) -> float:
-        """Per claim; 0 where the system does not tell."""
+        """Per claim; 0 where the system does not report it."""
         return self.cpu_seconds / self.claims * 1e6
 
     @property
@@ -210,7 +210,7 @@ async def run(*, quick: bool) -> Report:
 async def _measure(
     server: EmbeddedPostgres, cell: Cell, effort: Effort, workers: dict[str, int]
 ) -> dict[str, Contestant]:
-    """`workers` has how many suited each engine best, as far as that is known."""
+    """`workers`: the best number of workers of each engine, as far as known."""
     async with AsyncExitStack() as stack:
         say(f"{cell.name}: filling the queues")
         engines = []
@@ -257,7 +257,7 @@ async def _database(server: EmbeddedPostgres, name: str) -> AsyncIterator[str]:
 
 
 def _ratio(one: Contestant, other: Contestant) -> float | None:
-    """None where the two did not do the same work."""
+    """None if the two did not do the same work."""
     return None if one.problems or other.problems else one.rate / other.rate
 
 
@@ -273,7 +273,7 @@ def _ratios(results: Results) -> dict[str, float | None]:
 
 
 def _cpu_ratios(results: Results) -> dict[str, float | None]:
-    """How many times ours a claim of the others costs in processor time."""
+    """The ratio of another engine's processor time per claim to ours."""
     headline = results[HEADLINE]
     ours = headline["ours"]
     others = {name: headline[name] for name in ("procrastinate", "skip_locked")}

@@ -1,4 +1,4 @@
-"""What benchmarks share: a PostgreSQL that really syncs, progress, and one way to report.
+"""Shared by all benchmarks: a PostgreSQL that really syncs, progress, and one form of report.
 
 Progress goes to stderr, results to stdout, so that `--json` can be piped.
 """
@@ -24,8 +24,8 @@ from rich.table import Table
 
 from paddock.store.embedded import EmbeddedPostgres
 
-#: Durable as in production. Vacuums and checkpoints happen where a benchmark asks for them, between
-#: timed sections: started by themselves they would hit whichever engine happens to run.
+#: Durable as in production. Vacuums and checkpoints run only where a benchmark asks for them, between
+#: timed sections: otherwise they would hit the engine that happens to be running.
 SERVER: Mapping[str, str] = {
     "fsync": "on",
     "synchronous_commit": "on",
@@ -37,14 +37,14 @@ SERVER: Mapping[str, str] = {
     "max_connections": "200",
 }
 
-#: Up to this share of the machine, other processes are the usual background.
+#: Up to this share of the machine, other processes are the usual background load.
 QUIET = 0.1
 
 _began = time.monotonic()
 
 
 class Unusable(Exception):
-    """A benchmark that cannot give numbers worth printing; says why in one sentence."""
+    """A benchmark that cannot give usable numbers; its message says why in one sentence."""
 
 
 def say(text: str) -> None:
@@ -93,16 +93,16 @@ async def environment(server: EmbeddedPostgres) -> dict[str, object]:
 
 
 class Neighbours:
-    """What else ran on the machine meanwhile: with little to spare, a rate says more of that than of
-    what was measured."""
+    """What else ran on the machine meanwhile: with little to spare, a rate shows that load more than
+    the measured program."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._busy, self._ours = _busy_seconds(), sum(os.times()[:4])
 
     def share(self) -> float | None:
-        """Of all cores' time, what was neither idle nor ours; None where the system does not tell.
-        To be asked when the processes we started have ended: their time is known only then."""
+        """The share of all cores' time that was neither idle nor ours; None where the system does not
+        report it. Call it when our processes have ended: their time is known only then."""
         busy = _busy_seconds()
         if busy is None or self._busy is None:
             return None
@@ -131,7 +131,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def table(title: str, *columns: str, rows: Sequence[Sequence[str]]) -> Table:
-    """The first two columns are words, the others numbers."""
+    """The first two columns are text, the others numbers."""
     drawn = Table(title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
         drawn.add_column(column, justify="left" if number < 2 else "right")
@@ -142,7 +142,7 @@ def table(title: str, *columns: str, rows: Sequence[Sequence[str]]) -> Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a benchmark found, as data and as it is shown."""
+    """The result of a benchmark, as data and as text."""
 
     environment: Mapping[str, object]
     data: Mapping[str, object]

@@ -1,7 +1,7 @@
-"""How long from a webhook's arrival to the JIT in a Pod's hands, and what idle Pods cost.
+"""The time from a webhook's arrival to the JIT at a Pod, and the cost of idle Pods.
 
-The server is whole: receiver, deliveries, matcher, mints at a GitHub that answers at once, durable
-at every step. Beside it the usual design, the same server asked every two seconds.
+The server is complete: receiver, deliveries, matcher, and mints at a GitHub that answers at once,
+durable at every step. It is compared with the usual design: the same server, polled every two seconds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bench.dispatch_site import Cpu, Handed, Http, Pod, Site, site
 MINTS_PER_S = 10_000 / 3600
 IDLE_PODS = 1_000
 JOBS_PER_S = 50
-#: How often the usual design asks.
+#: How often the usual design polls.
 EVERY = 2.0
 #: Jobs that wait in an account whose mints all fail.
 REFUSED = 20
-#: As the agent asks: held for up to 40 s, never all at the same moment.
+#: As the agent polls: held for up to 40 s, never all at the same moment.
 LONG_WAIT = (20.0, 40.0)
-#: A question that finds work is held until it is minted, one that does not is answered at once: what
-#: comes in between two questions waits for the second.
+#: A poll that finds work is held until the mint; one that finds none is answered at once. A job that
+#: comes between two polls waits for the second.
 ENOUGH_TO_MINT = 5.0
 GOALS = {"p50_ms": 15.0, "p99_ms": 75.0, "idle_cpu_fraction": 0.10, "poll_2s_p50": 50.0}
 
@@ -39,10 +39,10 @@ GOALS = {"p50_ms": 15.0, "p99_ms": 75.0, "idle_cpu_fraction": 0.10, "poll_2s_p50
 class Effort:
     #: Jobs for a single Pod, one after the other.
     singles: int
-    #: Of jobs at full rate, per round.
+    #: The number of jobs at full rate, per round.
     seconds: float
     rounds: int
-    #: For which the processor's time is taken with all idle.
+    #: How long processor time is measured with all Pods idle.
     idle: float
 
 
@@ -52,8 +52,8 @@ QUICK = Effort(singles=8, seconds=4.0, rounds=1, idle=10.0)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One job's, in seconds. The n-th JIT is the n-th job's: GitHub gives its oldest job to whichever
-    runner of the key comes first."""
+    """One job's, in seconds. The n-th JIT is the n-th job's: GitHub gives its oldest job to the first
+    runner of the key that comes online."""
 
     #: Webhook received, stored, and applied.
     applied: float
@@ -120,7 +120,7 @@ async def run(*, quick: bool) -> Report:
         about = await environment(server)
         async with site(server) as place:
             say("one idle Pod")
-            await _singles(place, 3, dice)  # in which tokens are fetched and statements prepared
+            await _singles(place, 3, dice)  # tokens are fetched and statements prepared meanwhile
             single = await _singles(place, effort.singles, dice)
             say("one idle Pod beside an account whose mints all fail")
             beside = await _singles(place, effort.singles, dice, refused=REFUSED)
@@ -175,7 +175,7 @@ async def _one(
     *,
     refused: int = 0,
 ) -> Way:
-    """`refused`: so many jobs wait in another account, whose mints all fail."""
+    """`refused`: this many jobs wait in another account, whose mints all fail."""
     queued = asyncio.Event()
     hook = await Http.open(place.port)
     for _, request in place.webhooks(refused, of=place.refused):
@@ -207,7 +207,7 @@ async def _ask_once(pod: Pod, _queued: asyncio.Event) -> Handed | None:
 
 
 async def _ask_every(pod: Pod, queued: asyncio.Event) -> Handed:
-    """From one question to the next, whatever the answer took."""
+    """The interval from one poll to the next, independent of the answer's time."""
     while True:
         began = time.perf_counter()
         if (handed := await pod.ask(ENOUGH_TO_MINT if queued.is_set() else 0.0)) is not None:
@@ -216,7 +216,7 @@ async def _ask_every(pod: Pod, queued: asyncio.Event) -> Handed:
 
 
 class Crowd:
-    """Pods that wait, in the middle of their lives: no two ask at the same moment."""
+    """Pods that have waited for some time: no two poll at the same moment."""
 
     def __init__(self, pods: Sequence[Pod], dice: Random) -> None:
         self._pods = pods
@@ -279,7 +279,7 @@ async def _idle_polled(place: Site, seconds: float, dice: Random) -> tuple[float
 class Load:
     ways: list[Way]
     used: tuple[float, float]
-    #: The most by which a webhook was sent too late: then the client was the bottleneck.
+    #: The longest delay of sending a webhook: if large, the client was the bottleneck.
     late: float
 
 

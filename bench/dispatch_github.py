@@ -1,8 +1,8 @@
 """GitHub for the dispatch and fleet benchmarks, a process of its own:
 `python -m bench.dispatch_github KEY_FILE ORGANIZATIONS`.
 
-It answers as quickly as it can and has no quota worth mentioning. The scene is the same wherever it
-is made: the benchmark makes its webhooks from one of its own.
+It answers as fast as it can, and its quotas do not bind. Every process that builds the scene gets the
+same one: the benchmark renders its webhooks from a copy of its own.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PLENTY: Final = 10**7
 class Scene(NamedTuple):
     github: FakeGitHub
     app: App
-    #: One of each organisation.
+    #: One repository of each organisation.
     repositories: Sequence[Repository]
-    #: Of an organisation that refuses all mints.
+    #: A repository of an organisation that refuses all mints.
     refused: Repository
 
 

@@ -1,7 +1,7 @@
 """paddock as `paddock serve` runs it, for Pods that exist only as their tokens:
 `python -m bench.dispatch_server`.
 
-Who asks is told by the token itself, and how often that was asked is counted.
+The token itself names the Pod. The number of token reviews is counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ REVIEWS = Counter("bench_reviews_total", "Tokens reviewed.")
 
 
 class TokenFleet:
-    """Whatever is ordered exists, and cannot be seen: nothing is concluded from that."""
+    """Every ordered Pod exists, but lists are incomplete: so paddock concludes nothing from
+    absence."""
 
     async def create(self, order: PodOrder) -> Pod:
         return Pod(

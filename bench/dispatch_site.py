@@ -1,4 +1,4 @@
-"""What the dispatch benchmark measures with: a server, its GitHub, and Pods on open connections."""
+"""The dispatch benchmark's environment: a server, its GitHub, and Pods on open connections."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _END = b"\r\n\r\n"
 
 
 class Http:
-    """One request after the other on a connection that stays open, at as little cost as can be:
-    the client shares the machine with the server."""
+    """Sends one request after the other on an open connection, as cheaply as possible: the client
+    shares the machine with the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -68,7 +68,7 @@ class Http:
 
 @dataclass(frozen=True)
 class Handed:
-    """A JIT in a Pod's hands."""
+    """A JIT that a Pod received."""
 
     at: float
     runner_name: str
@@ -112,7 +112,7 @@ _ARMED = "SELECT armed_at AS at FROM runners WHERE name = ANY ($1) ORDER BY arme
 
 @dataclass
 class Cpu:
-    """Seconds of processor time used since some moment, by whom."""
+    """Seconds of processor time since a start, by process."""
 
     server: float
     postgres: float
@@ -136,15 +136,15 @@ class Site:
     store: PgStore
     github: FakeGitHub
     repository: Repository
-    #: Of an account whose mints all fail.
+    #: A repository of an account whose mints all fail.
     refused: Repository
 
     async def pods(self, count: int) -> list[Pod]:
-        """Ordered by the server itself, and connected; none of them has asked yet."""
+        """Ordered by the server itself, and connected; none of them has polled yet."""
         return [Pod(name, await Http.open(self.port)) for name in await self.tokens(count)]
 
     async def tokens(self, count: int) -> list[str]:
-        """Those of Pods that the server has ordered."""
+        """The tokens of Pods that the server has ordered."""
         await self.store.apply_pool(_pool(count))
         async with asyncio.timeout(60):
             while len(names := await self._ordered()) < count:  # noqa: ASYNC110 -- another's doing
@@ -156,7 +156,7 @@ class Site:
         return [runner.pod_name for runner in runners if runner.state is RunnerState.BOOTING]
 
     async def all_idle(self, count: int) -> None:
-        """As many have been heard, and then the dust has settled."""
+        """Waits until this many Pods are idle, and the server has been quiet for a moment."""
         async with asyncio.timeout(60):
             while True:
                 async with self.database.transaction() as connection:
@@ -168,7 +168,7 @@ class Site:
         await asyncio.sleep(2.0)
 
     def webhooks(self, jobs: int, *, of: Repository | None = None) -> list[tuple[int, bytes]]:
-        """As many queued jobs, each with its signed request."""
+        """This many queued jobs, each with its signed request."""
         found = []
         for begin in range(0, jobs, 256):
             specs = [JobSpec(labels=LABELS)] * min(256, jobs - begin)
@@ -208,13 +208,13 @@ class Site:
         return [[row["at"].timestamp() - offset for row in rows] for rows in found]
 
     async def tidy(self) -> None:
-        """Nothing is queued, and all that live are as if they had ended."""
+        """Removes all queued jobs, and concludes all live runners as if they had ended."""
         await self.store.apply_pool(_pool(0))
         async with self.database.transaction() as connection:
             hosts = await connection.fetch("SELECT name FROM hosts")
         for host in hosts:
             await self.store.abandon_jobs(host["name"], why="bench")
-        # The server sends them away meanwhile, so one or the other is found in another state.
+        # The server retires them meanwhile, so the state of some changes before the call.
         while runners := await self.store.live_runners():
             for runner in runners:
                 await self.store.conclude_runner(
@@ -245,7 +245,7 @@ def rendered(outgoing: Outgoing) -> bytes:
 
 @asynccontextmanager
 async def site(postgres: EmbeddedPostgres, settings: str = "") -> AsyncIterator[Site]:
-    """`settings`: more of them, for the head of the file."""
+    """`settings`: additional lines for the head of the file."""
     async with session(postgres.url_of("postgres")) as connection:
         await connection.execute("CREATE DATABASE dispatch")
         postmaster = _parent(await connection.fetchval("SELECT pg_backend_pid()"))

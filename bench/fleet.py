@@ -1,7 +1,7 @@
-"""What dispatch costs in a small fleet and in a large one, with the same twenty jobs a second.
+"""The cost of dispatch in a small fleet and in a large one, with the same twenty jobs per second.
 
-The replicas are whole, each a process of its own. Everything around them is played by this process:
-Pods that wait, sidecars that report, kubelets, GitHub's webhooks. What that costs is told too.
+The replicas are complete, each a process of its own. This process plays the rest: Pods that wait,
+sidecars that report, kubelets, GitHub's webhooks. The report shows the cost of that too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GOALS = {"ratio.p50": 2.0, "large.p99_ms": 200.0, "large.round_s": 1.0, "large.r
 class Effort:
     #: Until as many jobs end as begin.
     before: float
-    #: In which jobs are counted.
+    #: For how long jobs are counted.
     seconds: float
     history: int
 
@@ -110,7 +110,7 @@ async def _measure(server: EmbeddedPostgres, world: World, effort: Effort) -> Me
         await asyncio.sleep(effort.seconds)
         ended, used = time.perf_counter(), place.processors()
         count, seconds = await place.rounds()
-        # The last ones have until then to be served.
+        # Time for the last jobs to be served.
         await asyncio.sleep(5.0)
         place.check()
         waits = [wait for sent, wait in place.waits if began <= sent < ended]

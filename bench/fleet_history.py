@@ -1,12 +1,12 @@
-"""What a fleet has behind it: finished jobs, each with its runner, name, verdict, events and delivery.
-And runners that are busy. Written in bulk, as the store writes them one by one."""
+"""A fleet's history: finished jobs, each with its runner, name, verdict, events and delivery; and
+runners that are busy. It is written in bulk, with the same rows that the store writes one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-#: Of organisations that paddock knows, by their names.
+#: Organisations that paddock knows, by their names.
 _REPOSITORIES = """
 INSERT INTO repositories (host_id, github_id, account_id, full_name)
 SELECT a.host_id, r.github_id, a.id, r.full_name
@@ -104,7 +104,7 @@ async def write_history(
     await connection.execute(_REPOSITORIES, *map(list, zip(*repositories, strict=True)))
     await connection.execute(_KEYS)
     await connection.execute(_PLACES)
-    # Triggers check steps, write events and wake loops: for those who make one step at a time.
+    # Triggers check steps, write events and wake loops: that is for single steps.
     await connection.execute("SET session_replication_role = replica")
     if jobs:
         await _live(connection, count=jobs, first=1, age="13 days", span="12 days")

@@ -1,4 +1,4 @@
-"""What the fleet benchmark measures with: replicas, their GitHub, Pods that live and die, and jobs.
+"""The fleet benchmark's environment: replicas, their GitHub, Pods that live and end, and jobs.
 
 The benchmark plays the kubelets, the Pods and GitHub's webhooks. A Pod waits for work, gets its JIT, is
 busy for a while and ends; the pool orders another, which the benchmark starts.
@@ -49,13 +49,13 @@ from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 
 JOBS_PER_S = 20
-#: From the JIT to GitHub's word that a job runs, and from there to its end. Long jobs are played by
-#: Pods that stay busy.
+#: From the JIT to GitHub's webhook that the job runs, and from there to its end. Pods that stay busy
+#: stand for long jobs.
 STARTS_AFTER = 1.0
 JOB_SECONDS = 8.0
-#: A busy Pod takes a sample every five seconds, and reports it when it has it.
+#: A busy Pod takes a sample every five seconds, and reports it at once.
 VITALS_EVERY = 5.0
-#: As Prometheus asks every replica.
+#: As often as Prometheus scrapes every replica.
 SCRAPE_EVERY = 15.0
 
 
@@ -79,7 +79,7 @@ class _Process:
 
 
 class Settings(msgspec.Struct):
-    """What of a JIT says whose runner it is."""
+    """The part of a JIT that names its runner."""
 
     AgentId: str
     GitHubUrl: str
@@ -95,14 +95,14 @@ class Site:
     database: Database
     dice: Random = field(default_factory=lambda: Random(1))
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    #: Jobs without a runner, oldest first, by organisation and pool. The next runner of the same gets
-    #: the oldest.
+    #: Jobs without a runner, oldest first, by organisation and pool. The next runner of the same
+    #: organisation and pool gets the oldest.
     queued: dict[tuple[str, str], deque[tuple[Job, float]]] = field(
         default_factory=lambda: defaultdict(deque)
     )
     #: When each job was sent, and how long it waited for its JIT.
     waits: list[tuple[float, float]] = field(default_factory=list)
-    #: By how much the latest webhook was sent too late at most: then the benchmark was the bottleneck.
+    #: The longest delay of a webhook: if large, the benchmark itself was the bottleneck.
     late: float = 0.0
     #: Requests that were answered 503.
     refused: int = 0
@@ -133,7 +133,7 @@ class Site:
             replica.writer.write(lines)
 
     async def start_ordered(self, replica: _Process) -> None:
-        """Every Pod that paddock orders asks for work, from then on."""
+        """From now on every Pod that paddock orders polls for work."""
         while line := (await replica.reader.readline()).decode():
             name, pool = line.split()
             self.begin(self.live(name, pool))
@@ -164,7 +164,7 @@ class Site:
             return None
 
     async def _refused(self) -> None:
-        """As the agent does: it asks again after a while."""
+        """As the agent does: it polls again after a while."""
         self.refused += 1
         await asyncio.sleep(self.dice.uniform(1.0, 5.0))
 
@@ -241,7 +241,7 @@ class Site:
             await asyncio.sleep(SCRAPE_EVERY)
 
     async def fill(self) -> None:
-        """Order the idle Pods, and wait until all of them were heard."""
+        """Orders the idle Pods, and waits until the server has heard all of them."""
         store = PgStore(self.database, clock=SystemClock(), ids=SystemIds(), actor="bench")
         for number in range(self.world.pools):
             await store.apply_pool(pool_facts(number, self.world.idle // self.world.pools))
@@ -269,7 +269,7 @@ class Site:
         )
 
     def rss_mib(self) -> float:
-        """Of the largest replica."""
+        """The memory of the largest replica."""
         return max(
             int(line.split()[1]) / 1024
             for replica in self.replicas

@@ -1,4 +1,4 @@
-"""Who uses the processor: on one machine a burst is as quick as all of its parts together allow."""
+"""Processor time by process: on one machine a burst is as fast as all its parts together allow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class _Process:
     parent: int
     #: Its own, in ticks.
     own: int
-    #: Of children that have ended and that it has buried.
+    #: Of children that have ended and that it has reaped.
     buried: int
 
 
 def used(parts: Mapping[int, str]) -> dict[str, float]:
-    """Seconds of the processor so far, by part: some processes and all that descend from them, but for
-    those that are a part of their own."""
+    """Seconds of processor time so far, by part: a part is some processes and all their descendants,
+    without those that are a part of their own."""
     processes = _processes()
     found = dict.fromkeys(parts.values(), 0.0)
     for pid, process in processes.items():
@@ -32,10 +32,10 @@ def used(parts: Mapping[int, str]) -> dict[str, float]:
 
 
 class Spending:
-    """What this process and all that descend from it spend of the processor in a block, each of one
-    thread; to the nanosecond, for what is shorter than a tick. Its own reading is not part of it."""
+    """The processor time of this process and all its descendants in a block, each with one thread. It
+    is exact to the nanosecond, for blocks shorter than a tick. Its own reading is not included."""
 
-    #: 0 where the system does not tell.
+    #: 0 where the system does not report it.
     seconds: float
 
     def __enter__(self) -> Self:

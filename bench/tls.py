@@ -1,8 +1,8 @@
 """What TLS between Pods and the server costs the server.
 
-One server answers at two addresses, with TLS and without. Pods ask as the agent does: a connection for
-every poll, and so a handshake. Each kind is asked in turn, so that what else the machine does meets
-both alike. Then as many polls are held of one kind, and as many of the other beside them.
+One server answers at two addresses, with TLS and without. Pods poll as the agent does: one connection
+per poll, and so one handshake. The two kinds take turns, so that other load on the machine hits both
+alike. Then many polls of one kind are held open, and as many of the other kind beside them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.certificates import Authority, SecretVolume
 
 #: Enough to keep the server busy.
 AT_ONCE = 8
-#: An idle Pod asks about every 40 s: `paddock.agent.poll` waits for 25 to 50.
+#: An idle Pod polls about every 40 s: `paddock.agent.poll` waits for 25 to 50.
 POLL_SECONDS = 37.5
 
 

@@ -1,10 +1,10 @@
-"""Following Pods: a list of 5,000 and 20,000 events, received and decoded into what a controller needs,
-beside kubernetes_asyncio and kopf.
+"""Following Pods: a list of 5,000 and 20,000 events, received and decoded into what a controller
+needs, compared with kubernetes_asyncio and kopf.
 
-All get the same bytes from the same separate process, over plain HTTP on the loopback, and hand in what
-they know of each Pod in the end; a ratio stands only where that is the same. Each is a process of its
-own, so that memory can be compared. Nobody's start is counted: the clock begins with the first question
-for Pods. Writing to our rows what a list shows is another thing, and measured apart.
+All get the same bytes from the same separate process, over plain HTTP on the loopback. At the end each
+hands in its knowledge of each Pod; a ratio is shown only if the results are equal. Each is a process
+of its own, so that memory can be compared. Start-up is not counted: the clock begins with the first
+request for Pods. Writing a list's changes to our rows is measured separately.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 
 GOALS = {"kubernetes_asyncio": 20.0, "kopf": 10.0}
-#: Of a core. Above this the server is about to be what is measured.
+#: A fraction of a core. Above this the server is about to be the bottleneck.
 MOST_LOAD = 0.8
 #: Until the server has rendered what it serves.
 PATIENCE = 120.0
@@ -48,7 +48,7 @@ PATIENCE = 120.0
 class Effort:
     pods: int
     events: int
-    #: Of ours. The others take minutes, and get one each after it.
+    #: Rounds of ours. The others take minutes, and get one round each after it.
     rounds: int
 
 
@@ -172,7 +172,7 @@ async def _serving(effort: Effort) -> AsyncIterator[int]:
 
 
 async def _applied(server: EmbeddedPostgres, effort: Effort) -> float:
-    """Rows per second: a pool of as many runners, and reads that each show something new of all."""
+    """Rows per second: a pool of as many runners, and lists that each change all of them."""
     database = await Database.connect(server.url)
     try:
         await migrate(database)
@@ -207,12 +207,12 @@ def _pool() -> PoolFacts:
 
 
 def _moved(pods: Sequence[Pod], number: int) -> list[Pod]:
-    """Each on another node: as much news of each as there can be."""
+    """Each on another node: the largest change that a list can bring."""
     return [replace(pod, node=f"node-{number}") for pod in pods]
 
 
 def _ratio(contestants: Sequence[Follower], name: str) -> float | None:
-    """Only of the same work."""
+    """None if the work was not the same."""
     ours, other = contestants[0], _named(contestants, name)
     return ours.rate / other.rate if other.digest == ours.digest else None
 

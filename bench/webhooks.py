@@ -2,10 +2,10 @@
 usual Python shape.
 
 Both check the signature, read the same fields and write the same row into the same table of the same
-PostgreSQL, which syncs. Both get the same bursts from the same separate process, over connections that
-stay open, and are measured in turns. The peer is Flask on gunicorn with threads, at whichever number of
-them is best for it, psycopg with its pool, and one transaction per request. Its table does without the
-trigger that wakes our loops: such a receiver has no use for it, and NOTIFY would queue its commits.
+PostgreSQL, which syncs. Both get the same bursts from the same separate process, over open
+connections, and take turns. The peer is Flask on gunicorn, with its best number of threads, psycopg
+with its pool, and one transaction per request. Its table lacks the trigger that wakes our loops: such
+a receiver does not use it, and NOTIFY would serialise its commits.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ CONNECTIONS = 128
 SECRET = "secret"
 APP_ID = 12
 GOALS = {"flask": 5.0, "non_2xx": 0}
-#: Of a core. Above this the sender is about to be what is measured.
+#: A fraction of a core. Above this the sender is about to be the bottleneck.
 MOST_LOAD = 0.8
-#: A load before the start above which the numbers say little.
+#: Above this load before the start, the numbers say little.
 BUSY = 1.0
-#: Until a program answers that has just been started on a busy machine.
+#: Until a program that was just started on a busy machine answers.
 PATIENCE = 30.0
 
 _ROW = "SELECT guid, event, action, installation_id, payload, state FROM deliveries ORDER BY guid"
@@ -60,7 +60,7 @@ _ROW = "SELECT guid, event, action, installation_id, payload, state FROM deliver
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     rounds: int
-    #: Flask's, of which the best is kept.
+    #: Flask's numbers of threads, of which the best is kept.
     threads: Sequence[int]
     processes: Sequence[int]
 
@@ -84,7 +84,7 @@ class Contestant:
     load: float = 0.0
 
     async def burst(self, seed: int) -> float:
-        """Send one, make sure of what was stored, and return the rate."""
+        """Sends one burst, verifies what was stored, and returns the rate."""
         async with session(self.url) as connection:
             await connection.execute("TRUNCATE deliveries")
             await connection.execute("CHECKPOINT")

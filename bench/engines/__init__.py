@@ -1,1 +1,1 @@
-"""The queues that `bench.claims` measures: ours and its peers, all given the same work."""
+"""The queues that `bench.claims` measures: paddock's and its peers', all with the same work."""

@@ -1,4 +1,4 @@
-"""The work every engine is given, and what it must show for it.
+"""The work that every engine does, and how it is verified.
 
 Jobs wait in a queue, spread over accounts. A claim takes one out and marks which Pod has it, durably.
 Everything around a claim (Pods that appear, jobs that start, end and arrive) happens between the
@@ -18,7 +18,7 @@ import asyncpg
 
 #: Pods that wait together, and so are claimed for together by engines that can.
 BATCH = 64
-#: Claims timed in one go; the queue is at its depth when they begin. Long enough that sixteen
+#: Claims timed in one section; the queue is at its depth when they begin. Long enough that sixteen
 #: workers do not spend it starting and stopping.
 SECTION = 256
 
@@ -31,8 +31,8 @@ class Cell:
     in_flight: int
 
     def limit_of(self, account: int) -> int | None:
-        """Every fifth account may have half of what an equal share would be; so these limits bind
-        at all times, and the others never."""
+        """Every fifth account may have half of an equal share, so its limit always binds. The other
+        accounts have no limit."""
         return None if account % 5 else self.in_flight // self.accounts // 2
 
     def queued(self) -> list[int]:
@@ -63,7 +63,7 @@ class Claimed:
 
 @dataclass(slots=True)
 class Section:
-    """One timed stretch. `waits` has, for every claim, the seconds from asking to its commit."""
+    """One timed section. `waits` has, for every claim, the seconds from the request to its commit."""
 
     seconds: float = 0.0
     waits: list[float] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Engine(ABC):
         self.admin: Any = None
 
     async def open(self) -> list[Claimed]:
-        """Make the schema, fill the queue, and return what is in flight."""
+        """Makes the schema, fills the queue, and returns what is in flight."""
         self.admin = await asyncpg.connect(self.url)
         return await self.fill()
 
@@ -101,15 +101,15 @@ class Engine(ABC):
 
     @abstractmethod
     async def use(self, workers: int) -> None:
-        """Let so many workers claim from now on."""
+        """Lets this many workers claim from now on."""
 
     @abstractmethod
     async def leave(self) -> None:
-        """Close all connections of all workers."""
+        """Closes all connections of all workers."""
 
     @abstractmethod
     async def section(self) -> Section:
-        """Make `SECTION` claims; only the claims are timed."""
+        """Makes `SECTION` claims; only the claims are timed."""
 
     @abstractmethod
     async def recycle(self, *, started: Sequence[Claimed], ended: Sequence[Claimed]) -> None:
@@ -121,7 +121,7 @@ class Engine(ABC):
 
     @abstractmethod
     async def used(self) -> dict[int, int]:
-        """Runners in flight by account, as the database tells."""
+        """Runners in flight by account, as the database shows them."""
 
     @abstractmethod
     async def marked(self, claims: Sequence[Claimed]) -> int:
@@ -134,8 +134,8 @@ Ask = Callable[[], Awaitable[Any]]
 async def race(
     workers: Sequence[Ask], *, size: int = 1, read: Callable[[Any], Sequence[Claimed]]
 ) -> Section:
-    """Let the workers make `SECTION` claims between them, `size` at a time, each as quickly as it
-    can. What they were answered is read when the clock has stopped."""
+    """Lets the workers make `SECTION` claims together, `size` at a time, each as fast as it can. The
+    answers are read after the clock has stopped."""
     answers: list[tuple[float, Any]] = []
     left = SECTION
 

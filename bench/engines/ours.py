@@ -1,7 +1,7 @@
 """paddock's matcher: `PgStore.match`, with 64 Pods waiting at a time.
 
-What is written here in bulk is what the store writes one Pod at a time when Pods are heard, armed,
-busy and gone; the tables' own checks and events see all of it.
+This module writes in bulk what the store writes one Pod at a time when Pods are heard, armed, busy and
+gone. The tables' own checks and events apply to all of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paddock.store.migrate import migrate
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 
-#: The budget is read and spent as ever, and never binds: GitHub's would.
+#: The budget is read and spent as usual, and never binds; GitHub's would.
 _MINTS = MintBudget(per_minute=10**9, per_hour=10**9)
 _POOL = PoolName("linux")
 
@@ -136,7 +136,7 @@ def _claims(match: Match) -> list[Claimed]:
 class Ours(Engine):
     name = "ours"
     title = f"paddock, {BATCH} Pods waiting"
-    #: Replicas. One matches at a time; the other's claims are on their way to the disk meanwhile.
+    #: Replicas. One matches at a time; the other's claims are being synced to disk meanwhile.
     workers = (1, 2)
 
     async def fill(self) -> list[Claimed]:

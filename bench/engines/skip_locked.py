@@ -1,8 +1,7 @@
-"""Queues as many an application has them: one table, `FOR UPDATE SKIP LOCKED`.
+"""Queues as many applications build them: one table, `FOR UPDATE SKIP LOCKED`.
 
 One claim per transaction without limits; the same in batches, for orientation; and one claim per
-transaction within limits, the way it is done without a matcher: lock the account's row, sum what it
-uses, claim.
+transaction within limits, as done without a matcher: lock the account's row, sum its use, claim.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""GitHub, as a receiver of webhooks meets it in a burst: `python -m bench.receivers.load`, a process of
-its own.
+"""GitHub's webhooks in a burst, as a receiver sees them: `python -m bench.receivers.load`, a process
+of its own.
 
-Every request is signed and rendered before the first is sent, and an answer is looked at no closer than
-to know where it ends, so that what is measured is the receiver. How much of a core this took is part of
-the result: near one, it would have been the bottleneck.
+Every request is signed and rendered before the first is sent. Of an answer only the end is looked for.
+So the receiver is measured. The result includes the share of a core that this program took: near one,
+it would have been the bottleneck.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paddock.fakes.github import FakeGitHub, JobSpec, Outgoing
 
 PATH = "/webhooks/github"
 MATRIX = 256
-#: Stands still: the same seed makes the same deliveries.
+#: Fixed: the same seed makes the same deliveries.
 MOMENT = datetime(2026, 1, 5, 9, tzinfo=UTC)
 _END = b"\r\n\r\n"
 _LENGTH = b"content-length: "

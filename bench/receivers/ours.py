@@ -1,6 +1,6 @@
-"""paddock's receiver, and nothing beside it: `python -m bench.receivers.ours`.
+"""paddock's receiver alone: `python -m bench.receivers.ours`.
 
-What `paddock serve` does with a delivery once it is stored is another matter than storing it.
+It only stores deliveries; `paddock serve` would also apply them.
 """
 
 from __future__ import annotations

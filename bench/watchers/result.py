@@ -1,5 +1,5 @@
-"""What every follower hands in, so that the same work can be told from less: for each Pod what a
-controller needs, digested, the moment of the last one, and the most memory it had."""
+"""The result of every follower, so that incomplete work is noticed: a digest of what a controller
+needs of each Pod, the moment of the last one, and the peak memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _state(statuses: Any, name: str) -> Mapping[str, Any]:
     return next((each["state"] for each in statuses if each["name"] == name), {})
 
 
-#: Of the processor, before anything was followed: all that is imported by then.
+#: Processor time before the following began: all modules are imported by then.
 _before = 0.0
 
 

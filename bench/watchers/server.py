@@ -1,8 +1,8 @@
 """The API server of `bench.watch`: `python -m bench.watchers.server PODS EVENTS`, a process of its own.
 
-It has rendered every byte before the first question and sends the same to all who ask. It notes when it
-was first asked, so that nobody's start is counted, and how much of a core it needed: near one, it would
-have been what is measured.
+It renders every byte before the first request and sends the same to all clients. It notes the time of
+the first request, so that a client's start-up is not counted. It also notes which share of a core it
+needed: near one, it would have been the bottleneck.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import uvloop
 from bench.watchers.stream import NAMESPACE, Stream, stream
 
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
-#: Events that are written at once. The reader gets them one chunk each, as from Kubernetes.
+#: Events written at once. The reader gets them one chunk each, as from Kubernetes.
 _AT_ONCE: Final = 32
 
 
@@ -35,7 +35,7 @@ def _kind(name: str, kind: str, *, namespaced: bool) -> dict[str, object]:
     }
 
 
-#: Those who find out what a server can do ask for these.
+#: Clients that discover a server's abilities ask for these.
 _DISCOVERY: Final = {
     "/version": {"major": "1", "minor": "34"},
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
@@ -81,7 +81,7 @@ class Server:
         elif split.path == "/finals":
             await _send(writer, json.dumps(self._content.finals).encode())
         elif split.path == "/asked":
-            # And for the next one it is as if nobody had asked.
+            # The next client starts afresh.
             asked, used = self._asked, time.process_time() - self._cpu
             self._asked = None
             await _send(writer, json.dumps({"at": asked, "cpu": used}).encode())
@@ -107,7 +107,7 @@ class Server:
         for begin in range(0, len(self._chunks), _AT_ONCE):
             writer.write(b"".join(self._chunks[begin : begin + _AT_ONCE]))
             await writer.drain()
-        # It stays open, as a watch does; whoever has seen enough leaves.
+        # It stays open, as a watch does, until the client closes it.
         await asyncio.sleep(3600)
 
 

@@ -1,7 +1,7 @@
-"""What `bench.watch` serves: a list of Pods and what becomes of them, in the API server's own bytes.
+"""What `bench.watch` serves: a list of Pods and their events, in the API server's own bytes.
 
-`life.jsonl` is the life of one runner's Pod as Kubernetes 1.34 told it, line by line. Here many live
-it, each at its own pace; names, UIDs and versions differ, nothing else does.
+`life.jsonl` is the life of one runner's Pod as Kubernetes 1.34 reported it, line by line. Here many
+Pods live it, each at its own pace. Only names, UIDs and versions differ.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Stream:
     pods: list[bytes]
     version: int
     events: list[bytes]
-    #: The version of the last event of each Pod, by UID: whoever has seen these has seen all.
+    #: The version of the last event of each Pod, by UID: a client that has seen these has seen all.
     finals: dict[str, str]
 
 
@@ -87,7 +87,7 @@ def stream(pods: int, events: int, *, seed: int = 1) -> Stream:
         at = dice.randrange(len(there))
         pod = there[at]
         if pod.stage == len(life) - 1:
-            # It has gone, and another takes its place.
+            # The Pod is deleted, and another takes its place.
             there[at] = pod = next(names)
         pod.stage += 1
         told.append(life[pod.stage].of(pod, version) + b"\n")

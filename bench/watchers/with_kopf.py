@@ -1,9 +1,9 @@
 """kopf: `python -m bench.watchers.with_kopf PORT`.
 
-An operator with one handler for Pods, which notes what is needed and changes nothing. Nothing else of
-kopf's is on: no peering, no scanning, no events posted, no log below warnings; the list comes in pages.
-A Pod's events are handled in order, those of different Pods are not, so it is done when the last event
-of each Pod was handled.
+An operator with one handler for Pods, which notes what is needed and changes nothing. kopf's other
+features are off: no peering, no scanning, no events posted, no log below warnings; the list comes in
+pages. kopf handles a Pod's events in order, but not those of different Pods. So it is done when the
+last event of each Pod was handled.
 """
 
 from __future__ import annotations
