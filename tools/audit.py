@@ -1,9 +1,9 @@
 """Looks for known vulnerabilities of the locked dependencies, with pip-audit: `make audit`.
 
 pip-audit says "No known vulnerabilities found" and exits with 0 also if a mirror answers 404 for every
-package. So it is asked about a package that is known to be vulnerable too, and without that answer the
-result counts for nothing. Exits with 0 if there are none, 1 if there are some, and 75 (EX_TEMPFAIL) if
-no service could be asked.
+package. So it is also asked about a package that is known to be vulnerable; without that finding the
+result is rejected. Exits with 0 if there are none, 1 if there are some, and 75 (EX_TEMPFAIL) if no
+service answered.
 """
 
 from __future__ import annotations

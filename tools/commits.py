@@ -1,5 +1,5 @@
-"""Reads commit messages of the form `type(scope): subject`. The release tool decides by what it reads
-here, and the check of new commits accepts what it can read: there is one parser for both.
+"""Reads commit messages of the form `type(scope): subject`. One parser serves both the release tool
+and the check of new commits: the check accepts exactly what the release tool can read.
 
     python -m tools.commits message FILE    the message in FILE, for git's commit-msg hook
     python -m tools.commits history         every commit since BASE, for CI
@@ -20,7 +20,7 @@ BASE: Final = "f468c611cdddaa5426b9dd418206e8fe6c0c4c40"
 TYPES: Final = (
     "feat", "fix", "perf", "refactor", "test", "docs", "style", "build", "ci", "chore", "revert",
 )  # fmt: skip
-#: What `git log --oneline` shows without a line break in a terminal of 80 columns.
+#: The width of `git log --oneline` without a line break in a terminal of 80 columns.
 LONGEST_TITLE: Final = 72
 
 _TITLE: Final = re.compile(
@@ -54,7 +54,7 @@ class Message:
 
 
 def problems(text: str) -> list[str]:
-    """What is wrong with a message, one sentence each."""
+    """The errors of a message, one sentence each."""
     message = Message.parse(text)
     if not message.type:
         return [

@@ -1,12 +1,12 @@
 """The parts of docs/ that come from the code: `python -m tools.docs`, or `--check`.
 
-A table copied into a page by hand is right on the day it is copied. Here a page marks the place,
+A table copied into a page by hand soon becomes wrong. Here a page marks the place,
 
     <!-- generated: NAME -->
     <!-- end -->
 
-and what stands between is written from the tables that the program itself runs on. A test fails when
-a page is out of date, so nobody has to remember.
+and the tool writes the text between the marks from the tables that the program itself uses. A test
+fails when a page is out of date.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _BLOCK: Final = re.compile(
 )
 _MARKER: Final = re.compile(r"^<!-- (?:generated:.*|end) -->$", re.MULTILINE)
 
-#: What a default is that depends on the machine.
+#: The text for a default that depends on the machine.
 _COMPUTED: Final[Mapping[Any, str]] = {
     default_data_dir: "`/var/lib/paddock` for root, otherwise the user's data directory"
 }
@@ -100,7 +100,7 @@ def render(text: str, *, page: str) -> str:
 
 
 def outdated(root: Path = ROOT) -> dict[Path, str]:
-    """The pages that are not as they should be, as they should be."""
+    """The outdated pages, each with its right content."""
     written = {page: page.read_text("utf-8") for page in pages(root)}
     rendered = {
         page: render(text, page=str(page.relative_to(root))) for page, text in written.items()
@@ -133,7 +133,7 @@ def _yes(holds: bool) -> str:
 
 
 def _steps() -> list[tuple[str, RunnerState, str]]:
-    """From where, to where, why. Steps that almost every state can make alike are one."""
+    """From where, to where, why. Steps that almost every state can make are one line."""
     alike: dict[tuple[RunnerState, str], list[RunnerState]] = {}
     for (before, after), why in RUNNER_TRANSITIONS.items():
         alike.setdefault((after, why), []).append(before)
@@ -170,7 +170,7 @@ def _states(_: str) -> str:
 
 @cache
 def _supply_functions() -> Mapping[str, str]:
-    """The functions of the schema that define supply, by how their signature begins."""
+    """The schema's functions that define supply, by the beginning of their signature."""
     migration = Path(paddock.__file__).parent / "store" / "migrations" / "0001_schema.sql"
     found = re.finditer(
         r"^CREATE FUNCTION (?P<name>(is_)?supply\([^,)]+).*?^\$\$;$",
@@ -228,7 +228,7 @@ def _recovery_rules(subject: Subject) -> Callable[[str], str]:
     return write
 
 
-#: What the system of the incidents needed (docs/incidents.md), where they say so.
+#: How long the system of the incidents took (docs/incidents.md), where they say so.
 _BEFORE: Final = {
     "suspect": "its job waited for more than 100 minutes; since the fix 5 to 6 (S2)",
     "never-registered": "nobody looked; since the fix 5 to 6 minutes (S2)",
@@ -258,7 +258,7 @@ def _recovery_times(_: str) -> str:
 
 
 def _failure_modes(party: Party) -> Callable[[str], str]:
-    """From the failure to its rules: what each sees, with the times it waits for, and what it does."""
+    """From the failure to its rules: what each sees, its times, and what it does."""
     return lambda _: "\n".join(_failure(mode) for mode in FAILURE_MODES if mode.party is party)
 
 
@@ -373,7 +373,7 @@ def _meaning(field: FieldInfo) -> str:
 
 
 def _description_within(annotation: Any) -> str:
-    """For `Annotated[int, Field(description=…)] | None`, which keeps it in the annotation."""
+    """For `Annotated[int, Field(description=…)] | None`, which keeps the field in the annotation."""
     found = [
         each.description
         for part in get_args(annotation)
@@ -383,11 +383,11 @@ def _description_within(annotation: Any) -> str:
     return found[0] if found else ""
 
 
-# What is not the internet.
+# Addresses that are not the internet.
 
 
 def special_ranges_file() -> str:
-    """For the chart's policies, which name version 6 by what is routed between networks."""
+    """For the chart's policies: for IPv6 they name the ranges that are routed between networks."""
     routed = ipaddress.IPv6Network(GLOBAL_UNICAST)
     networks = [ipaddress.ip_network(each) for each in SPECIAL_RANGES]
     ipv6 = [net for net in networks if net.version == 6 and net.subnet_of(routed)]
@@ -402,7 +402,7 @@ def _special_ranges(_: str) -> str:
 
 
 def _connections(_: str) -> str:
-    """Recorded by tests/cluster/test_network.py, which fails when it sees something else."""
+    """Recorded by tests/cluster/test_network.py, which fails if it sees different results."""
     seen = json.loads((ROOT / "docs" / "figures" / "network.json").read_text())
 
     def cell(target: str, mode: str) -> str:
@@ -441,8 +441,8 @@ class MetricFacts:
 
 
 def metrics() -> list[MetricFacts]:
-    """What the program tells Prometheus, by name: what it counts, and the levels it reads from rows."""
-    # All there are, whichever modules are already loaded.
+    """The program's metrics, by name: counters, and levels read from rows."""
+    # Imports all modules, so that every metric is registered.
     modules = [
         import_module(found.name)
         for found in pkgutil.walk_packages(paddock.__path__, "paddock.")
@@ -497,7 +497,7 @@ _ROW: Final = re.compile(r"^\| I(?P<number>\d+) \| (?P<text>.*?) \|.*$", re.MULT
 
 
 def _held_by(old: str) -> str:
-    """The first two columns are written by hand; the last is ours."""
+    """The first two columns are written by hand; the last is generated."""
     rows = [
         (f"I{row['number']}", row["text"], _held(tags()[int(row["number"])]))
         for row in _ROW.finditer(old)
@@ -580,8 +580,8 @@ def logged() -> dict[str, LoggedEvent]:
 
 
 def _fields_of(call: ast.Call) -> Iterable[str]:
-    """Those that the call names. What it spreads are the names of a runner; a mapping of anything else
-    has no fields that are known here."""
+    """The fields that the call names. `**fields(…)` stands for a runner's fields; the fields of other
+    spread mappings are unknown here."""
     for each in call.keywords:
         if each.arg:
             yield each.arg

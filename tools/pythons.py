@@ -26,7 +26,8 @@ def listed(pyproject: str) -> list[str]:
 
 
 def interpreter(version: str) -> str | None:
-    """One that runs: pyenv's shims are on the PATH for versions that it will not start."""
+    """An interpreter that runs: pyenv's shims are on the PATH also for versions that they do not
+    start."""
     for path in _candidates(version):
         code = f"import sys; sys.exit(sys.version_info[:2] != ({version.replace('.', ', ')}))"
         if subprocess.run([path, "-c", code], capture_output=True, check=False).returncode == 0:

@@ -1,1 +1,1 @@
-"""What of the chart is written from other files, so that nothing in it is said twice by hand."""
+"""Writes the parts of the chart that come from other files, so that no value is copied by hand."""

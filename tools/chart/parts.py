@@ -1,8 +1,8 @@
-"""Which parts of the chart come from where.
+"""Which parts of the chart come from which files.
 
-The definition of RunnerPool, the roles and the budget are plain files in deploy/, which the tests run
-with; the chart needs them under names that depend on the release. A copy made by hand would drift: a
-right that the tests have and an installation lacks is found by whoever installs.
+The definition of RunnerPool, the roles and the budget are plain files in deploy/, which the tests use.
+The chart needs them under names that depend on the release. A manual copy would drift: a right that
+the tests have and an installation lacks would be found only by the operator who installs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parts() -> dict[Path, str]:
 
 
 def outdated() -> dict[Path, str]:
-    """The files that are not as they should be, as they should be."""
+    """The outdated files, each with its right content."""
     return {
         file: text
         for file, text in parts().items()
@@ -58,7 +58,7 @@ def _templated(document: str) -> str:
         (r"^( *namespace:) paddock-runners$", rf"\1 {_RUNNERS}"),
         (r"^( *namespace:) paddock$", r"\1 {{ .Release.Namespace }}"),
         (r"^( *name:) paddock(-runners?)$", rf"\1 {_NAME}\2"),
-        # A subject is an account, also where the role is of the cluster.
+        # A subject is an account, also in a binding of a cluster role.
         (r"^(    name:) paddock$", rf"\1 {_NAME}"),
         (r"^(  name:) paddock$", rf"\1 {of_cluster}"),
         (r"^metadata:\n", f"metadata:\n{_LABELS}"),

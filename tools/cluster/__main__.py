@@ -103,7 +103,7 @@ def _tell(cluster: Cluster) -> None:
 
 
 def _check_built() -> None:
-    """Raises unless all is there. The assets of others are often a control plane alone; so be it."""
+    """Raises unless all programs exist. `KUBEBUILDER_ASSETS` often holds a control plane alone."""
     alone = bool(os.environ.get("KUBEBUILDER_ASSETS"))
     for command in binaries.CONTROL_PLANE if alone else binaries.NEEDED:
         binaries.require(command)

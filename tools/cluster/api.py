@@ -1,7 +1,7 @@
-"""A client that knows nothing of paddock, for tests to arrange things and to see what is so.
+"""A client independent of paddock, for tests to arrange objects and to read the real state.
 
-What is to be tested talks to the cluster by itself. This one has the administrator's certificate, or
-the token it is given.
+The tested code talks to the cluster itself. This client has the administrator's certificate, or the
+token it is given.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import httpx2
 
 #: A Pod takes 1 to 4 s on an idle machine, and this one is rarely idle.
 PATIENCE_S: Final = 150.0
-#: For one answer.
+#: The time-out of one answer.
 _TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.2
 #: An API server that starts or stops refuses requests with these messages, before it looks at them. Its
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """An answer that is no success, in the API server's own words."""
+    """An unsuccessful answer, in the API server's own words."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -49,8 +49,8 @@ class Api:
         token: str = "",
         patience: float = PATIENCE_S,
     ) -> None:
-        """`pair` is a certificate; its key lies beside it as `.key`. `patience` is with a server that
-        is away, or has just come back."""
+        """`pair` is a certificate; its key is beside it as `.key`. `patience`: how long to retry while
+        a server is away, or has just come back."""
         self._patience = patience
         context = ssl.create_default_context(cafile=str(authority))
         if pair is not None:
@@ -142,7 +142,7 @@ class Api:
         pod: Mapping[str, Any] | None = None,
         seconds: int = 3600,
     ) -> str:
-        """As the kubelet asks for one to project into a Pod, if `pod` is given."""
+        """Requests a token, as the kubelet does for a Pod if `pod` is given."""
         spec: Json = {"audiences": audiences or [], "expirationSeconds": seconds}
         if pod is not None:
             reference = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
@@ -160,7 +160,7 @@ class Api:
         *,
         patience: float = PATIENCE_S,
     ) -> Json:
-        """The object, once it looks as asked. What it looked like last is told if it never does."""
+        """Waits until the object is as wanted; the error shows its last state."""
         deadline = time.monotonic() + patience
         last: object = None
         while time.monotonic() < deadline:
@@ -183,7 +183,7 @@ class Api:
 
 
 def _may_be_repeated(method: str, error: httpx2.TransportError) -> bool:
-    """What makes something is repeated only if nobody can have heard of it."""
+    """A request that creates something is repeated only if the server cannot have received it."""
     return method != "POST" or isinstance(error, httpx2.ConnectError)
 
 

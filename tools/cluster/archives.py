@@ -1,4 +1,4 @@
-"""Images as archives in the form of the Open Container Initiative, which containerd imports."""
+"""Images as archives in the format of the Open Container Initiative, which containerd imports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 
 
 class Layer:
-    """Files to be; directories above them come by themselves."""
+    """Files to write; directories above them are added."""
 
     def __init__(self) -> None:
         self._buffer = io.BytesIO()
@@ -84,12 +84,12 @@ class Image:
 
 @dataclass
 class Blobs:
-    """What images consist of, by digest: what they share is there once."""
+    """The blobs of images, by digest: shared ones are stored once."""
 
     content: dict[str, bytes] = field(default_factory=dict)
 
     def add_image(self, image: Image) -> dict[str, Any]:
-        """How its manifest is referred to."""
+        """The descriptor of its manifest."""
         layers = [self._add(layer.content(), _LAYER) for layer in image.layers]
         config = self._add(_config(image, layers), _CONFIG)
         manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers}

@@ -1,4 +1,4 @@
-"""The programs of a cluster: found where the user has them, or built once and kept.
+"""The programs of a cluster: taken from the user's directory, or built once and kept.
 
 No package ships a kube-apiserver, but its source is a Go module like any other. The versions and the
 checksums of all it needs are in `modules/`, written by `python -m tools.cluster lock`.
@@ -43,13 +43,13 @@ class Module:
 
 
 def _kubernetes_version() -> tuple[str, ...]:
-    """What git would have told; without it the API server calls itself v0.0.0."""
+    """The facts that a build reads from git; without them the API server calls itself v0.0.0."""
     major, minor, _ = KUBERNETES.removeprefix("v").split(".")
     values = {"gitVersion": KUBERNETES, "gitMajor": major, "gitMinor": minor}
     return tuple(f"-X k8s.io/component-base/version.{k}={v}" for k, v in values.items())
 
 
-#: In the order in which they are built: a control plane is of use before there is a node.
+#: In the order in which they are built: a control plane is useful before there is a node.
 MODULES: Final = (
     Module(
         "etcd",
@@ -92,11 +92,11 @@ MODULES: Final = (
     ),
 )
 
-#: Without these there is no cluster; without the others there are parts it does not have.
+#: Without these there is no cluster; without the others the cluster lacks some parts.
 CONTROL_PLANE: Final = ("etcd", "kube-apiserver", "kubectl")
 CONTROLLERS: Final = ("kube-controller-manager", "kube-scheduler")
 NEEDED: Final = (*CONTROL_PLANE, *CONTROLLERS, "kubelet", "kwok")
-#: A runner program that is not ours: tests of the runner's protocol use it (`make runner`).
+#: A runner program that is not paddock's: tests of the runner's protocol use it (`make runner`).
 RUNNER: Final = "github-act-runner"
 ALL: Final = tuple(
     command for module in MODULES for command in module.commands if command != RUNNER
@@ -108,8 +108,8 @@ def module_of(command: str) -> Module:
 
 
 def find(command: str) -> Path | None:
-    """`KUBEBUILDER_ASSETS` is the whole Kubernetes if it is set: of two versions, half a cluster of
-    each proves nothing."""
+    """If `KUBEBUILDER_ASSETS` is set, all of etcd and Kubernetes comes from it: a cluster of two mixed
+    versions proves nothing."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     module = module_of(command)
     directory = Path(assets) if assets and module.name in ("etcd", "kubernetes") else module.built
@@ -139,12 +139,12 @@ def _how_to_get(command: str) -> str:
     return f"There is no {command} yet: make cluster builds it, once."
 
 
-#: Of the cluster's programs, and of the runner.
+#: The time to build: of the cluster's programs, and of the runner.
 _EFFORT: Final = ("all together take 10 to 20 minutes", "it takes a minute or two")
 
 
 def build(*commands: str) -> None:
-    """What is missing of these, or of all. A later start finds it."""
+    """Builds those of these, or of all, that are missing. A later start finds them."""
     missing = [each for each in commands or ALL if find(each) is None]
     if os.environ.get("KUBEBUILDER_ASSETS"):
         missing = [each for each in missing if module_of(each).name not in ("etcd", "kubernetes")]
@@ -195,6 +195,6 @@ def go_environment() -> dict[str, str]:
 
 
 def _politely() -> list[str]:
-    """A build must not make somebody else's tests time out."""
+    """A build must not slow tests on the same machine until they time out."""
     nice = shutil.which("nice")
     return [nice, "-n", "19"] if nice else []

@@ -1,4 +1,4 @@
-"""Who is who: an authority of the cluster's own, and what it signs."""
+"""Certificates: the cluster's own authority, and what it signs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The cluster as a whole: started in order, stopped cleanly, its parts at a test's disposal."""
+"""The cluster as a whole: starts it in order, stops it cleanly, and lets tests stop and start its
+parts."""
 
 from __future__ import annotations
 
@@ -25,13 +26,14 @@ from tools.cluster.kubeconfigs import by_token
 from tools.cluster.layout import Layout, default_layout
 from tools.cluster.say import say
 
-#: The API server takes 5 s on two idle cores. Ten times that, and a line now and then meanwhile.
+#: The API server takes 5 s on two idle cores. Much longer is allowed, with a line of progress at
+#: times.
 _READY_S: Final = 120.0
 _POLL_S: Final = 0.2
 _TELL_S: Final = 10.0
-#: A kubelet gives up, with a panic, when the API server goes away while it starts: tests make it do so.
+#: A kubelet panics if the API server goes away while the kubelet starts: tests cause that.
 _STARTS: Final = 4
-#: Those who ask the API server again less and less often while it is away.
+#: These ask the API server less and less often while it is away.
 _LATE: Final = ("controller-manager", "scheduler", "kubelet")
 _BETWEEN_STARTS_S: Final = 1.0
 #: Started by the tests that need them.
@@ -83,16 +85,16 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """The administrator's kubeconfig."""
         return self.layout.admin
 
     @property
     def host_address(self) -> str:
-        """Where a Pod reaches a server that listens on this machine."""
+        """The address at which a Pod reaches a server that listens on this machine."""
         return NODE_ADDRESS
 
     def api(self, *, token: str | None = None, patience: float = PATIENCE_S) -> Api:
-        """The administrator's, or that of whoever has this token."""
+        """With the administrator's certificate, or with this token."""
         pki = self.layout.pki
         authority = pki / "ca.crt"
         if token is not None:
@@ -101,7 +103,7 @@ class Cluster:
         return Api(self.facts.server, authority=authority, pair=pair, patience=patience)
 
     async def kubeconfig_of(self, namespace: str, service_account: str, path: Path) -> Path:
-        """What a process has that runs as this service account: its rights and no more."""
+        """The settings of a process that runs as this service account: its rights and no more."""
         async with self.api() as api:
             token = await api.token(namespace, service_account)
         by_token(
@@ -133,9 +135,9 @@ class Cluster:
             kube_router.remove_rules(self.layout)
 
     async def start(self, name: str) -> None:
-        """Again, and until it is of use. With the API server those start anew who would go on as if it
-        were away for a minute more: a controller that hears of the node late takes it for lost, a
-        kubelet starts no Pods."""
+        """Starts a part and waits until it is usable. With the API server it also restarts the parts
+        that would treat it as away for a minute more: a controller that hears of the node late takes
+        it for lost, a kubelet starts no Pods."""
         late = [each for each in _LATE if name == "apiserver" and self._runs(each)]
         for each in late:
             await self.stop(each)
@@ -152,7 +154,7 @@ class Cluster:
         await self.start(name)
 
     async def mend(self) -> None:
-        """Start what a test has stopped."""
+        """Starts what a test has stopped."""
         for name, daemon in self.daemons.items():
             if daemon.pid() is None and name not in _ON_DEMAND:
                 await self.start(name)
@@ -191,7 +193,7 @@ class Cluster:
             case kube_router.NAME:
                 await self._wait(name, self._policies_are_enforced)
             case _:
-                # Whoever needs them asks again by itself.
+                # Components that need it retry by themselves.
                 self.daemons[name].check()
 
     async def _wait(self, name: str, ready: Callable[[], Awaitable[bool]]) -> None:
@@ -247,7 +249,7 @@ class Cluster:
 
 
 async def up(*, build: bool = True, with_node: bool = True) -> Cluster:
-    """The running cluster, or a new one. What it will not have is said first."""
+    """The running cluster, or a new one. First says which parts a new one will lack."""
     layout = default_layout()
     with _alone(layout):
         if (cluster := Cluster.running(layout)) is not None:
@@ -285,8 +287,8 @@ async def down(*, force: bool = False) -> bool:
 
 
 def make_empty(layout: Layout) -> None:
-    """Remove what an earlier cluster left. One that was killed left its mounts and the processes that
-    hold containers, and a directory below which something is mounted cannot be removed."""
+    """Removes what an earlier cluster left. One that was killed left its mounts and the processes that
+    hold containers. A directory below which something is mounted cannot be removed."""
     if layout.root.exists():
         if os.geteuid() == 0:
             kube_router.remove_rules(layout)
@@ -338,7 +340,7 @@ def _is_in_use(layout: Layout) -> bool:
 
 @contextmanager
 def _alone(layout: Layout) -> Iterator[None]:
-    """Two starts at once would empty each other's directory."""
+    """Two simultaneous starts would empty each other's directory."""
     layout.lock.parent.mkdir(parents=True, exist_ok=True)
     with layout.lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -11,10 +11,10 @@ from tools.cluster.kubeconfigs import by_certificate
 from tools.cluster.layout import Layout
 
 _ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
-#: A lost node is noticed in a third of the usual time. Tests of it wait that long; less, and a busy
+#: A lost node is noticed in a third of the usual time. Tests of it wait that long. With less, a busy
 #: machine loses a node that is only slow.
 _NODE_GRACE: Final = "16s"
-#: The defaults are meant for clusters that others use as well; thousands of fake Pods wait for them.
+#: The defaults are for clusters with other users; here they would delay thousands of fake Pods.
 _RATES: Final = ("--kube-api-qps=500", "--kube-api-burst=1000")
 
 _CLIENTS: Final = {
@@ -64,7 +64,7 @@ def etcd(layout: Layout, facts: Facts) -> Daemon:
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
-            # Nothing here has to survive the machine.
+            # This data need not survive the machine.
             "--unsafe-no-fsync",
             "--log-level=warn",
         ],
@@ -81,7 +81,7 @@ def apiserver(layout: Layout, facts: Facts) -> Daemon:
             f"--etcd-servers=http://127.0.0.1:{facts.ports.etcd}",
             "--bind-address=127.0.0.1",
             f"--secure-port={facts.ports.api}",
-            # Where the node is: a loopback address is refused, and there may be no other.
+            # The node's address: a loopback address is refused, and there may be no other.
             f"--advertise-address={NODE_ADDRESS}",
             f"--cert-dir={layout.root}/apiserver",
             f"--tls-cert-file={pki}/apiserver.crt",
@@ -100,7 +100,7 @@ def apiserver(layout: Layout, facts: Facts) -> Daemon:
             "--profiling=false",
         ],
         layout,
-        # It stops listening at once, and then waits a minute for connections that nobody closes.
+        # It stops listening at once, and then waits a minute for connections that no client closes.
         grace_s=2.0,
     )
 
@@ -139,7 +139,7 @@ def scheduler(layout: Layout, facts: Facts) -> Daemon:
 
 
 def kwok(layout: Layout, facts: Facts) -> Daemon:
-    """Plays the kubelet of every node with its annotation, by the thousand."""
+    """Plays the kubelet of every annotated node, for thousands of Pods."""
     return Daemon(
         "kwok",
         [
@@ -151,6 +151,6 @@ def kwok(layout: Layout, facts: Facts) -> Daemon:
             "--node-lease-duration-seconds=40",
         ],
         layout,
-        # It would read a configuration of the user's own.
+        # Otherwise it reads the user's configuration.
         {"KWOK_WORKDIR": str(layout.root / "kwok")},
     )

@@ -1,7 +1,7 @@
-"""Processes that outlive whoever started them, and that anybody may stop.
+"""Processes that outlive the program that started them; any later program may stop them.
 
-`make cluster` starts them and ends; a test stops the API server and starts it again. So what is known
-of a process is on disk: its id, and when it started, because ids are used again.
+`make cluster` starts them and ends; a test stops the API server and starts it again. So their state is
+on disk: the process id, and its start time, because ids are reused.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Daemon:
         self.layout.pids.mkdir(parents=True, exist_ok=True)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         _keep_open_files_to_ourselves()
-        # Not Popen: its object warns when a process outlives it, which is what is wanted here.
+        # Not Popen: its object warns when a process outlives it, as these do on purpose.
         pid = os.posix_spawn(
             self.command[0],
             list(self.command),
@@ -63,7 +63,7 @@ class Daemon:
         self._pid_file.write_text(f"{pid} {_started(pid)}")
 
     def pid(self) -> int | None:
-        """Of the process that was started, if it lives."""
+        """The id of the started process, if it lives."""
         try:
             pid, started = self._pid_file.read_text().split()
         except (FileNotFoundError, ValueError):
@@ -94,14 +94,14 @@ class Daemon:
         return "\n".join(f"  {line[:300]}" for line in lines[-_TAIL:])
 
     def check(self) -> None:
-        """Raises when it has ended."""
+        """Raises if it has ended."""
         if self.pid() is None:
             raise ClusterError(f"{self.name} has ended; {self.log} says why:\n{self.tail()}")
 
 
 def _keep_open_files_to_ourselves() -> None:
-    """A lock is held while any process has its file open: `flock FILE make cluster` would hold FILE
-    until the cluster is stopped."""
+    """Closes all inherited files. A lock is held while any process has its file open: `flock FILE make
+    cluster` would hold FILE until the cluster is stopped."""
     for entry in list(Path("/dev/fd").iterdir()):
         if int(entry.name) > 2:  # a daemon gets standard ones of its own
             with contextlib.suppress(OSError):
@@ -109,7 +109,7 @@ def _keep_open_files_to_ourselves() -> None:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in the kernel's ticks; `-` if it is no more."""
+    """When a process began, in the kernel's ticks; `-` if it has ended."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

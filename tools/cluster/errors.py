@@ -1,4 +1,4 @@
-"""What a person reads when the cluster cannot be had."""
+"""Errors that users of the cluster tools read."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class ClusterError(Exception):
 
 
 class Missing(ClusterError):
-    """Something is not on this machine; the tests are skipped with this sentence."""
+    """A requirement is missing on this machine; the tests are skipped with this sentence."""

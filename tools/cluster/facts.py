@@ -1,4 +1,5 @@
-"""What was decided when the cluster was started: anybody can talk to it and start its parts again."""
+"""What was decided when the cluster was started: later programs use it to reach and restart its
+parts."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-#: The node's address is its bridge's, so Pods reach servers of this machine there, and the tests need
-#: not listen on an address that others can reach. Ranges that nobody else is likely to use.
+#: The node's address is its bridge's: Pods reach servers of this machine there, and the tests need not
+#: listen on an address that other machines can reach. Other networks rarely use these ranges.
 NODE_NAME: Final = "node-1"
 NODE_ADDRESS: Final = "10.241.0.1"
 POD_RANGE: Final = "10.241.0.0/24"

@@ -1,4 +1,4 @@
-"""Nodes that kwok plays: a Pod there is running at once, and costs only what the API server pays."""
+"""Nodes that kwok plays: a Pod there runs at once, and only the API server has work with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from tools.cluster.api import Api
 
-#: Real Pods keep away; a Pod that is to be played tolerates it and selects the label.
+#: It keeps real Pods away; a Pod that kwok shall play tolerates it and selects the label.
 TAINT: Final = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
 TOLERATION: Final = {"key": "kwok.x-k8s.io/node", "operator": "Exists"}
 SELECTOR: Final = {"type": "kwok"}

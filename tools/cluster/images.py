@@ -1,11 +1,11 @@
-"""The images tests use, made from what this machine has: busybox, this Python, paddock's source.
+"""The tests' images, made from this machine's files: busybox, this Python, paddock's source.
 
     busybox    a shell and the usual tools; also runs the sandbox of every Pod (`pause`)
     agent      Python and `paddock.agent`, which it runs
     runner     Python and the fake runner, where images for runners have the real one
 
 They are imported into the node's containerd, never pulled. Their names cannot be resolved (.test is
-reserved), so a Pod that would pull one fails at once instead of reaching somebody else's image.
+reserved), so a Pod that would pull one fails at once and does not reach a foreign image.
 """
 
 from __future__ import annotations

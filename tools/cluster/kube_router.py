@@ -1,10 +1,10 @@
-"""What enforces NetworkPolicies on the node: kube-router's policy controller, without its other parts.
+"""Enforces NetworkPolicies on the node: kube-router's policy controller, without its other parts.
 
-It is started for the tests that need it, not with the cluster: it writes all its rules anew with each
-change of any Pod. While 400 fake Pods were started it used a fifth of a core.
+Only the tests that need it start it: it writes all its rules anew with each change of any Pod. While
+400 fake Pods were started it used a fifth of a core.
 
-Its rules outlive it. Those of a Pod that is gone would be applied to the next Pod with its address, so
-they are removed when it is stopped.
+Its rules outlive it. Rules of a deleted Pod would apply to the next Pod with its address, so they are
+removed when it is stopped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tools.cluster.layout import Layout
 
 NAME: Final = "kube-router"
 _PACKAGES: Final = {"iptables": "iptables", "iptables-restore": "iptables", "ipset": "ipset"}
-#: What it calls its chains and sets.
+#: The names of its chains and sets.
 _CHAINS: Final = re.compile(r"^:(KUBE-(?:ROUTER|POD-FW|NWPLCY)-\S+)", re.MULTILINE)
 _JUMPS: Final = re.compile(r"^-A ((?:INPUT|FORWARD|OUTPUT) .*-j KUBE-ROUTER-\S+)$", re.MULTILINE)
 _SETS: Final = re.compile(r"^(?:inet6:)?KUBE-(?:SRC|DST)-\S+$", re.MULTILINE)
-#: What it writes last, once it has gone through all policies and Pods.
+#: The rule that it writes last, after all policies and Pods.
 _WRITTEN: Final = "-A KUBE-ROUTER-FORWARD .*explicitly ACCEPT"
 
 
@@ -49,7 +49,7 @@ def daemon(layout: Layout, facts: Facts) -> Daemon:
             f"--kubeconfig={layout.kubeconfig(NAME)}",
             f"--hostname-override={NODE_NAME}",
             f"--service-cluster-ip-range={SERVICE_RANGE}",
-            # It listens nowhere.
+            # It opens no port.
             "--health-port=0",
             "--metrics-port=0",
             "--v=1",
@@ -63,8 +63,8 @@ def has_written_rules() -> bool:
 
 
 def remove_rules(layout: Layout) -> None:
-    """All of its own, and nothing else of the machine's. Where this cluster never started one they are
-    another's, and are left alone."""
+    """Removes all its rules, and no others. If this cluster never started a kube-router, the rules
+    belong to another one and are left alone."""
     if not (layout.logs / f"{NAME}.log").exists():
         return
     saved = node.run("iptables-save", "-t", "filter")

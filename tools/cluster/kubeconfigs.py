@@ -1,4 +1,4 @@
-"""Kubeconfigs: how a party reaches the cluster, and as whom."""
+"""Kubeconfigs: how a component reaches the cluster, and as which user."""
 
 from __future__ import annotations
 

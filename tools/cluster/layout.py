@@ -1,4 +1,4 @@
-"""Where everything is: binaries that are kept, and the state of the one cluster of this machine."""
+"""The directories: binaries that are kept, and the state of this machine's one cluster."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Beside the state, which comes and goes."""
+        """Beside the state, which is removed and made again."""
         return self.root.with_name(f"{self.root.name}.lock")
 
     @property
     def turn(self) -> Path:
-        """Whose turn it is to test on it."""
+        """The lock that tests on the cluster take."""
         self.root.parent.mkdir(parents=True, exist_ok=True)
         return self.root.with_name(f"{self.root.name}.turn")
 

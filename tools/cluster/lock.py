@@ -1,10 +1,10 @@
 """Writes `modules/*/go.mod` and `go.sum`: which versions, and what their content is.
 
-k8s.io/kubernetes names its own parts (k8s.io/api and the like) with a version that does not exist and
-finds them beside itself. From outside each must be told its real one, v0.MINOR.PATCH.
+k8s.io/kubernetes requires its own parts (k8s.io/api and the like) in a version that does not exist and
+finds them in its own directory. From outside each needs its real version, v0.MINOR.PATCH.
 
-A module that the checksum database does not know brings a go.sum of its own for all it needs. Only the
-checksum of the module itself is then taken from what is downloaded now.
+A module that the checksum database does not know has a go.sum of its own for all its requirements.
+Only the checksum of the module itself is then taken from the present download.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ def _resolve(module: Module, directory: Path) -> None:
     )
     if module.unlisted:
         shutil.copyfile(_downloaded(module)["Dir"] + "/go.sum", directory / "go.sum")
-        # Tidying would ask for the newest versions of what only tests of dependencies need.
+        # `go mod tidy` would ask for the newest versions of modules that only dependencies' tests
+        # need.
         packages = module.commands.values()
         _go("list", "-deps", *packages, directory=directory, unlisted=module.path)
         return
-    # What the module needs is found by what is imported.
+    # Imports show which modules are needed.
     imports = "".join(f'import _ "{package}"\n' for package in module.commands.values())
     (directory / "commands.go").write_text(f"//go:build never\n\npackage commands\n\n{imports}")
     _go("mod", "tidy", directory=directory)
@@ -63,7 +64,7 @@ def _parts(module: Module) -> list[str]:
 
 
 def _downloaded(module: Module) -> dict[str, str]:
-    """Its files' places."""
+    """The paths of its files."""
     found: dict[str, str] = json.loads(
         _go(
             *("mod", "download", "-json", f"{module.path}@{module.version}"),

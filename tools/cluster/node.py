@@ -51,7 +51,7 @@ def write_configuration(layout: Layout, facts: Facts) -> None:
 
 
 def make_bridge(layout: Layout) -> None:
-    """Before there is any Pod, because the node's address is on it. Its alias says whose it is."""
+    """Made before any Pod, because it has the node's address. Its alias names its owner."""
     _check_bridge(layout)
     remove_bridge()
     for arguments in (
@@ -63,7 +63,7 @@ def make_bridge(layout: Layout) -> None:
 
 
 def _check_bridge(layout: Layout) -> None:
-    """A machine has one node. The bridge of a cluster that died is taken, that of another is not."""
+    """A machine has one node. The bridge of a dead cluster is reused, that of another one is not."""
     alias = Path(f"/sys/class/net/{BRIDGE}/ifalias")
     owner = Path(alias.read_text().strip()) if alias.exists() else layout.root
     if owner != layout.root and containerd(Layout(owner)).pid() is not None:
@@ -107,13 +107,13 @@ def ctr(layout: Layout, *arguments: str, check: bool = True) -> str:
 
 
 def end_containers(layout: Layout) -> None:
-    """They belong to shims, which live on when containerd is stopped."""
+    """Containers belong to shims, which live on when containerd is stopped."""
     for task in ctr(layout, "tasks", "list", "--quiet", check=False).split():
         ctr(layout, "tasks", "delete", "--force", task, check=False)
 
 
 def clean_up(layout: Layout) -> None:
-    """After containerd was stopped or killed: what it may have left outside its directory."""
+    """After containerd was stopped or killed: removes what it may have left outside its directory."""
     for pid in _shims(layout):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -123,7 +123,7 @@ def clean_up(layout: Layout) -> None:
 
 
 def run(program: str, *arguments: str, check: bool = True, given: str | None = None) -> str:
-    """`given` is what it reads from its standard input."""
+    """`given` is its standard input."""
     done = subprocess.run(
         [_which(program), *arguments], input=given, capture_output=True, text=True, check=False
     )
@@ -235,7 +235,8 @@ def _kubelet_configuration(layout: Layout, facts: Facts) -> dict[str, Any]:
         "maxOpenFiles": 1000,
         "makeIPTablesUtilChains": False,
         "resolvConf": "/dev/null",
-        # Images come from nowhere: none may be collected, and a full disk must not evict a test's Pod.
+        # Images have no registry to come from again: none may be collected, and a full disk must not
+        # evict a test's Pod.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
             "memory.available": "100Mi",
@@ -243,10 +244,10 @@ def _kubelet_configuration(layout: Layout, facts: Facts) -> dict[str, Any]:
             "nodefs.inodesFree": "1%",
             "imagefs.available": "1%",
         },
-        # A third of the usual, as the controllers' patience with this node is.
+        # A third of the usual, like the controllers' patience with this node.
         "nodeStatusUpdateFrequency": "4s",
         "nodeLeaseDurationSeconds": 16,
-        # What a test waits for most: containers that have ended.
+        # What tests wait for most: containers that have ended.
         "runtimeRequestTimeout": "1m",
         "shutdownGracePeriod": "0s",
     }

@@ -1,7 +1,7 @@
 """A registry on the loopback, to see what happens while an image is pulled.
 
-Images that are imported are there at once. A test of slow, failing or refused pulls needs somebody to
-pull from, who can be told to wait.
+Imported images exist at once. A test of slow, failing or refused pulls needs a registry that it can
+tell to wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from tools.cluster.archives import MANIFEST, Blobs, Image, Layer
 
-#: As long as a test may take; a pull that is held is let go when the registry is closed.
+#: As long as a test may take; the registry's end lets a held pull go.
 _LONGEST_HOLD_S: Final = 120.0
 
 
@@ -46,8 +46,8 @@ class Registry:
         self._thread.join()
 
     def push(self, image: Image, name: str) -> str:
-        """By which reference a Pod names it. It is like no image that was pulled before: one layer
-        more, with nothing in it but its name."""
+        """The reference by which a Pod names it. The image differs from all that were pulled before:
+        it has one more layer, which contains only its name."""
         mark = Layer()
         mark.file("/etc/image", name.encode())
         image = dataclasses.replace(image, layers=(*image.layers, mark))
@@ -93,6 +93,6 @@ class Registry:
                 return content
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Tests have their own."""
+                """Replaces the server's access log: tests have their own."""
 
         return Handler

@@ -1,4 +1,4 @@
-"""What goes into the images: a shell, this interpreter with its libraries, paddock's source."""
+"""The content of the images: a shell, this interpreter with its libraries, paddock's source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.cluster.errors import Missing
 SOURCE: Final = "/opt/paddock"
 
 _PACKAGE: Final = Path(paddock.__file__).parent
-#: All that runs inside a Pod, and stands on the standard library alone.
+#: The modules that run inside a Pod; they use the standard library alone.
 _PARTS: Final = ("__init__.py", "agent/*", "fakes/__init__.py", "fakes/runner*.py")
 
 _LEFT_OUT: Final = re.compile(
@@ -53,7 +53,7 @@ def add_users(layer: Layer, **users: tuple[int, str]) -> None:
 
 
 def add_python(layer: Layer) -> None:
-    """At the paths it has here: an interpreter looks for its library beside itself."""
+    """At the same paths as here: an interpreter looks for its library beside itself."""
     program = Path(sys.executable).resolve()
     standard = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     files = [path for directory in standard for path in directory.rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""Progress, a line at a time: something that takes minutes must not look dead."""
+"""Prints progress, line by line: a step that takes minutes must not look dead."""
 
 from __future__ import annotations
 

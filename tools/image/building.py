@@ -1,7 +1,7 @@
-"""The image as an archive in the form of the Open Container Initiative, made on this machine.
+"""The image as an archive in the format of the Open Container Initiative, made on this machine.
 
-`root.sh` makes the same files as it does for the Dockerfile. What changes rarely (Debian's packages and
-the dependencies) is a layer that is kept; paddock itself is another.
+`root.sh` makes the same files as it does for the Dockerfile. Parts that change rarely (Debian's
+packages and the dependencies) are a layer that is kept; paddock itself is another.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import platformdirs
 from tools.cluster.archives import Image, Layer, write_archive
 from tools.image.description import CHECKOUT, DIRECTORY, ROOT_SCRIPT, Description
 
-#: Layers of each part that are kept beside a new one: another checkout's, and those of a test.
+#: Old layers of each part that are kept beside a new one: another checkout's, and those of a test.
 _KEPT: Final = 4
 _TOOLS: Final = ("apt-get", "awk", "dpkg-deb", "strip")
 
 
 class CannotBuild(Exception):
-    """Why not, in a sentence."""
+    """Why the image cannot be built, in a sentence."""
 
 
 class TreeLayer(Layer):
-    """A layer that is there already, as a tar file."""
+    """An existing layer, as a tar file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -83,7 +83,7 @@ def _kept(name: str, part: str, arguments: list[str], checkout: Path = CHECKOUT)
                 older.unlink()
             packed = Path(directory) / "layer.tar"
             _pack(root, packed)
-            # Others may be building the same; whole or not at all.
+            # Another process may build the same layer: the rename makes it appear whole or not at all.
             shutil.copyfile(packed, kept.with_suffix(f".{os.getpid()}"))
             kept.with_suffix(f".{os.getpid()}").rename(kept)
     return kept
@@ -106,7 +106,7 @@ def _run(*arguments: str, checkout: Path) -> None:
 
 
 def _pack(root: Path, file: Path) -> None:
-    """Everything is root's, and as old as time: the same files make the same layer."""
+    """All files belong to root and have the oldest date: the same files make the same layer."""
     with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(root.rglob("*")):
             entry = tar.gettarinfo(path, str(path.relative_to(root)))

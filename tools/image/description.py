@@ -1,4 +1,4 @@
-"""`deploy/image/image.toml`, and the Dockerfile that says the same."""
+"""`deploy/image/image.toml`, and the Dockerfile made from it."""
 
 from __future__ import annotations
 

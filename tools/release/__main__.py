@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def made(repository: Repository) -> list[Planned]:
-    """The plan for HEAD; what is not committed is not looked at."""
+    """The plan for HEAD; uncommitted changes are ignored."""
     repository.check()
     components = read(repository.root)
     known = {}
@@ -68,7 +68,7 @@ def told(repository: Repository, planned: list[Planned]) -> Iterator[str]:
             yield f"{name}: nothing" + (f" since {one.last}" if one.last else "; never released")
             continue
         if one.last is None:
-            # Every commit there ever was is no reason; `--json` has them.
+            # A list of all commits is not a reason; `--json` has them.
             types = Counter(commit.message.type or "without a type" for commit in one.commits)
             counts = ", ".join(f"{count} {each}" for each, count in types.most_common())
             yield f"{name} {one.version}, its first: {len(one.commits)} commits ({counts})"
@@ -77,7 +77,7 @@ def told(repository: Repository, planned: list[Planned]) -> Iterator[str]:
         for commit in one.commits:
             shipped = [each for each in repository.files(commit.id) if one.component.ships(each)]
             yield f"  {commit.id[:7]} {commit.message.title}"
-            # A merge may touch nothing by itself.
+            # A merge may touch no file by itself.
             if shipped:
                 more = f" and {len(shipped) - 1} more" if len(shipped) > 1 else ""
                 yield f"          touches {shipped[0]}{more}"
@@ -122,11 +122,12 @@ def _section(repository: Repository, planned: list[Planned]) -> str:
 
 
 def _apply(repository: Repository, planned: list[Planned]) -> None:
-    """Versions, pins and changelog, all of a plan or none: what cannot be written is found before."""
+    """Writes versions, pins and changelog: all of a plan or none, since errors are found before
+    writing."""
     _check_addresses(repository.root)
     changelog = notes.released(_text(repository, notes.FILE), _section(repository, planned))
     written = {notes.FILE: changelog}
-    # Also those that are not released now: their pins may be behind.
+    # Also components that are not released now: their pins may be outdated.
     for one in planned:
         for place in one.component.versions if one.version else ():
             text = written.get(place.file) or _text(repository, place.file)

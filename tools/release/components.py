@@ -1,5 +1,5 @@
-"""The components, read from their file and checked: a plan over a path that is misspelt would release
-nothing, in silence."""
+"""The components, read from their file and checked: a plan with a misspelt path would silently release
+nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import msgspec
 
 from tools.release.errors import ReleaseError
 
-#: Within a repository.
+#: Relative to the repository.
 FILE: Final = "tools/release/components.toml"
-#: Tags are `name-1.2.3`; a dash within would make two of them look alike.
+#: Tags are `name-1.2.3`; a dash in a name would make them ambiguous.
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*")
 
 
 class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file that carries a version, and under which key."""
+    """A file that carries a version, and the version's key."""
 
     file: str
     key: str
@@ -46,7 +46,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A version of one component that another ships: the other's files change with it."""
+    """A version of one component that another one ships: the other's files change with it."""
 
     of: Component
     within: Component

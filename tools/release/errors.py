@@ -1,4 +1,4 @@
-"""What a person reads when there is no plan."""
+"""The error that users read when no plan is possible."""
 
 from __future__ import annotations
 

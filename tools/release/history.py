@@ -1,4 +1,4 @@
-"""What happened since a component was last released: git knows the tags, the files and the messages."""
+"""The changes since a component was last released: git has the tags, the files and the messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Repository:
         self.root = root
 
     def check(self) -> None:
-        """Raises ReleaseError where no plan could be right."""
+        """Raises ReleaseError if no plan could be right."""
         if self._git("rev-parse", "--is-shallow-repository").strip() == "true":
             raise ReleaseError(
                 "The history here is cut short, and with it what was released before: run `git fetch "
@@ -37,7 +37,7 @@ class Repository:
             )
 
     def last_release(self, component: Component) -> Version | None:
-        """By tags on the way to HEAD; those of other branches are not what HEAD continues."""
+        """By tags that HEAD descends from; tags of other branches do not count."""
         prefix = f"{component.name}-"
         tags = self._git("tag", "--list", "--merged", "HEAD", f"{prefix}*").split()
         found = (Version.parse(tag.removeprefix(prefix)) for tag in tags)

@@ -1,5 +1,5 @@
-"""The changelog. People write what users should know under `## [Unreleased]`; a release gives that
-section the versions it is released under, and begins a new one."""
+"""The changelog. Developers write what users should know under `## [Unreleased]`. A release turns that
+section into one for its versions, and begins a new one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECTION: Final = re.compile(
 
 
 def section(changelog: str, planned: Sequence[Planned], *, date: str) -> str:
-    """What the release's section will be."""
+    """The text of the release's section."""
     found = _SECTION.search(changelog)
     if found is None:
         raise ReleaseError(
@@ -34,5 +34,5 @@ def section(changelog: str, planned: Sequence[Planned], *, date: str) -> str:
 
 
 def released(changelog: str, section: str) -> str:
-    """The changelog with that section in the place of the unreleased one, and an empty one above it."""
+    """The changelog with that section instead of the unreleased one, and an empty one above it."""
     return _SECTION.sub(lambda _: f"{UNRELEASED}\n\n{section}\n", changelog).rstrip() + "\n"

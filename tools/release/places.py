@@ -1,4 +1,4 @@
-"""Reads and writes a version in a file, and nothing else of it: comments and order stay."""
+"""Reads and writes a version in a file and changes nothing else: comments and order stay."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _with_value(keys: list[str], text: str, version: str) -> tuple[str, int]:
 
 
 def _check_the_rest(place: Place, before: str, after: str, version: str) -> None:
-    """YAML has more ways to write a key than lines; what else changed was not meant."""
+    """YAML has more ways to write a key than by lines: nothing but this version may have changed."""
     expected = _loaded(place, before)
     inner = expected
     *parents, last = place.key.split(".")

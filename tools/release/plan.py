@@ -1,4 +1,4 @@
-"""Decides what is released, from what each component's commits and pins are. No I/O."""
+"""Decides what to release, from each component's commits and pins. No I/O."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tools.release.versions import FIRST, Level, Version
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is so at HEAD."""
+    """The state of a component at HEAD."""
 
     last: Version | None
-    #: Since then, and only those that touch one of its paths.
+    #: Since the last release, and only commits that touch one of its paths.
     commits: Sequence[Commit]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """A pin that is to change."""
+    """A pin that has to change."""
 
     pin: Pin
     before: str | None
@@ -43,7 +43,7 @@ class Planned:
 
     @property
     def version(self) -> Version | None:
-        """`None` if it is neither released nor to be."""
+        """`None` if it was never released and is not planned."""
         if self.level is None:
             return self.last
         return self.last.raised(self.level) if self.last else FIRST
@@ -54,8 +54,8 @@ def plan(
     known: Mapping[str, Known],
     at: Mapping[tuple[str, str], str | None],
 ) -> list[Planned]:
-    """`at`: what each pin's file and key says at HEAD. A pin that is behind is corrected also when
-    nothing is released for it: an image that was released and is pinned by nobody reaches nobody."""
+    """`at`: the value of each pin's file and key at HEAD. An outdated pin is corrected also when
+    nothing is released for it: a released image that no component pins reaches no user."""
     planned = {
         each.name: Planned(
             component=each, last=known[each.name].last, commits=known[each.name].commits
@@ -63,7 +63,7 @@ def plan(
         for each in components
     }
     all_pins = pins(list(components))
-    # What pins may itself be pinned; no chain is longer than there are components.
+    # A component that pins may itself be pinned; no chain is longer than the number of components.
     for _ in components:
         for one in planned.values():
             one.pinned = [

@@ -1,4 +1,4 @@
-"""Versions, and by how much a change raises one."""
+"""Versions, and how much a change raises one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SEMANTIC: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
 class Level(IntEnum):
-    """Ordered: of several changes the greatest counts."""
+    """Ordered: the greatest of several changes counts."""
 
     PATCH = 1
     MINOR = 2
@@ -31,7 +31,7 @@ class Version:
         return None
 
     def raised(self, level: Level) -> Version:
-        # Before 1.0.0 nothing is promised, and what breaks raises the middle number.
+        # Before 1.0.0 compatibility is not promised, and a breaking change raises the middle number.
         if level is Level.MAJOR and self.major == 0:
             level = Level.MINOR
         match level:

@@ -1,1 +1,1 @@
-"""Runs a runner program through its life and its troubles against the fake GitHub."""
+"""Runs a runner program through its life and its faults against the fake GitHub."""

@@ -1,4 +1,4 @@
-"""The cases: what happens to a runner, and what every runner program has to make of it.
+"""The cases: what happens to a runner, and how every runner program has to react.
 
 Only what GitHub and paddock rely on is expected. Exit codes and lines differ between programs; the
 table shows them.
@@ -23,9 +23,9 @@ Play = Callable[[Stage], Awaitable[None]]
 class Case:
     name: str
     play: Play
-    #: How the job may stand at GitHub when the case is over.
+    #: The states that the job may have at GitHub when the case is over.
     jobs: frozenset[str]
-    #: Whether the program has ended then; `None`: either is right.
+    #: Whether the program must have ended then; `None`: either is right.
     ends: bool | None = True
 
 
@@ -184,7 +184,7 @@ async def deleted_idle(stage: Stage) -> None:
 
 @_case("success")
 async def deleted_busy(stage: Stage) -> None:
-    """By mistake: it finishes its job."""
+    """An API client deletes its record by mistake: the runner finishes its job."""
     program = await stage.busy("sleep 5")
     assert stage.runner is not None
     stage.github.runners.delete(stage.runner)
@@ -193,7 +193,7 @@ async def deleted_busy(stage: Stage) -> None:
 
 @_case("success|failure|cancelled", ends=None)
 async def deleted_busy_and_told(stage: Stage) -> None:
-    """The same, and its poll is answered that there is no such runner."""
+    """The same, but its poll is answered that the runner does not exist."""
     await stage.busy("sleep 5")
     assert stage.runner is not None
     stage.inject(FaultKind.NOT_FOUND, "runner.message", times=None, seconds=60.0)
@@ -225,7 +225,8 @@ async def acquire_409_always(stage: Stage) -> None:
 
 
 async def _acquired_or_not(stage: Stage) -> None:
-    """A job that was not fetched goes to others after a minute. The program ends, or goes on."""
+    """After a minute GitHub gives a job that was not fetched to another runner. The program may end or
+    go on."""
     program = await stage.start()
     try:
         await program.ended(within=100.0)
@@ -334,7 +335,7 @@ async def unavailable_at_complete(stage: Stage) -> None:
 
 @_case("success")
 async def completion_reply_lost(stage: Stage) -> None:
-    """GitHub has the result, and the runner does not know."""
+    """GitHub has the result, and the runner gets no answer."""
     stage.inject(FaultKind.REPLY_LOST, "runner.complete")
     stage.queue("true")
     await _to_its_end(stage)

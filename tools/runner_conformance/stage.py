@@ -1,4 +1,4 @@
-"""One fake GitHub with one runner program: what a case sets up, does, and looks at."""
+"""One fake GitHub with one runner program: what a case sets up, does, and checks."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from paddock.fakes.github.jobs import LOST_COMMUNICATION
 from paddock.fakes.github.records import Account, Job, JobStatus, Repository, Runner
 from paddock.fakes.github.server import serving, wall_clock
 
-#: How long a case waits for what has to come. No runner is known to wait longer than 75 s by itself.
+#: How long a case waits for an expected event. No known runner waits longer than 75 s by itself.
 PATIENCE: Final = 150.0
 
 _JIT_VARIABLE: Final = "ACTIONS_RUNNER_INPUT_JITCONFIG"
-#: The lines by which runner programs say that they listen, and that a job runs.
+#: The lines by which runner programs report that they listen, and that a job runs.
 LISTENS: Final = re.compile(r"Listening for Jobs")
 RUNS: Final = re.compile(r"Running [Jj]ob")
 
-#: What a runner gets of the environment. The rest may hold secrets, and steps run with it.
+#: The part of the environment that a runner gets. The rest may hold secrets, and steps run with it.
 _INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "DOTNET_ROOT")
 
 
 class Late(Exception):
-    """What has to come did not come in time."""
+    """An expected event did not happen in time."""
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Stage:
     repository: Repository
     command: Sequence[str]
     directory: Path
-    #: How long GitHub is unavailable in the cases in which it is.
+    #: How long GitHub is unavailable in the cases of an outage.
     outage: float
     runner: Runner | None = None
     job: Job | None = None
@@ -143,7 +143,7 @@ class Stage:
                 for program in stage._programs:
                     await program.stop()
 
-    # What a case does.
+    # The case's actions.
 
     def queue(self, *scripts: str, spec: JobSpec | None = None) -> Job:
         steps = tuple(Step(f"step {number}", script) for number, script in enumerate(scripts, 1))
@@ -160,7 +160,7 @@ class Stage:
         self.runner, self._jit = minted.runner, minted.encoded_jit_config
 
     async def start(self) -> Program:
-        """With one JIT, however often it is called."""
+        """With one JIT for all its starts."""
         if self.runner is None:
             self.mint()
         started = await Program.start(self.command, self._jit, self.directory)
@@ -208,7 +208,7 @@ class Stage:
         assert job is not None
         await self.until(lambda: job.status is JobStatus.COMPLETED, "the job completes")
 
-    # What became of it.
+    # The outcome.
 
     @property
     def outcome(self) -> str:

@@ -1,8 +1,8 @@
 """Draws the diagrams of the pages as SVG, at build time and without a browser.
 
-Pages hold diagrams as Mermaid text, which code forges draw by themselves; the site must not load a
-script for it. This reads the part of Mermaid's language that the pages use, and nothing else: a line
-that it does not understand is an error, so no diagram is published with a part missing.
+Pages hold diagrams as Mermaid text, which code forges draw themselves; the site must not load a script
+for it. This reads the part of Mermaid's language that the pages use. A line that it does not
+understand is an error, so no diagram is published with a part missing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
-#: Pixels: of a line of text, and of a character of it on average. Text is wrapped by these, so they are
-#: on the large side.
+#: Pixels: the height of a line of text, and the average width of a character. They wrap the text, so
+#: they are on the large side.
 LINE: Final = 15.0
 CHARACTER: Final = 6.4
 #: From one column of a sequence to the next, and from one column of blocks to the next.
@@ -89,13 +89,13 @@ class _Svg:
             self.parts.append(f'<text class="{kind}" {place}>{escape(line)}</text>')
 
     def behind(self, x: float, y: float, lines: Sequence[str]) -> None:
-        """So that a line that crosses the text does not strike it out."""
+        """Moves it so that a line across the text does not strike it out."""
         width = max(map(len, lines)) * CHARACTER
         self.box("behind", x - width / 2, y, width, LINE * len(lines))
 
     def done(self, width: float, height: float) -> str:
         body = "\n".join(self.parts)
-        # A page has one name space for all its diagrams.
+        # All diagrams of a page share one name space.
         arrow = f"arrow-{zlib.crc32(body.encode()):08x}"
         return (
             f'<svg class="diagram" xmlns="http://www.w3.org/2000/svg" role="img" '
@@ -117,7 +117,7 @@ def _wrapped(text: str, width: float) -> list[str]:
 
 
 def _states_as_sequence(lines: Sequence[str]) -> Iterator[str]:
-    """A state is a column, a step a message: steps have long labels, for which a graph has no room."""
+    """A state is a column, a step a message: the labels of steps are too long for a graph."""
     named: dict[str, str] = {}
     steps = []
     for line in lines:
@@ -188,7 +188,7 @@ class _Sequence:
         self._y += PAD
 
     def _add_message_to_self(self, x: float, text: str, kind: str) -> None:
-        # Its text stands to the right of it, or to the left where there is no room.
+        # Its text stands to the right of it, or to the left if there is no room.
         side = -1 if x + self._step > self._width else 1
         lines = _wrapped(text, self._step - 3 * PAD)
         bottom = self._y + LINE * len(lines)
@@ -264,8 +264,8 @@ class _Block:
     inner: list[tuple[str, _Block]] = field(default_factory=list)
 
     def rows(self) -> list[list[tuple[int, str, _Block]]]:
-        """With the column in which each begins. A row of spaces makes room for arrows where Mermaid
-        draws it; here there is room between any two rows."""
+        """With the column in which each begins. Mermaid needs a row of spaces to make room for arrows;
+        here there is room between any two rows."""
         rows: list[list[tuple[int, str, _Block]]] = [[]]
         column = 0
         for name, block in self.inner:
@@ -351,7 +351,7 @@ def _place(
 
 
 def _arrow(svg: _Svg, a: _Place, b: _Place, label: str) -> None:
-    """Straight down, up or across, through the middle of what both have in common."""
+    """Straight down, up or across, through the middle of the part that both have in common."""
     (ax, ay, aw, ah), (bx, by, bw, bh) = a, b
     low, high = max(ax, bx), min(ax + aw, bx + bw)
     if low < high:

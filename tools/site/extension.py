@@ -1,4 +1,4 @@
-"""What the site needs beyond Sphinx: diagrams, a menu, and pages for source files that are linked to.
+"""The site's additions to Sphinx: diagrams, a menu, and pages for source files that are linked to.
 
 The menu is the list of pages in docs/README.md. Links to files that are no pages (`../src/…`, or a
 directory) lead to the repository on a forge. Here they lead to pages with the same content, so the site
@@ -89,7 +89,7 @@ class LinkToSource(SphinxTransform):
 
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """All of them are built anew, and never kept: only pages are."""
+    """Builds all of them anew each time: Sphinx keeps only pages."""
     for path in sorted(app.env.__dict__.get("linked_sources", ())):
         where = path.relative_to(ROOT).as_posix()
         shown = _listing(path) if path.is_dir() else _code(path)
@@ -106,7 +106,7 @@ def _code(path: Path) -> str:
 
 
 def _listing(path: Path) -> str:
-    """Of what is in the repository; a directory also holds what was built from it."""
+    """Only files of the repository; a directory also holds what was built from it."""
     hidden = ("__pycache__", "node_modules")
     names = sorted(
         f"{each.name}/" if each.is_dir() else each.name
