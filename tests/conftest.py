@@ -18,12 +18,12 @@ from paddock.store.migrate import migrate
 from tests.support import scenes
 from tests.support.directories import in_memory, open_directory
 
-# No test asserts how long something takes.
+# No test asserts a duration.
 hypothesis.settings.register_profile("paddock", deadline=None)
 hypothesis.settings.load_profile("paddock")
 
 TEMPLATE = "paddock_template"
-# Tests keep nothing, and many databases on one server outgrow the default of 100 sessions.
+# Tests need no durability. Many databases on one server need more than the default of 100 sessions.
 QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 QUICK |= {"max_connections": "200"}
 
@@ -55,13 +55,14 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def postgres_binaries() -> Path | None:
-    """Those paddock brings; `tests/store` has every other version there is as well."""
+    """The servers that paddock brings; `tests/store` also has every other version on this machine."""
     return None
 
 
 @pytest.fixture(scope="session")
 def postgres(postgres_binaries: Path | None) -> Iterator[EmbeddedPostgres]:
-    """One server for all tests of a process, in a thread of its own, whatever loops they run."""
+    """One server for all tests of a process. Its own thread makes it independent of the tests' event
+    loops."""
     with open_directory(in_memory()) as path, start_blocking_portal() as portal:
         server = EmbeddedPostgres(path / "data", settings=QUICK, binaries=postgres_binaries)
         with portal.wrap_async_context_manager(server):
@@ -94,7 +95,7 @@ async def empty_database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
-    """A database of one's own with paddock's schema, for tests that connect by themselves."""
+    """An empty database with paddock's schema, for tests that connect themselves."""
     async for url in fresh_database(postgres, template=TEMPLATE):
         yield url
 
@@ -110,7 +111,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest.fixture(scope="session")
 def chaotic_template(postgres: EmbeddedPostgres) -> Iterator[str]:
-    """A fleet on a bad day, lived through once and copied for each test."""
+    """A fleet with much trouble: written once and copied for each test."""
     with start_blocking_portal() as portal:
         yield portal.call(stage, postgres, "scene_chaotic", scenes.chaotic)
 
@@ -118,7 +119,7 @@ def chaotic_template(postgres: EmbeddedPostgres) -> Iterator[str]:
 async def stage(
     server: EmbeddedPostgres, name: str, make: Callable[[Database], Awaitable[object]]
 ) -> str:
-    """A database in which something has happened, to copy; its name."""
+    """A database with history, to copy; its name."""
     await _administer(server, f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
     database = await Database.connect(server.url_of(name), application_name="paddock-test")
     try:
@@ -130,7 +131,7 @@ async def stage(
 
 @pytest.fixture(scope="module")
 async def chaotic(postgres: EmbeddedPostgres, chaotic_template: str) -> AsyncIterator[Database]:
-    """One for all tests of a module: most of them only look."""
+    """One for all tests of a module: most of them only read."""
     async for url in fresh_database(postgres, template=chaotic_template):
         database = await Database.connect(url, application_name="paddock-test")
         try:
@@ -141,7 +142,7 @@ async def chaotic(postgres: EmbeddedPostgres, chaotic_template: str) -> AsyncIte
 
 async def fresh_database(server: EmbeddedPostgres, *, template: str) -> AsyncIterator[str]:
     name = f"test_{next(_numbers)}"
-    # Files are copied quicker than they are logged and replayed, as long as nothing is synced.
+    # Copying files is faster than logging and replaying them, as long as no write is synced.
     await _administer(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
     try:
         yield server.url_of(name)

@@ -24,10 +24,10 @@ AGENT = Path(paddock.agent.__file__).parent
 TOKEN = "token-that-nobody-may-see"
 JIT = "aml0LXRoYXQtbm9ib2R5LW1heS1zZWU="
 
-#: As images start it. Nothing of a virtual environment is there.
+#: The interpreter as images start it: without the virtual environment.
 PYTHON = [sys.executable, "-I", "-S"]
 
-#: In the environment of everything a test starts, to find what it left behind.
+#: Set in the environment of every process of a test, to find processes that it left behind.
 MARK = "PADDOCK_TEST_POD"
 
 
@@ -68,7 +68,7 @@ class Process:
         self.process.send_signal(number)
 
     async def says(self, words: str) -> None:
-        """On stderr; what was said until then is not in its end."""
+        """Waits for these words on stderr; `ends` returns only later output."""
         assert self.process.stderr is not None
         async with asyncio.timeout(PATIENCE):
             while words not in (line := (await self.process.stderr.readline()).decode()):
@@ -107,7 +107,7 @@ class Pod:
         return str(self.directory)
 
     def put(self, jit: str = JIT) -> None:
-        """As the poller does."""
+        """Writes as the poller does."""
         stage = Stage(str(self.stage), uid=os.geteuid(), gid=-1)
         stage.prepare()
         stage.put(jit=jit, runner_name="r-1")
@@ -189,7 +189,7 @@ def command_line(pid: int) -> str:
 
 
 def shells() -> list[Any]:
-    """Those of the images there are: Debian's, Alpine's, Red Hat's."""
+    """The shells of existing images: Debian's, Alpine's, Red Hat's."""
     found = [["dash"], ["busybox", "ash"], ["bash", "--posix"]]
     return [
         pytest.param(

@@ -1,4 +1,4 @@
-"""A paddock server that says what it was told to say, and breaks where it was told to break."""
+"""A paddock server that answers as the test says, and breaks connections where the test says."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class CutShort:
-    """Only so much of the reply arrives; negative: all but so much."""
+    """Only this many bytes of the reply arrive; negative: all but this many."""
 
     reply: Reply
     after: int
@@ -132,7 +132,7 @@ class Scripted:
             self._news.set()
             await self._answer(path.partition("?")[0]).give(writer)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # it hung up
+            pass  # the client closed the connection
         finally:
             writer.close()
             with contextlib.suppress(OSError):

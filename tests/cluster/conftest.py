@@ -1,8 +1,9 @@
-"""The real cluster of this machine, and a namespace of one's own in it.
+"""The real cluster of this machine, and a namespace of the test's own in it.
 
-`make cluster` starts it; `make test-cluster` runs these tests. They skip, saying why, where there is
-none, unless PADDOCK_REQUIRE_CLUSTER=1 makes that a failure; what a cluster may lack, a node that runs
-Pods for example, skips only the tests of it, unless PADDOCK_REQUIRE_WHOLE_CLUSTER=1 makes that one too.
+`make cluster` starts it; `make test-cluster` runs these tests. Without a cluster they skip with the
+reason; PADDOCK_REQUIRE_CLUSTER=1 makes that a failure. A cluster may lack a part, for example a node
+that runs Pods: then only the tests of that part skip. PADDOCK_REQUIRE_WHOLE_CLUSTER=1 makes that a
+failure too.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _IN_PARALLEL = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
 _numbers = itertools.count()
 
 
-#: Where a test says nothing else: it waits for a cluster, on a machine that does other things too.
+#: The default time-out: the test waits for a cluster, on a machine with other load.
 _TIMEOUT = 600
 
 
@@ -56,8 +57,9 @@ def _is_here(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
-    """Some of these tests stop the API server or the node, under whatever else runs. So a machine's one
-    cluster has one session at a time; another waits here, where no test's time-out counts."""
+    """Some of these tests stop the API server or the node, which would break other sessions. So one
+    session at a time has the machine's cluster; another waits here, where no test's time-out
+    counts."""
     if _IN_PARALLEL or not any(map(_is_here, session.items)):
         return (yield)
     with default_layout().turn.open("a") as turn:
@@ -90,7 +92,7 @@ def started_cluster() -> Cluster:
 
 @pytest.fixture
 async def cluster(started_cluster: Cluster) -> AsyncIterator[Cluster]:
-    """All of it runs when a test begins, whatever the one before has stopped."""
+    """Each test begins with all parts running, also after a test that stopped some."""
     await started_cluster.mend()
     yield started_cluster
     await started_cluster.mend()
@@ -98,7 +100,7 @@ async def cluster(started_cluster: Cluster) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def api(cluster: Cluster) -> AsyncIterator[Api]:
-    """The administrator's, to arrange things and to look; what is tested has its own."""
+    """The administrator's client, to arrange and to read; tested code has its own."""
     async with cluster.api() as api:
         yield api
 
@@ -114,7 +116,7 @@ def node(started_cluster: Cluster) -> str:
 
 @pytest.fixture
 async def enforced(cluster: Cluster, node: str) -> AsyncIterator[str]:
-    """NetworkPolicies are enforced while the test runs; by what, for the record."""
+    """Enforces NetworkPolicies during the test; yields the enforcing program and its version."""
     if not cluster.has_kube_router:
         _lacks("this cluster enforces no NetworkPolicies; make cluster said why")
     await cluster.start(kube_router.NAME)
@@ -126,7 +128,7 @@ async def enforced(cluster: Cluster, node: str) -> AsyncIterator[str]:
 async def make_namespace(
     cluster: Cluster, api: Api
 ) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
-    """Namespaces that go away with the test, with all that is in them."""
+    """Namespaces that are deleted after the test, with all their content."""
     made: list[str] = []
 
     async def make(prefix: str = "test") -> str:
@@ -147,7 +149,7 @@ async def namespace(make_namespace: Callable[[str], Awaitable[str]]) -> str:
 async def shared_place(
     started_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Installed]:
-    """What `deploy/` installs, once for a module's tests."""
+    """The objects of `deploy/`, installed once for a module's tests."""
     await started_cluster.mend()
     async with started_cluster.api() as api:
         name = await _make(started_cluster, api, "shared")
@@ -161,7 +163,7 @@ async def shared_place(
 
 @pytest.fixture
 async def place(cluster: Cluster, shared_place: Installed) -> AsyncIterator[Installed]:
-    """With nothing in it when a test begins."""
+    """Empty when a test begins."""
     yield shared_place
     await cluster.mend()
     await _empty(shared_place)
@@ -175,7 +177,7 @@ async def kube(place: Installed) -> AsyncIterator[Kube]:
 
 @pytest.fixture
 async def fake_nodes(cluster: Cluster, api: Api) -> AsyncIterator[FakeNodes]:
-    """Nodes whose Pods run at once and do nothing, by the hundred."""
+    """Nodes whose Pods run at once and do nothing, for hundreds of Pods."""
     if not (cluster.has_kwok and cluster.has_controllers):
         _lacks("this cluster has no kwok, or no scheduler; make cluster said why")
     async with FakeNodes(api) as nodes:
@@ -184,7 +186,7 @@ async def fake_nodes(cluster: Cluster, api: Api) -> AsyncIterator[FakeNodes]:
 
 @pytest.fixture
 def registry(node: str) -> Iterator[Registry]:
-    """For images that are to be pulled, and not to be there already."""
+    """A registry of images that are not on the node yet and have to be pulled."""
     with Registry() as registry:
         yield registry
 
@@ -193,8 +195,8 @@ def registry(node: str) -> Iterator[Registry]:
 async def site(
     cluster: Cluster, api: Api, namespace: str, node: str, tmp_path: Path, database_url: str
 ) -> AsyncIterator[KubeSite]:
-    """All that jobs need: what `deploy/` installs, real containers, a fake GitHub. Servers and pools
-    are the test's to start."""
+    """All that jobs need: the objects of `deploy/`, real containers, a fake GitHub. The test starts
+    servers and pools."""
     async with (
         installed(cluster, api, namespace, tmp_path) as place,
         kube_site(place, database_url) as site,
@@ -204,7 +206,7 @@ async def site(
 
 @pytest.fixture(scope="session")
 def images(started_cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """paddock's own image, made from the source as it is now, and one as the next release might be."""
+    """paddock's own image, made from the source as it is now, and one of a possible next release."""
     if helm() is None:
         _lacks("there is no helm: `python -m tools.cluster build helm` builds it")
     try:
@@ -217,7 +219,7 @@ def images(started_cluster: Cluster, node: str, tmp_path_factory: pytest.TempPat
 async def release(
     images: None, cluster: Cluster, api: Api, namespace: str, tmp_path: Path, database_url: str
 ) -> AsyncIterator[Release]:
-    """All that the chart needs around it, and the chart not installed yet."""
+    """All that the chart needs around it; the chart is not installed yet."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/runnerpools.paddock.dev"
     await api.apply(path, crd.definition())
     async with released(cluster, api, namespace, tmp_path, database_url) as release:
@@ -228,7 +230,7 @@ async def _make(cluster: Cluster, api: Api, prefix: str) -> str:
     name = f"{prefix}-{int(time.time()):x}-{os.getpid()}-{next(_numbers)}"
     await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     if cluster.has_controllers:
-        # Pods are refused until their service account is there.
+        # The API server refuses Pods until their service account exists.
         await api.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", bool)
     return name
 
@@ -246,7 +248,7 @@ async def _empty(place: Installed) -> None:
 
 
 async def _force_away(api: Api, path: str) -> None:
-    """A finalizer of ours would keep it, and so its namespace, for ever."""
+    """paddock's finalizer would keep the Pod, and so its namespace, for ever."""
     found: list[Any] = (await api.get(path))["items"]
     for each in found:
         name = f"{path}/{each['metadata']['name']}"

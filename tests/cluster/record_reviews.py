@@ -1,7 +1,7 @@
-"""Records what the cluster answers to reviews of tokens: `python -m tests.cluster.record_reviews`.
+"""Records the cluster's answers to reviews of tokens: `python -m tests.cluster.record_reviews`.
 
 The tests in `tests/fleet` read the answers where there is no cluster. Tokens are left out: a review
-repeats the one it was asked about.
+repeats the token that it was asked about.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ async def record(cluster: Cluster) -> None:
             dispatch, vitals = [
                 await api.token(NAMESPACE, ACCOUNT, audiences=[name], pod=pod) for name in AUDIENCES
             ]
-            # The API server remembers for ten seconds what it said of a token, so one it never saw.
+            # The API server caches its answer about a token for ten seconds, so this token is new to
+            # it.
             unseen = await api.token(NAMESPACE, ACCOUNT, audiences=list(AUDIENCES)[:1], pod=pod)
             kubernetes = await api.token(NAMESPACE, ACCOUNT, pod=pod)
             await _write(api, "dispatch", dispatch)
@@ -48,7 +49,7 @@ async def record(cluster: Cluster) -> None:
 
 
 async def _pod(api: Api) -> Json:
-    """Bound to the node, as one that polls is; it need not run."""
+    """Bound to the node, like a Pod that polls; it need not run."""
     account = {"metadata": {"name": ACCOUNT}}
     await api.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
     spec = {
@@ -64,7 +65,7 @@ def _path(*name: str) -> str:
 
 
 def _expired(cluster: Cluster, token: str) -> str:
-    """The cluster gives none for less than ten minutes, but its key is ours."""
+    """The cluster issues no token for less than ten minutes, but its key is ours."""
     claims: dict[str, Any] = jwt.decode(token, options={"verify_signature": False})
     hour_ago = int(time.time()) - 3600
     claims |= {"iat": hour_ago, "nbf": hour_ago, "exp": hour_ago + 600}

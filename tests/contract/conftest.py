@@ -1,4 +1,4 @@
-"""A fake GitHub over real HTTP, every answer of which is held to GitHub's description."""
+"""A fake GitHub over real HTTP, each of whose answers is checked against GitHub's description."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def private_key() -> str:
 @dataclass
 class Scene:
     """An organisation and a user, each with a repository and the App installed, and a client that
-    cannot send or receive anything GitHub would not."""
+    rejects requests and answers that GitHub would not send or accept."""
 
     github: FakeGitHub
     contract: Contract

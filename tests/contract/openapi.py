@@ -1,4 +1,4 @@
-"""GitHub's own description of its API (npm `@octokit/openapi`) as a judge of requests and answers.
+"""GitHub's own description of its API (npm `@octokit/openapi`), to check requests and answers.
 
     contract.validate_request(method, path, query, body)
     contract.validate_response(method, path, status, headers, body)
@@ -226,7 +226,7 @@ def _match(template: list[str], parts: list[str]) -> dict[str, str] | None:
 
 
 def _typed(value: Any) -> Any:
-    """A parameter as the description means it: numbers travel as text."""
+    """A parameter as the description types it: numbers travel as text."""
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
 
 

@@ -1,8 +1,8 @@
-"""The essentials of accessibility, checked in the browser itself, on styles as they were computed.
+"""The essentials of accessibility, checked in the browser itself, on computed styles.
 
-Not all of WCAG: what a page of ours could get wrong by a careless edit. Landmarks, headings, names of
-controls and pictures, labels, references, contrast of text and of shapes, size of targets, a focus
-that is seen, and no sideways scrolling.
+Not all of WCAG, only what a careless edit could break on our pages: landmarks, headings, names of
+controls and pictures, labels, references, contrast of text and of shapes, size of targets, visible
+focus, and no sideways scrolling.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def problems(page: Page) -> list[str]:
 
 
 def unseen_focus(page: Page, *, steps: int) -> list[str]:
-    """What the tab key leads to without anybody seeing it."""
+    """Elements that the tab key reaches although they are invisible."""
     found = []
     for _ in range(steps):
         page.keyboard.press("Tab")

@@ -21,23 +21,23 @@ from paddock.web.settings import DashboardSettings
 from tests.conftest import TEMPLATE, fresh_database
 from tests.support.serving import served
 
-#: On a machine that does much else.
+#: On a machine with much other load.
 PATIENCE = 30_000
 expect.set_options(timeout=PATIENCE)
 
-#: Nothing of it should talk to anybody but us.
+#: Switches off the browser's own network traffic.
 ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    # For a page of another site on this machine.
+    # The host of another site's page, on this machine.
     "--host-resolver-rules=MAP evil.example 127.0.0.1",
 )
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """While it is there its event loop runs in this thread, and no other can: so it goes with the
-    last test that needs it."""
+    """Its event loop runs in this thread and prevents any other there. So it ends with the last test
+    that needs it."""
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
         if os.environ.get("PADDOCK_REQUIRE_BROWSER"):
@@ -51,7 +51,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Site:
-    """A server that a browser can look at, and its store, to change something behind its back."""
+    """A server that a browser opens, and its store, for changes that the page does not make."""
 
     url: str
     store: PgStore
@@ -85,7 +85,7 @@ def serving(
     *,
     is_open: bool = True,
 ) -> Iterator[Site]:
-    """In a thread of its own: the browser's tests block."""
+    """In its own thread: the browser's tests block."""
     settings = dashboard or DashboardSettings(actions=True)
     with (
         start_blocking_portal() as portal,
@@ -104,13 +104,13 @@ def bad_day(postgres: EmbeddedPostgres, chaotic_template: str) -> Iterator[Site]
 
 @pytest.fixture(scope="session")
 def first_day(postgres: EmbeddedPostgres) -> Iterator[Site]:
-    """Nothing has happened yet."""
+    """Without any history."""
     with serving(postgres, TEMPLATE) as site:
         yield site
 
 
 class Strict:
-    """Whatever a page complains of, or asks of strangers, is noted."""
+    """Records the page's console errors, and its requests to other hosts."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.complaints: list[str] = []
@@ -135,7 +135,7 @@ class Strict:
 
 @contextmanager
 def look(browser: Browser, **how: Any) -> Iterator[Page]:
-    """A page of a browser that nobody has used before, and that must not complain."""
+    """A page of a fresh browser, which must report no errors."""
     context = browser.new_context(**{"viewport": {"width": 1360, "height": 900}, **how})
     context.set_default_timeout(PATIENCE)
     strict = Strict(context)

@@ -1,5 +1,5 @@
-"""Helm and promtool are asked where they are; PADDOCK_REQUIRE_HELM=1 and PADDOCK_REQUIRE_PROMTOOL=1
-make their absence a failure. `make chart-test` sets both."""
+"""The tests use Helm and promtool where they exist. PADDOCK_REQUIRE_HELM=1 and
+PADDOCK_REQUIRE_PROMTOOL=1 make their absence a failure; `make chart-test` sets both."""
 
 from __future__ import annotations
 

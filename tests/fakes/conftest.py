@@ -37,7 +37,7 @@ class Process:
         return self.process.pid
 
     async def says(self, landmark: str) -> None:
-        """Wait until it has printed that."""
+        """Waits until the runner has printed that."""
         assert self.process.stdout is not None
         async with asyncio.timeout(_PATIENCE):
             while not any(landmark in line for line in self._seen):
@@ -46,7 +46,7 @@ class Process:
                 self._seen.append(line.decode().rstrip())
 
     async def ends(self) -> tuple[int, str]:
-        """Its exit code (negative: the signal that killed it) and all it printed."""
+        """Its exit code (negative: the signal that killed it) and its whole output."""
         async with asyncio.timeout(_PATIENCE):
             rest, _ = await self.process.communicate()
         assert self.process.returncode is not None
@@ -83,7 +83,7 @@ class World:
         jit: tuple[Runner, str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start `python -m paddock.fakes.runner run` with a JIT of its own, or the one given."""
+        """Starts `python -m paddock.fakes.runner run` with a JIT of its own, or the one given."""
         runner, encoded = jit or self.mint(name)
         process = await asyncio.create_subprocess_exec(
             sys.executable,

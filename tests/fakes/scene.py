@@ -49,7 +49,7 @@ class Scene:
         self.github.hooks.take()
 
     def passes(self, seconds: float) -> None:
-        """Time passes, and the model notices."""
+        """Advances the time and the model."""
         self.clock.time += timedelta(seconds=seconds)
         self.github.advance()
 
@@ -111,7 +111,7 @@ class Scene:
         return self.call("DELETE", f"/orgs/octo-org/actions/runners/{runner.id}")
 
     def webhooks(self) -> list[tuple[str, str | None, dict[str, Any]]]:
-        """What was sent since the last look: event, action, payload."""
+        """What was sent since the last call: event, action, payload."""
         return [
             (outgoing.headers["X-GitHub-Event"], payload.get("action"), payload)
             for outgoing in self.github.hooks.take()

@@ -1,4 +1,4 @@
-"""Each target reports what it tried, and what became of it, at the end of the run."""
+"""At the end of the run each target reports how many inputs it tried, by outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if not IS_LONG:
         return
     terminalreporter.section(f"fuzz: seed {SEED}")
-    # What a fixture records after the test is in the report of its end.
+    # A fixture's records after the test are in the report of its teardown.
     for kind in ("passed", "failed", ""):
         for report in terminalreporter.stats.get(kind, []):
             for name, value in getattr(report, "user_properties", ()):

@@ -1,4 +1,4 @@
-"""Something that goes on beside a test, and whose failure is the test's."""
+"""A task beside a test, whose failure fails the test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 @asynccontextmanager
 async def meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Until the end of the block. One that failed before proves nothing of what came after."""
+    """Runs it until the end of the block. If it failed before, the test's later steps prove
+    nothing."""
     task = asyncio.create_task(work)
     try:
         yield

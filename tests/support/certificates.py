@@ -1,4 +1,4 @@
-"""Certificates of an authority of the test's own, and files that are replaced as a kubelet does it."""
+"""Certificates of a test's own authority, and files that are replaced as a kubelet replaces them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Issued:
 
 @dataclass
 class Authority:
-    """Its certificates are as Python 3.13's stricter checks want them."""
+    """Its certificates pass the stricter checks of Python 3.13."""
 
     name: str = "an authority"
     key: ec.EllipticCurvePrivateKey = field(
@@ -71,7 +71,7 @@ class Authority:
         valid_from: timedelta = -_DAY,
         valid_to: timedelta = _DAY,
     ) -> Issued:
-        """For these names and addresses, from and to when, from now on."""
+        """A certificate for these names and addresses; `valid_from` and `valid_to` count from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         authority = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
         certificate = (

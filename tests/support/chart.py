@@ -1,4 +1,4 @@
-"""The chart as Helm renders it, for values as people write them."""
+"""The chart as Helm renders it, for values as operators write them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import yaml
 from tools.cluster import binaries
 
 CHART = Path(__file__).parents[2] / "deploy" / "chart"
-#: The version that is tested on; without it Helm assumes one of its own.
+#: The version under test; without it Helm assumes one of its own.
 KUBERNETES = "1.34.0"
 Json = dict[str, Any]
 
-#: What must be set, and nothing else.
+#: The required values, and no others.
 LEAST: Json = {
     "image": {"repository": "registry.example.org/paddock"},
     "database": {"secretName": "paddock-database"},
@@ -125,7 +125,7 @@ def helm() -> Path | None:
 def rendered(
     values: Json, *, release: str = "paddock", namespace: str = "paddock", hooks: bool = True
 ) -> list[Json]:
-    """The objects it makes, without the definition, which Helm sees to by itself."""
+    """The objects that the chart makes, without the definition, which Helm installs separately."""
     hidden = () if hooks else ("--no-hooks",)
     text = _template(CHART, yaml.safe_dump(values), (release, "--namespace", namespace, *hidden))
     return _objects(text)
@@ -160,7 +160,7 @@ def generated(values: Json, directory: Path, secret: Json | None = None) -> list
 
 
 def notes(values: Json, directory: Path) -> str:
-    """What Helm says after an installation, which `template` alone does not show."""
+    """Helm's notes after an installation, which `template` alone does not show."""
     chart = directory / "chart"
     shutil.copytree(CHART, chart)
     text = (chart / "templates" / "NOTES.txt").read_text()
@@ -173,7 +173,7 @@ def notes(values: Json, directory: Path) -> str:
 
 
 def _objects(text: str) -> list[Json]:
-    # The quick one: there are thousands of lines.
+    # The fast loader: there are thousands of lines.
     return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
 
 

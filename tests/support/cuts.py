@@ -1,4 +1,4 @@
-"""A line between a Pod and its server that is cut at a chosen moment."""
+"""A connection between a Pod and its server that is cut at a chosen moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Meanwhile = Callable[[], Awaitable[object]]
 
 
 class Cut(Enum):
-    """Where the line is cut, of a request that is on its way."""
+    """The point of a request at which the connection is cut."""
 
     BEFORE_IT_ARRIVES = auto()
     WHILE_IT_IS_HELD = auto()
@@ -29,13 +29,13 @@ class Line:
         self.url = ""
         #: The server's port, which changes when it is started anew.
         self.port = 0
-        #: What the server said, by path; whether or not it came through.
+        #: The server's answers, by path, including those that did not arrive.
         self.replies: list[tuple[str, bytes]] = []
         self._cuts: dict[str, tuple[Cut, Meanwhile]] = {}
         self._calls: set[asyncio.Task[None]] = set()
 
     def cut(self, path: str, where: Cut, meanwhile: Meanwhile = _nothing) -> None:
-        """The next request to this path: once `meanwhile` is done, the line is cut."""
+        """Cuts the next request to this path, once `meanwhile` is done."""
         self._cuts[path] = (where, meanwhile)
 
     @property

@@ -16,7 +16,7 @@ _ENOUGH: Final = 2 * 2**30
 
 
 def in_memory() -> Path | None:
-    """Where files that nobody keeps are quickest, if there is such a place with room."""
+    """The fastest directory for temporary files, if one in memory exists with enough room."""
     if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < _ENOUGH:
         return None
     return MEMORY
@@ -24,7 +24,7 @@ def in_memory() -> Path | None:
 
 @contextmanager
 def open_directory(parent: Path | None = None) -> Iterator[Path]:
-    """Temporary, and open to PostgreSQL's user when the tests run as root, unlike pytest's own."""
+    """Temporary, and open to PostgreSQL's user when the tests run as root; pytest's own are not."""
     path = Path(tempfile.mkdtemp(prefix="paddock-test-", dir=parent))
     path.chmod(0o711 if os.geteuid() == 0 else 0o700)
     try:

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only, for real. Mounting them takes root."""
+"""Real disks that are full or read-only. Mounting them requires root."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def small_disk(mount_point: Path, *, size: str) -> Iterator[Path]:
 
 @contextmanager
 def read_only_directory(path: Path) -> Iterator[Path]:
-    """Root writes where permissions forbid it; only a disk that is mounted so stops it."""
+    """Root writes where permissions forbid it; only a disk mounted read-only stops it."""
     if os.geteuid() != 0:
         path.mkdir(mode=0o500)
         yield path
@@ -47,7 +47,7 @@ def _mounted(mount_point: Path, options: str) -> Iterator[None]:
 
 
 def fill(directory: Path) -> Path:
-    """Take all the room there is; return the file that holds it."""
+    """Fills the disk; returns the file that does."""
     ballast = directory / "ballast"
     with ballast.open("wb", buffering=0) as file:
         for size in (1024 * 1024, 4096, 1):

@@ -1,4 +1,4 @@
-"""One request of any bytes to a real server, and what it answers."""
+"""One request of any bytes to a real server, and its answer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-#: Longer than any deadline of a listener. An answer that takes longer is a finding.
+#: Longer than any deadline of a listener. An answer that takes longer is a defect.
 PATIENCE = 30.0
-#: An answer to what is complete comes sooner.
+#: A complete request is answered sooner.
 _PAUSE = 0.03
 
 
@@ -22,8 +22,8 @@ class Answered:
 
 
 async def exchange(url: str, *pieces: bytes, whole: bool = True) -> Answered:
-    """The pieces are sent one by one. If they are no whole request, the sender then says that nothing
-    more comes; of a whole one uvicorn would take that for a disconnect."""
+    """Sends the pieces one by one. If they are not a whole request, the sender then closes its side.
+    After a whole one uvicorn would take that for a disconnect."""
     parts = urlsplit(url)
     async with asyncio.timeout(PATIENCE):
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
@@ -39,7 +39,7 @@ async def exchange(url: str, *pieces: bytes, whole: bool = True) -> Answered:
                 writer.write_eof()
             received += await reader.read()
         except OSError:
-            pass  # it was closed while we were sending
+            pass  # the server closed while we were sending
         finally:
             writer.close()
     head, _, body = received.partition(b"\r\n\r\n")
@@ -50,7 +50,7 @@ async def exchange(url: str, *pieces: bytes, whole: bool = True) -> Answered:
 def request(
     path: str, body: bytes = b"", headers: Sequence[tuple[str, str]] = (), *, method: str = "POST"
 ) -> bytes:
-    """A whole one, after whose answer the connection ends. What cannot be in a header is left out."""
+    """A whole request, after whose answer the connection ends. Omits what a header cannot contain."""
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Connection: close"]
     lines += [f"{name}: {value}" for name, value in headers]
     clean = [line.encode("latin-1", "replace") for line in lines]

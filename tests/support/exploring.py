@@ -1,9 +1,9 @@
-"""Every value that a function of evidence can meet, without writing the whole product down.
+"""Every value that a function of evidence can meet, without writing down the whole product.
 
-The function is given a value whose fields are not decided yet. When it looks at one, it is run again
-once for each value that field can have. What it never looks at cannot matter, so each end it comes to
-stands for all combinations of the rest: the product is gone through whole, and pruned by what the
-function itself does.
+The function gets a value whose fields are undecided. When it reads a field, it is run again once for
+each value that the field can have. A field that it never reads cannot matter, so each result stands
+for all combinations of the others. So the whole product is covered, pruned by the function's own
+reads.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class _Undecided(Exception):
 def undecided(
     kind: type[T], *, nested: Mapping[str, type[Any]] | None = None
 ) -> Callable[[Values], T]:
-    """A maker of values of this kind, of which only the given fields are decided. The fields of a
-    nested value have its name before theirs, like `pod.age`."""
+    """Makes values of this kind with only the given fields decided. The fields of a nested value have
+    its name before theirs, like `pod.age`."""
     inner = {name: _maker(each, f"{name}.", {}) for name, each in (nested or {}).items()}
     make: Callable[[Values], T] = _maker(kind, "", inner)
     return make
@@ -62,7 +62,7 @@ def explore(
     *,
     given: Values | None = None,
 ) -> Iterator[tuple[Values, Any]]:
-    """Every end the function comes to, with the fields that led there."""
+    """Every result of the function, with the fields that led to it."""
     open_ends: list[dict[str, Any]] = [dict(given or {})]
     while open_ends:
         decided = open_ends.pop()

@@ -1,8 +1,8 @@
 """`python -m tests.support.fleetless NAME`: a server as a process of its own, without a fleet.
 
-Settings are paddock's own, from the environment; its machine's clock is `CLOCK_AHEAD` seconds ahead. It
-knows the Pod `x` by the token `x`, and prints its URL when it answers. Its sessions in the database
-bear its name.
+Settings are paddock's own, from the environment; its machine's clock is `CLOCK_AHEAD` seconds ahead.
+It accepts the token `x` for the Pod `x`, and prints its URL when it answers. Its sessions in the
+database have its name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paddock.system import SystemClock
 
 
 class NoFleet:
-    """Pods come and go as the test says; nobody is asked to create or delete one."""
+    """The test adds and removes Pods; creating or deleting one is an error."""
 
     async def create(self, order: PodOrder) -> Pod:
         raise AssertionError(f"nobody asked for {order.name}")

@@ -1,5 +1,5 @@
-"""What a cluster's network does and this one's lacks: Services that lead to Pods, and ways for Pods to
-servers of this machine."""
+"""Network features that real clusters have and this one lacks: Services that lead to Pods, and ways
+for Pods to servers of this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def forwarded(
     *,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[int]:
-    """Connections to the port are passed on, each to where `target` says then; refused if nowhere."""
+    """Passes connections to the port on to the current `target`; refuses them if there is none."""
     open_now: set[asyncio.StreamWriter] = set()
 
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +47,7 @@ async def forwarded(
             else:
                 there, back = await asyncio.open_connection(*aim)
         except OSError:
-            # As a kernel does whose Service leads nowhere.
+            # As a kernel does for a Service without endpoints.
             writer.transport.abort()
             return
         both = {writer, back}
@@ -75,7 +75,7 @@ def always(target: Target) -> Callable[[], Awaitable[Target]]:
 
 @contextmanager
 def addresses(*wanted: str) -> Iterator[None]:
-    """They are this machine's meanwhile, for Pods to reach."""
+    """These addresses belong to this machine meanwhile, so that Pods reach them."""
     for address in wanted:
         run("ip", "addr", "replace", f"{address}/32", "dev", BRIDGE)
     try:
@@ -87,7 +87,7 @@ def addresses(*wanted: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def service(api: Api, namespace: str, name: str, address: str) -> AsyncIterator[None]:
-    """Leads to the Service's ready Pods, one after the other."""
+    """Leads to the Service's ready Pods in turn."""
     turns = 0
 
     def aim(port: str) -> Callable[[], Awaitable[Target | None]]:
@@ -108,8 +108,8 @@ async def service(api: Api, namespace: str, name: str, address: str) -> AsyncIte
 
 @contextmanager
 def translated(address: str, port: int, target: tuple[str, int]) -> Iterator[None]:
-    """As a real cluster does: packets of Pods to a Service get another address before they are
-    filtered. The connections of `service` end on this machine, where policies do not follow them."""
+    """As on a real cluster: packets of Pods to a Service get another address before they are filtered.
+    The connections of `service` end on this machine, where policies do not follow them."""
     rule = [
         *("PREROUTING", "--in-interface", BRIDGE, "--destination", address, "--protocol", "tcp"),
         *("--dport", str(port), "--jump", "DNAT", "--to-destination", f"{target[0]}:{target[1]}"),

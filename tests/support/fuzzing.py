@@ -1,8 +1,8 @@
-"""Inputs without end, until the time is up: what `make fuzz` and `tests/fuzz` have in common.
+"""Random inputs until the time is up: shared by `make fuzz` and `tests/fuzz`.
 
-A target is a strategy and a check. The check returns one word for what became of an input (`202`,
-`refused`), and raises if it finds something. Inputs come in rounds, each from a seed of its own, so
-what a round found can be had again from that seed alone, however long the run before it was.
+A target is a strategy and a check. The check returns one word for the outcome of an input (`202`,
+`refused`), and raises if it finds a defect. Inputs come in rounds, each from its own seed. So a
+finding can be repeated from its round's seed alone, independent of the run before.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 #: Whether this is `make fuzz`. Otherwise there is one short round, which is the same every time.
 IS_LONG: Final = bool(os.environ.get("PADDOCK_FUZZ_SECONDS"))
-#: How long each target runs; its first round is whole in any case.
+#: How long each target runs; its first round is always completed.
 SECONDS: Final = float(os.environ.get("PADDOCK_FUZZ_SECONDS") or 0)
 SEED: Final = int(
     os.environ.get("PADDOCK_FUZZ_SEED") or (random.randrange(2**32) if IS_LONG else 0)
 )
-#: Of a round. A round that found something is repeated to find a smaller input: it has to be short.
+#: The inputs of a round. A failing round is repeated to find a smaller input: it has to be short.
 EXAMPLES: Final = 100 if IS_LONG else 20
 
 
@@ -49,7 +49,7 @@ class Fuzzer:
         *,
         after: Callable[[], None] = lambda: None,
     ) -> None:
-        """`after` is called after each round: checks that are too slow for each input."""
+        """`after` is called after each round, for checks that are too slow for each input."""
         began = time.monotonic()
         while True:
             seed = SEED + self.rounds
@@ -90,14 +90,14 @@ class Fuzzer:
         return f"{self.tried} inputs, {self.rounds} rounds, {self.seconds:.0f} s: {became}"
 
 
-#: Of another type than was expected, too large, too small, or not to be stored.
+#: Values of a wrong type, too large, too small, or impossible to store.
 ODD: Final[list[Any]] = [
     *(None, True, 0, -1, 1.5, 2**31, 2**53, 2**63 - 1, 2**63, 2**70, 5e-324, 1e18, 1e308),
     *("", "x", "\0", "a\0b", "\ud800", "\udc00\ud800", "é" * 300, "x" * 5000, "\u202e\x1b[2J\r\n"),
     *("1", "-1", "null", "[]", "../../etc/passwd", "'; DROP TABLE jobs; --", "{{ 7*7 }}", "%s%n"),
     *([], {}, [None], [[]], [{}], {"": ""}, {"id": {}}, ["x"] * 300),
 ]
-#: Moments at the edges of what Python, PostgreSQL and a zone can hold.
+#: Moments at the limits of Python, PostgreSQL and time zones.
 MOMENTS: Final[list[Any]] = [
     *("2026-01-05T09:00:00Z", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59"),
     *("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-23:59", "1970-01-01T00:00:00Z"),
@@ -163,7 +163,7 @@ def encodings(draw: st.DrawFn, values: st.SearchStrategy[Any]) -> bytes:
     return draw(damaged(text)) if not draw(st.integers(0, 3)) else text
 
 
-#: What is put into a text, or in place of a part of it.
+#: Pieces to insert into a text, or to replace a part of it.
 _PIECES: Final = [
     *(b"\0", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\\ud800", b"\\u0000", b'"', b"{", b"}", b"["),
     *(
@@ -186,7 +186,7 @@ _PIECES: Final = [
 
 @st.composite
 def damaged(draw: st.DrawFn, text: bytes) -> bytes:
-    """Cut, or with up to four pieces put in, in place of some of its bytes or beside them."""
+    """Cuts the text, or inserts up to four pieces, beside some of its bytes or in their place."""
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text)))
         match draw(st.integers(0, 3)):

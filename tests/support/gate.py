@@ -1,8 +1,8 @@
-"""Jobs that last until a test lets them end, however slow the machine is.
+"""Jobs that last until a test lets them end, on a slow machine too.
 
-A job that sleeps for a minute has ended too early on a bad day, and costs a minute on a good one. Here
-its step asks for a page that is not answered before the test says so. That asks neither paddock nor
-Kubernetes, both of which may be away meanwhile.
+A job that sleeps for a minute ends too early on a slow machine, and costs a minute on a fast one. Here
+its step requests a page that is not answered before the test says so. The request involves neither
+paddock nor Kubernetes, both of which may be away meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Gate:
         self._open: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def wait(self, name: str = "all") -> str:
-        """A command of a shell that ends when the gate is opened."""
+        """A shell command that ends when the gate is opened."""
         return f"wget -q -O /dev/null {self.url}/{name}"
 
     def job(self, name: str = "all", **more: Any) -> dict[str, Any]:

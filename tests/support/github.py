@@ -1,4 +1,4 @@
-"""A fake GitHub over HTTP with the real client before it, and its webhooks in a store."""
+"""A fake GitHub over HTTP with the real client, and its webhooks in a store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _KEY = make_private_key()
 
 
 class NoWakeups:
-    """Rounds are called by hand."""
+    """The test calls rounds itself."""
 
     def subscribe(self, *topics: Topic) -> NoWakeups:
         return self
@@ -76,12 +76,12 @@ class GitHubScene:
     sent: list[Outgoing] = field(default_factory=list)
 
     async def deliver(self, *outgoing: Outgoing) -> None:
-        """Store webhooks as the receiver would: by default all that were sent since the last."""
+        """Stores webhooks as the receiver would: by default all that were sent since the last call."""
         chosen = list(outgoing) or self.take()
         await self.store.store_deliveries([self.stored(each) for each in chosen])
 
     async def apply(self) -> None:
-        """All that was stored, and whatever has to be read for that."""
+        """Applies all stored webhooks, and all readings of GitHub that they need."""
         while await self.applier.round() or await self.reads.read_next():
             pass
 

@@ -1,4 +1,4 @@
-"""What a job, a repository or a Pod may choose to be called, in every free text of the store."""
+"""Hostile names that a job, a repository or a Pod may choose, in every free text of the store."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PAYLOAD: Final = (
     "\x1b[8m\x9b2J\x07\x08\r\nFORGED by lf\u2028FORGED by ls\u2029FORGED by ps\x85FORGED by nel"
     "\x0bFORGED by vt\x7f\u202egnp.exe\u2066\u200b\u200e\ufeff\U000e0041[bold red]red[/] :skull: end"
 )
-#: A Pod's and a runner's name, a GUID and an ending have a length that the database holds them to.
+#: The database limits the length of a Pod's and a runner's name, a GUID and an ending.
 SHORT: Final = "x\x1b]0;o\x07\x9b\r\nFORGED\u202e\u200b[red]"
 
-#: What another chose: GitHub's users, jobs, images, operators and the cluster.
+#: Texts that others choose: GitHub's users, jobs, images, operators and the cluster.
 FREE: Final = {
     "accounts": {"login", "paused_by", "paused_why"},
     "actions": {"actor", "pod_name", "why"},
@@ -59,8 +59,8 @@ FREE: Final = {
     },
     "verdicts": {"why", "reason", "node", "log_tail"},
 }
-#: What paddock itself chooses from a list, computes, or has checked: a value that is not one of ours
-#: cannot be stored, or is not read back.
+#: Texts that paddock chooses from a list, computes, or has checked: the database or the reader rejects
+#: any other value.
 OURS: Final = {
     "accounts": {"kind"},
     "actions": {"rule", "action", "outcome", "evidence"},
@@ -85,12 +85,12 @@ SELECT table_name, column_name, udt_name FROM information_schema.columns
 
 
 async def make_hostile(database: Database) -> None:
-    """Append the payload to every free text there is."""
+    """Appends the payload to every free text."""
     found = [tuple(row) for row in await database.rows(_COLUMNS)]
     known = {(table, column) for part in (FREE, OURS) for table in part for column in part[table]}
     assert {(table, column) for table, column, _ in found} == known, "say which kind a column is"
     async with database.transaction() as connection:
-        # Steps, charges and foreign keys are not what this is about.
+        # Steps, charges and foreign keys do not matter here.
         await connection.execute("SET LOCAL session_replication_role = replica")
         for table, column, kind in found:
             if column not in FREE.get(table, ()):
@@ -115,10 +115,10 @@ _BAD: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def controls(text: str) -> set[str]:
-    """The characters of it, line breaks apart, that a terminal obeys or a reader does not see."""
+    """Its characters, except line breaks, that a terminal obeys or a reader does not see."""
     return {each for each in set(text) - {"\n"} if unicodedata.category(each) in _BAD}
 
 
 def forged(text: str) -> list[str]:
-    """Lines that begin as the payload wants them to. What is indented is a part of something."""
+    """Lines that begin as the payload intends. An indented line is part of another text."""
     return re.findall(r"(?m)^FORGED.*", text)

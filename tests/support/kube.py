@@ -40,7 +40,7 @@ PATHS = {
 
 @dataclass(frozen=True)
 class Installed:
-    """`namespace` stands for the server's and the runners' alike; a test has one."""
+    """`namespace` is both the server's and the runners'; a test has one."""
 
     cluster: Cluster
     api: Api
@@ -125,7 +125,7 @@ async def _let_pools_go(place: Installed) -> None:
 def template(
     *command: str, image: str = BUSYBOX, spec: Json | None = None, **container: Any
 ) -> Json:
-    """A Pod template whose runner runs this."""
+    """A Pod template whose runner runs this command."""
     runner = {"name": "runner", "image": image, "imagePullPolicy": "Never", **container}
     if command:
         runner["command"] = list(command)

@@ -30,11 +30,11 @@ from tools.cluster.images import AGENT
 LABELS = ("self-hosted", "linux")
 SECRET = "secret"
 ROOT = Path(__file__).parents[2]
-#: From a queued job to its Pod's end: a server's start, two containers' starts, on a machine that does
-#: other things too, after the API server was away.
+#: From a queued job to its Pod's end, after the API server was away: a server's start and two
+#: containers' starts, on a machine with other load.
 PATIENCE = 240.0
-#: For how long the API server is away in the middle of a test, beside the time that it takes to start.
-#: PADDOCK_TEST_OUTAGE=60 makes it a minute.
+#: How long the API server is away in the middle of a test, besides its start. PADDOCK_TEST_OUTAGE=60
+#: makes it a minute.
 OUTAGE = float(os.environ.get("PADDOCK_TEST_OUTAGE", "6"))
 
 _KEY = make_private_key()
@@ -49,14 +49,14 @@ class KubeSite:
     app: App
     repository: Repository
     directory: Path
-    #: Where Pods and webhooks find whichever server answers.
+    #: The address at which Pods and webhooks reach any running server.
     port: int
     github_url: str
     #: Holds jobs until the test lets them end.
     gate: Gate
-    #: Those that were started, with their ports; any of them may answer at `port`.
+    #: The servers that were started, with their ports; any of them may answer at `port`.
     _servers: dict[int, asyncio.subprocess.Process] = field(default_factory=dict)
-    #: As the last was started, for whoever takes its place.
+    #: The settings of the last server, for its successor.
     _given: dict[str, str] = field(default_factory=dict)
 
     async def server(
@@ -115,12 +115,12 @@ class KubeSite:
         return (self.directory / f"{name}.log").read_text()
 
     def _logs(self) -> str:
-        """The end of each server's."""
+        """The end of each server's log."""
         logs = sorted(self.directory.glob("*.log"))
         return "\n".join(f"{log.name}:\n{log.read_text()[-4000:]}" for log in logs)
 
     async def pool(self, name: str = "linux", *, container: Any = None, **spec: Any) -> None:
-        """Described as an administrator does."""
+        """Applies the pool as an administrator does."""
         described = {
             "labels": list(LABELS),
             "template": runner_template(**(container or {})),
@@ -136,7 +136,7 @@ class KubeSite:
         }
         await self.place.api.apply(f"{self.place.pools}/{name}", body)
         if self.answering():
-            # A job that is queued before its pool is known is left to the comparison with GitHub's
+            # A job that is queued before its pool is known waits for the comparison with GitHub's
             # lists, which takes minutes.
             await self.until("SELECT true FROM pools WHERE name = $1 AND state = 'active'", name)
 
@@ -146,7 +146,7 @@ class KubeSite:
         return queued
 
     async def pod_of(self, job: Job) -> str:
-        """Where GitHub says it runs; its row may be behind."""
+        """Waits until GitHub says that it runs; its row may be behind."""
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while job.runner is None:
             if asyncio.get_running_loop().time() > deadline:
@@ -155,13 +155,13 @@ class KubeSite:
         return job.runner.name.rpartition("-")[0]
 
     async def busy(self, job: Job) -> str:
-        """Its Pod, once the row says so too."""
+        """Its Pod, once the row has it too."""
         pod = await self.pod_of(job)
         await self.until("SELECT state = 'busy' FROM runners WHERE pod_name = $1", pod)
         return pod
 
     async def verdict(self, pod: str) -> dict[str, Any]:
-        """Once its log was read, or given up."""
+        """Waits until its log was read, or given up."""
         query = """
         SELECT to_jsonb(v) FROM verdicts v JOIN runners r ON r.id = v.runner_id
          WHERE r.pod_name = $1 AND v.log_wanted_until IS NULL
@@ -174,7 +174,7 @@ class KubeSite:
             return [tuple(row) for row in await connection.fetch(query, *args)]
 
     async def until(self, query: str, *args: object, patience: float = PATIENCE) -> Any:
-        """The query's one value, as soon as there is one."""
+        """The query's one value, as soon as it exists."""
         deadline = asyncio.get_running_loop().time() + patience
         while asyncio.get_running_loop().time() < deadline:
             for (value,) in await self.rows(query, *args):
@@ -202,7 +202,8 @@ class KubeSite:
         await self.place.cluster.start("apiserver")
 
     async def disturb(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Every server is killed; the API server is away when another begins, and for a while."""
+        """Kills every server; the API server is away when another one starts, and for a while
+        after."""
         await self.end()
         await self.place.cluster.stop("apiserver")
         await self.server("another", github=None, **self._given)
@@ -227,7 +228,8 @@ async def kube_site(
         (directory / "app.pem").write_text(_KEY)
         async with serving(fake, host=address) as url, AsyncExitStack() as stack:
             inner = int(url.rpartition(":")[2])
-            # paddock sends no tokens over a network in clear text, so it is there on the loopback too.
+            # paddock sends no tokens over a network in clear text, so the fake GitHub listens on the
+            # loopback too.
             await stack.enter_async_context(
                 _forwarding(("127.0.0.1", inner), lambda: [(address, inner)])
             )
@@ -262,7 +264,7 @@ async def kube_site(
 async def _forwarding(
     address: tuple[str, int], targets: Callable[[], Sequence[tuple[str, int]]]
 ) -> AsyncIterator[None]:
-    """Every connection goes to one of the targets that takes it."""
+    """Passes every connection to one of the targets that accepts it."""
 
     async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

@@ -1,5 +1,4 @@
-"""Stands in for macOS' launchctl: it knows which jobs are loaded. Its state is beside that of
-`pfctl`."""
+"""Replaces macOS' launchctl: it records which jobs are loaded. Its state is beside that of `pfctl`."""
 
 from __future__ import annotations
 

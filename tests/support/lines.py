@@ -1,4 +1,4 @@
-"""A line to a PostgreSQL server that can be cut at a chosen moment."""
+"""A connection to a PostgreSQL server that can be cut at a chosen moment."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager, suppress
 from enum import Enum, auto
 from pathlib import Path
 
-# The first words of a connection that asks for the query of another to be cancelled.
+# The first bytes of a connection that asks to cancel another one's query.
 CANCEL_REQUEST = (80877102).to_bytes(4, "big")
 
 
 class Fate(Enum):
-    """What becomes of something a client sends."""
+    """The fate of a client's message."""
 
     ARRIVES = auto()
     IS_LOST = auto()
-    IS_NOT_ANSWERED = auto()  # it arrives, and the line breaks before the answer is back
+    IS_NOT_ANSWERED = auto()  # it arrives, and the connection breaks before the answer is back
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ REPOSITORY: Final = 100
 _SENTENCE: Final = (
     " The registry of the images was down for maintenance, so no Pod could start until it was back."
 )
-#: Names keep the end that makes them different.
+#: Names keep the end that distinguishes them.
 _POD_NAME: Final = (
     f"left('linux-x64-large-' || repeat('a', {POD}), {POD} - 10)"
     " || right(repeat('b', 10) || pod_name, 10)"
@@ -41,6 +41,6 @@ UPDATE pools
 
 async def lengthen_names(database: Database) -> None:
     async with database.transaction() as connection:
-        # Steps and foreign keys are not what this is about.
+        # Steps and foreign keys do not matter here.
         await connection.execute("SET LOCAL session_replication_role = replica")
         await connection.execute(_LENGTHEN)

@@ -1,4 +1,4 @@
-"""A Mac without a Mac: a root directory, and programs that stand in for pf and launchd."""
+"""A simulated Mac: a root directory, and programs that replace pf and launchd."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BUSY = "/etc/pf.anchors/paddock.runners:2: cannot define table vm_sources: Resou
 
 
 class Enough(BaseException):
-    """The test has seen what it wanted of something that has no end."""
+    """Ends an endless loop once the test has seen enough."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Mac:
 
     @property
     def program(self) -> Path:
-        """What runs virtual machines."""
+        """The program that runs virtual machines."""
         return self.root / "machines"
 
     @property
@@ -135,7 +135,7 @@ class Mac:
         )
 
     def command(self, *options: str) -> subprocess.CompletedProcess[str]:
-        """As on a Mac: the directory alone, nothing of an environment, programs that stand in."""
+        """As on a Mac: only the directory, no environment, and replaced programs."""
         where = ("--config", str(self.file), "--root", str(self.root))
         return subprocess.run(
             [

@@ -44,7 +44,7 @@ _KEY = make_private_key()
 
 
 class AheadClock(ManualClock):
-    """Begins now and only runs ahead: the fake's server naps by the real time."""
+    """Begins now and only runs ahead: the fake's server sleeps by real time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Missed:
     reads: InstallationReads
     redelivery: Redelivery
     comparison: Comparison
-    #: The status webhooks are answered while paddock does not get them; None: it does.
+    #: The status that webhooks get while paddock does not receive them; None: it receives them.
     away: int | None = None
     arrived: list[Outgoing] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Missed:
         return 200
 
     async def settle(self) -> None:
-        """What arrived is stored, as the receiver would, and applied."""
+        """Stores what arrived, as the receiver would, and applies it."""
         arrived, self.arrived = self.arrived, []
         await self.store.store_deliveries([self._stored(each) for each in arrived])
         while await self.applier.round() or await self.reads.read_next():
@@ -107,7 +107,7 @@ class Missed:
         )
 
     def calls(self, part: str = "") -> list[tuple[str, str]]:
-        """What GitHub was asked since the last look."""
+        """The requests to GitHub since the last call."""
         answers = self.fake.truth.answers
         found = [(each.method, each.path) for each in answers if part in each.path]
         answers.clear()

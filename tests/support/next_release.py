@@ -1,4 +1,4 @@
-"""paddock as its next release might be, to upgrade to and to roll back from."""
+"""A possible next release of paddock, to upgrade to and to roll back from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ VERSION = "0.2.0"
 
 
 def write_next_release(checkout: Path) -> Path:
-    """Copy this program, newer and with one more migration; return its place on the Python path."""
+    """Copies this program, newer and with one more migration; returns its place on the Python path."""
     path = checkout / "src"
     source = path / "paddock"
     shutil.copytree(

@@ -1,8 +1,7 @@
-"""A world around the cluster, in which every address answers: a network namespace of this machine.
+"""A simulated internet, in which every address answers: a network namespace of this machine.
 
-Whatever a Pod sends to an address that is not the cluster's goes there, also what it sends to the
-metadata of a cloud or to GitHub. Nothing of it leaves this machine, and the machine's own packets go
-where they always went.
+All packets of Pods to addresses outside the cluster go there, also those to a cloud's metadata or to
+GitHub. None of them leaves this machine, and the machine's own packets keep their routes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PORTS = (80, 443)
 _NAMESPACE = "paddock-outside"
 _HERE, _THERE = "paddock1", "paddock2"
 _HERE_ADDRESS, _THERE_ADDRESS = "10.243.0.1", "10.243.0.2"
-#: Of the routing table for packets from Pods, and of the rule that chooses it.
+#: The routing table for packets from Pods, and the rule that chooses it.
 _TABLE = "241"
 
 _ANSWER = """
@@ -50,7 +49,7 @@ def outside() -> Iterator[None]:
         run("ip", "link", "add", _HERE, "type", "veth", "peer", _THERE, "netns", _NAMESPACE)
         run("ip", "addr", "add", f"{_HERE_ADDRESS}/30", "dev", _HERE)
         run("ip", "link", "set", _HERE, "up")
-        # Answers come from addresses that this machine would look for elsewhere.
+        # Answers come from addresses that this machine would route elsewhere.
         Path(f"/proc/sys/net/ipv4/conf/{_HERE}/rp_filter").write_text("2")
         for arguments in (
             ["link", "set", "lo", "up"],
@@ -83,7 +82,7 @@ def _answering() -> Iterator[None]:
 
 
 def _remove() -> None:
-    """Also what a test left that was killed."""
+    """Also removes what a killed test left."""
     run("ip", "rule", "delete", "priority", _TABLE, check=False)
     run("ip", "route", "flush", "table", _TABLE, check=False)
     run("ip", "link", "delete", _HERE, check=False)

@@ -1,4 +1,4 @@
-"""Webhook bodies, as small as GitHub's schema lets them be for us."""
+"""Webhook bodies with the fewest fields of GitHub's schema that paddock needs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Stands in for macOS' pfctl, as a program of its own.
+"""Replaces macOS' pfctl, as a program of its own.
 
-Started some ten times by every attempt, it imports as little as it can. It knows what matters here
-of pf: rules of an anchor are replaced as a whole or not at all; its tables outlive that, and
-defining one that is there is refused; only a flush takes them away. What is in force, what was
-asked, and what is to fail next, is in the file that STAND_IN names.
+Every attempt starts it some ten times, so it imports as little as it can. It knows the parts of pf
+that matter here. Rules of an anchor are replaced as a whole or not at all. Tables outlive that, and a
+table that exists cannot be defined again; only a flush removes them. The file that STAND_IN names
+holds the rules in force, the calls, and the next failure.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _load(anchor: State, name: str, *, only_look: bool) -> int:
             continue
         if found := _TABLE.fullmatch(line):
             tables[found[1]] = [entry.strip() for entry in found[2].split(",")]
-            # Only where it is really to be made does the kernel have a say.
+            # The kernel refuses only the real definition, not a dry run.
             if found[1] in anchor["tables"] and not only_look:
                 wrong.append(f"{name}:{number}: cannot define table {found[1]}: Resource busy")
         elif _RULE.fullmatch(line):

@@ -1,4 +1,4 @@
-"""What Pods reach over HTTP, on the loopback, before a real store and a fake GitHub."""
+"""The HTTP server that Pods call, on the loopback, over a real store and a fake GitHub."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The Pod Security Standards of Kubernetes 1.34, as checks of a Pod.
 
-Written from the text of the standards (https://kubernetes.io/docs/concepts/security/pod-security-standards/),
-policy by policy, and not from paddock's own rules: the two are compared. Each function yields what it
-finds; a Pod that meets the standard has none. `tests/cluster` compares them with the API server's
-admission.
+Written from the text of the standards
+(https://kubernetes.io/docs/concepts/security/pod-security-standards/), policy by policy, and not from
+paddock's own rules: the two are compared. Each function yields its findings; a Pod that meets the
+standard has none. `tests/cluster` compares them with the API server's admission.
 """
 
 from __future__ import annotations

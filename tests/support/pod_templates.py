@@ -1,5 +1,5 @@
-"""Pod templates with features that a hostile or careless author may place in them, anywhere they may
-stand: in any container, at the Pod's level, in any spelling."""
+"""Pod templates with features that a hostile or careless author may use, in every possible place: in
+any container, at the Pod's level, in any spelling."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 
 Json = dict[str, Any]
-#: The least value of `privileged` that permits a feature; `None`: none does. Kept here by hand, beside
-#: the program's own table, so that a change of one without the other is noticed.
+#: The least value of `privileged` that permits a feature; `None`: none does. Written by hand, beside
+#: the program's own table, so that a change of only one is noticed.
 PermittedBy = Literal["inVirtualMachine", "acceptRisk"] | None
 
 
@@ -20,7 +20,7 @@ PermittedBy = Literal["inVirtualMachine", "acceptRisk"] | None
 class Feature:
     name: str
     permitted_by: PermittedBy
-    #: Places it in a template, somewhere.
+    #: Puts it into a template, at a random place.
     place: Callable[[st.DrawFn, Json], None]
 
     def __repr__(self) -> str:
@@ -343,7 +343,7 @@ MORE = [
         ),
     ),
 ]
-#: What ordinary jobs use.
+#: The features that ordinary jobs use.
 HARMLESS = [
     Feature("root", None, in_any_context(runAsUser=st.just(0), runAsNonRoot=st.just(False))),
     Feature("sudo", None, in_container_context(allowPrivilegeEscalation=_TRUE)),
@@ -427,7 +427,7 @@ def templates(*features: Feature) -> st.SearchStrategy[Json]:
         template = plain()
         for feature in features:
             feature.place(draw, template)
-        # A feature's value may be drawn from a list that others share.
+        # A feature's value may be drawn from a list that other features share.
         return copy.deepcopy(template)
 
     return made()

@@ -1,7 +1,8 @@
-"""Who may talk to whom under NetworkPolicies: the rules of networking.k8s.io/v1, without a network.
+"""Which connections NetworkPolicies allow: the rules of networking.k8s.io/v1, without a network.
 
-A connection needs its source's leave to send and its target's to receive. A Pod that no policy of a
-direction selects may do everything in that direction; one that is selected, what any of them allows.
+Both the source's policies (egress) and the target's (ingress) must allow a connection. A Pod that no
+policy selects in a direction may do everything in that direction. A selected Pod may do what any of
+its policies allows.
 """
 
 from __future__ import annotations

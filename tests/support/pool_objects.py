@@ -46,7 +46,7 @@ _SCALAR = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     _TEXT,
 )
-#: JSON of any shape, with the names of fields that mean something.
+#: JSON of any shape, with the names of known fields.
 JSON = st.recursive(
     _SCALAR,
     lambda inner: st.one_of(
@@ -56,7 +56,7 @@ JSON = st.recursive(
 )
 
 
-#: Of another type than most fields are.
+#: Values of a wrong type for most fields.
 _WRONG: list[Any] = ["x", 7, True, None, [], {}, ["x"], [{}], {"x": "x"}, [None], ""]
 
 
@@ -123,7 +123,7 @@ def _featured(features: list[Feature]) -> st.SearchStrategy[Json]:
     )
 
 
-#: Most descriptions that are drawn from the schema are refused for their sizes. These are not.
+#: Most descriptions drawn from the schema are refused for their sizes. These are not.
 SOUND = _featured(HARMLESS)
 DANGEROUS = _featured([*BASELINE, *MORE])
 
@@ -137,8 +137,8 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 @st.composite
 def mutated(draw: st.DrawFn, base: st.SearchStrategy[Json]) -> Json:
-    """One to three values of it are replaced, or fields are added; mostly in the Pod's spec, which no
-    type describes."""
+    """Replaces one to three values, or adds fields; mostly in the Pod's spec, which no type
+    describes."""
     changed: Json = copy.deepcopy(draw(base))
     for _ in range(draw(st.integers(1, 3))):
         places = list(_places(changed))

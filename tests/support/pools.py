@@ -1,4 +1,4 @@
-"""Pools over a fleet in memory and a real store: what the reconciler does, round by round."""
+"""Pools over a fleet in memory and a real store: the reconciler's work, round by round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.world import World
 
 
 class Asleep:
-    """Nobody is woken: tests make the rounds themselves."""
+    """Wakes no loop: tests call the rounds themselves."""
 
     def subscribe(self, *topics: Topic) -> Asleep:
         return self
@@ -55,12 +55,12 @@ class PoolWorld(World):
         return pool
 
     async def round(self) -> None:
-        """Time passes between rounds, as it does."""
+        """Time passes between rounds."""
         self.clock.advance(1)
         await self.reconciler.round()
 
     async def rounds(self, count: int = 8) -> None:
-        """Rounds in which everything goes well: Pods start, fenced ones leave."""
+        """Rounds without trouble: Pods start, fenced ones leave."""
         for _ in range(count):
             await self.round()
             await self.let_start()
@@ -77,7 +77,7 @@ class PoolWorld(World):
         assert await self.store.hear_pod(runner.pod_name, pod_uid=pod.uid)
 
     async def let_leave(self) -> None:
-        """Recovery's part: fenced runners without a claim end, and their Pods with them."""
+        """Plays recovery: fenced runners without a claim end, and their Pods with them."""
         for runner in await self.having(RunnerState.RETIRING):
             if runner.key is None:
                 await self.end(runner.id)

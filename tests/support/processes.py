@@ -1,4 +1,4 @@
-"""paddock as a process of its own, and what processes there are."""
+"""paddock as a process of its own, and lists of processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 async def paddock(*arguments: str | Path, **environment: str) -> Ended:
-    """Run a command to its end."""
+    """Runs a command to its end."""
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         *map(str, arguments),
@@ -99,7 +99,7 @@ async def paddock_up(data_dir: Path) -> AsyncIterator[Up]:
 
 
 def processes_in(directory: Path) -> list[int]:
-    """Those that work below this directory, as PostgreSQL's do in theirs."""
+    """Processes whose working directory is below this one, as PostgreSQL's are."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,5 @@
-"""Recovery's parts over a real store, a fleet in memory, and a GitHub that says what the test says."""
+"""Recovery's parts over a real store, a fleet in memory, and a GitHub that answers as the test
+says."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class ScriptedGitHub:
     records: dict[GitHubRunnerId, RunnerRecord] = field(default_factory=dict)
     jobs: dict[JobId, JobRecord] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
-    #: The numbers of the App's installations, as its own list has them.
+    #: The ids of the App's installations, as its own list has them.
     installations: list[int] = field(default_factory=list)
     down: bool = False
     lies: bool = False
@@ -223,7 +224,7 @@ class ScriptedGitHub:
 
 @dataclass
 class Yard:
-    """One account, one pool, and Pods whose rows and containers go hand in hand."""
+    """One account, one pool, and Pods whose rows and containers change together."""
 
     world: World
     fleet: MemoryFleet
@@ -234,7 +235,7 @@ class Yard:
     viewed: PodView = field(init=False)
 
     async def idle(self) -> Runner:
-        """A Pod whose poller asks."""
+        """A Pod whose poller asks for work."""
         name = pod_name(PoolName("linux"), self.world.ids.suffix(10))
         [planned] = await self.world.store.plan_runners(
             self.pool, [(RunnerId(self.world.ids.uuid()), name)], why="test"
@@ -294,7 +295,7 @@ class Yard:
     def recovery(
         self, view: PodView | None = None, witness: Witness | None = None, **terms: Any
     ) -> Recovery:
-        """A leader, who knows nothing but what is in the store, the fleet and GitHub."""
+        """A new leader: it knows only the store, the fleet and GitHub."""
         world = self.world
         self.viewed = view or self.view()
         return Recovery(
@@ -311,7 +312,7 @@ class Yard:
         )
 
     async def rounds(self, recovery: Recovery, seconds: float = 0, *, every: float = 10) -> None:
-        """Look, and act; again and again for so long."""
+        """Reads and acts, repeatedly for this long."""
         left = seconds
         while True:
             await self.viewed.refresh()

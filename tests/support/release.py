@@ -39,11 +39,11 @@ from tools.image.description import CHECKOUT
 LABELS = ("self-hosted", "linux")
 SECRET = "secret"
 REPOSITORY = "paddock.test/paddock"
-#: The program as it is, and one as the next release might be.
+#: The present program, and a possible next release.
 NOW, NEXT = "now", "next"
-#: Two servers and three containers start, on a machine that does other things too.
+#: The start of two servers and three containers, on a machine with other load.
 PATIENCE = 300.0
-#: Of the Service; from the part of the range that is not given out by itself.
+#: The Service's address, from the part of the range that is not assigned automatically.
 ADDRESS = "10.242.0.9"
 
 _KEY = make_private_key()
@@ -158,7 +158,7 @@ class Release:
             return [tuple(row) for row in await connection.fetch(query, *args)]
 
     async def until(self, query: str, *args: object) -> Any:
-        """The query's one value, as soon as there is one."""
+        """The query's one value, as soon as it exists."""
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while asyncio.get_running_loop().time() < deadline:
             for (value,) in await self.rows(query, *args):
@@ -185,7 +185,7 @@ def _fails(pod: Json) -> bool:
 
 
 def import_images(cluster: Cluster, directory: Path) -> None:
-    """The program as it is, and as the next release might be: newer, with one more migration."""
+    """The present program, and a possible next release: newer, with one more migration."""
     newer = directory / "newer"
     write_next_release(newer)
     archive = directory / "paddock.tar"
@@ -199,7 +199,7 @@ def import_images(cluster: Cluster, directory: Path) -> None:
 async def released(
     cluster: Cluster, api: Api, namespace: str, directory: Path, database_url: str
 ) -> AsyncIterator[Release]:
-    """All that the chart needs around it; `install` is the test's to call."""
+    """All that the chart needs around it; the test calls `install`."""
     runners = f"{namespace}-runners"
     fake = FakeGitHub(now=wall_clock, rng=Random(next(_numbers)))
     host = cluster.host_address
@@ -222,7 +222,7 @@ async def released(
         )
         acme = fake.accounts.add_organization("acme")
         repository = fake.accounts.add_repository(acme, "site")
-        # Those that the App is made with, and no more.
+        # The permissions that the App is created with, and no more.
         manifest = json.loads((CHECKOUT / "deploy" / "github-app.json").read_text())
         fake.accounts.install(app, acme, permissions=manifest["default_permissions"])
         app.webhook_url = f"http://{ADDRESS}:8787{PATH}"
@@ -234,7 +234,7 @@ async def released(
         }
         held = await stack.enter_async_context(gate(host))
         values = _values(runners, app, f"https://{host}:{github_port}")
-        # Jobs reach what stands for GitHub, and the gate, where policies are enforced too.
+        # Jobs also reach the fake GitHub and the gate where policies are enforced.
         needed = [int(each.rpartition(":")[2]) for each in (url, held.url)]
         values["network"] = {"allowed": [{"cidr": f"{host}/32", "ports": needed}]}
         release = Release(
@@ -274,7 +274,7 @@ def _values(runners: str, app: App, github: str) -> Json:
             "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
         },
         "service": {"clusterIP": ADDRESS},
-        # There is no resolver in the test's cluster.
+        # The test's cluster has no resolver.
         "runners": {
             "namespace": runners,
             "serverUrl": f"http://{ADDRESS}:8788",
@@ -309,7 +309,7 @@ async def _make_secrets(api: Api, namespace: str, secrets: dict[str, dict[str, s
 
 
 async def _clean_up(release: Release) -> None:
-    """Whatever a test has left, so that its namespaces can go."""
+    """Removes all that a test has left, so that its namespaces can be deleted."""
     program = helm()
     assert program is not None
     await _quietly(

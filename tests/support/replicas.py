@@ -16,7 +16,7 @@ from tests.support.payloads import workflow_job
 from tests.support.processes import COMMAND, clean_environment
 from tests.support.webhooks import PATH, encoded, headers
 
-SECRET = "a-word-without-spaces"  # which would make several of it
+SECRET = "a-word-without-spaces"  # which would start several servers
 
 _KEY = make_private_key()
 
@@ -47,7 +47,7 @@ async def paddock_serve(
     listen: str = "127.0.0.1:0",
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Replica]:
-    """Started, and ready when it says so. Its GitHub is away: nobody but the receiver is needed."""
+    """Starts it and waits until it is ready. Its GitHub is away: the tests need only the receiver."""
     key, log = directory / "app.pem", directory / "serve.log"
     key.write_text(_KEY)
     settings = {
@@ -83,7 +83,7 @@ async def paddock_serve(
 
 @dataclass
 class Burst:
-    """Webhooks sent side by side, each once, and what became of each."""
+    """Webhooks sent in parallel, each once, and the answer to each."""
 
     address: tuple[str, int]
     guids: list[str]

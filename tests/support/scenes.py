@@ -1,5 +1,5 @@
-"""Fleets to look at: empty, busy, chaotic. Lived through in the real store, step by step, so that every
-row, event and verdict is one that paddock itself would have written; only time runs faster."""
+"""Fleets to look at: empty, busy, chaotic. They are written by the real store, step by step, so every
+row, event and verdict is one that paddock itself would have written. Only time runs faster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.time import SeededIds
 
 _STEP: Final = timedelta(seconds=10)
 
-#: What a stranger might call a job, to see whether anybody believes it.
+#: A forged job name, to see whether a page or a command believes it.
 HOSTILE: Final = "<script>alert('job')</script> & \"quotes\" \u202egnp.exe"
 
 _POOLS: Final = """
@@ -121,7 +121,7 @@ class SetClock:
 
 @dataclass
 class _Working:
-    """A runner on its way through life, and when its next step is due."""
+    """A runner between two steps of its life, and when the next one is due."""
 
     runner: Runner
     pool: str
@@ -189,7 +189,7 @@ class Scene:
             )
 
     async def live(self, *, minutes: int, rate: float) -> None:
-        """So many minutes until the present, with about `rate` new jobs in each."""
+        """This many minutes until the present, with about `rate` new jobs in each."""
         began = self.clock.at = self.until - timedelta(minutes=minutes)
         carry = 0.0
         while self.clock.at < self.until:
@@ -414,7 +414,7 @@ class Scene:
         await self.store.apply_jobs([self._report(facts)], why=f"webhook: {facts.state}")
 
     async def _measure(self, working: _Working, seconds: float) -> None:
-        """What it will have measured by its end, or by now."""
+        """The values that it will have measured by its end, or has by now."""
         limit = 16 * 2**30
         began = self.clock.at.timestamp()
         count = int(min(seconds, (self.until - self.clock.at).total_seconds()) / 5)
@@ -575,7 +575,7 @@ class Scene:
         return [each for each in self.crew.values() if each.runner.state in states]
 
     async def go_wrong(self) -> None:
-        """All that makes somebody open the dashboard at night."""
+        """All kinds of trouble for which an operator opens the dashboard at night."""
         operator = self.store.acting_as("operator:ana")
         for working in list(self.of_state(RunnerState.RUNNING))[:3]:
             suspect = await self.store.suspect_runner(

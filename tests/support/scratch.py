@@ -70,7 +70,7 @@ class Scratch:
         return done.stdout
 
     def commit(self, message: str, *files: str) -> None:
-        """One that touches these files."""
+        """A commit that touches these files."""
         for file in files:
             path = self.root / file
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ class Scratch:
             self.git("tag", name)
 
     def run(self, *arguments: str) -> str:
-        """What it says; it must succeed."""
+        """Its output; it must succeed."""
         code, out, err = self.attempt(*arguments)
         assert code == 0, err
         return out
@@ -96,7 +96,7 @@ class Scratch:
         return code, told.out, told.err
 
     def plan(self) -> dict[str, Any]:
-        """What is to be released, by component."""
+        """What is planned for release, by component."""
         planned = json.loads(self.run("plan", "--json"))
         return {one["component"]: one for one in planned if one["level"]}
 
@@ -107,7 +107,7 @@ class Scratch:
         return (self.root / file).read_text()
 
     def fill(self) -> None:
-        """Everything in it is released as 0.1.0."""
+        """A first commit, with every component released as 0.1.0."""
         for file, text in _FILES.items():
             (self.root / file).parent.mkdir(parents=True, exist_ok=True)
             (self.root / file).write_text(text)

@@ -21,7 +21,7 @@ from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.server_checks import OLDEST_SERVER
 from paddock.store.server_user import server_user
 
-# Where Debian and its kin put them.
+# The directories of Debian and its derivatives.
 OTHER_BINARIES = sorted(
     path
     for path in Path("/usr/lib/postgresql").glob("*/bin")
@@ -76,7 +76,7 @@ async def _create_alice(url: str) -> None:
 
 
 def write_certificate(directory: Path) -> tuple[Path, Path]:
-    """A certificate for localhost that signs itself, and its key, as PostgreSQL wants them."""
+    """A self-signed certificate for localhost, and its key, as PostgreSQL wants them."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""A replica's HTTP side on the loopback, over a real store, with nothing running beside it."""
+"""A replica's HTTP side on the loopback, over a real store, without its loops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Served:
         return [row["guid"] for row in await self.rows()]
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """For requests no client would send."""
+        """For requests that no HTTP client would send."""
         parts = urlsplit(self.url)
         assert parts.hostname is not None
         return await asyncio.open_connection(parts.hostname, parts.port)
@@ -96,12 +96,12 @@ def client_of(url: str) -> httpx2.AsyncClient:
 
 
 def head(body: bytes, *lines: str, **sent: str) -> bytes:
-    """A request's head by hand, signed for `body`."""
+    """A request's head, written by hand and signed for `body`."""
     fields = [f"{name}: {value}" for name, value in headers(body, **sent).items()]
     return "\r\n".join([f"POST {PATH} HTTP/1.1", "Host: x", *fields, *lines, "", ""]).encode()
 
 
 async def status(reader: asyncio.StreamReader) -> int:
-    """Of the next answer; 0 if there is none."""
+    """The status of the next answer; 0 if there is none."""
     line = await reader.readline()
     return int(line.split()[1]) if line else 0

@@ -1,4 +1,4 @@
-"""Servers as processes, over one database and one fake GitHub, and the Pods that ask them."""
+"""Servers as processes, over one database and one fake GitHub, and the Pods that poll them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SECRET = "secret"
 ROOT = Path(__file__).parents[2]
 #: GitHub's own limit.
 MATRIX = 256
-#: A server imports a second's worth of modules; on a busy machine that is many.
+#: A server imports modules for a second; on a busy machine for many.
 PATIENCE = 180.0
 
 _KEY = make_private_key()
@@ -52,7 +52,7 @@ class Server:
         return int(self.url.rpartition(":")[2])
 
     def stop(self) -> None:
-        """As a machine does that stands still: its connections stay open."""
+        """Stops the process as a frozen machine would: its connections stay open."""
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -79,7 +79,7 @@ class Site:
     _started: list[Server] = field(default_factory=list)
 
     async def server(self, name: str = "server", *, clock_ahead: float = 0.0) -> Server:
-        """Started, and ready. Webhooks go to the one that was started last."""
+        """Starts it and waits until it is ready. Webhooks go to the server that was started last."""
         kept = {each: value for each, value in os.environ.items() if "PADDOCK" not in each}
         log = self.directory / f"{name}.log"
         with log.open("ab") as errors:
@@ -134,7 +134,7 @@ class Site:
             return [tuple(row) for row in await connection.fetch(query, *args)]
 
     async def until(self, query: str, wanted: object) -> None:
-        """The query's one value is what is wanted."""
+        """Waits until the query's one value is the wanted one."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 if await self.rows(query) == [(wanted,)]:
@@ -166,7 +166,7 @@ async def site(database_url: str) -> AsyncIterator[Site]:
         async with serving(fake):
             place = await _place(database_url, database, fake, Path(directory))
             try:
-                # Pods are the test's: no server's pools send them away, none recovers them.
+                # The test owns the Pods: no server's pools retire them, no server recovers them.
                 async with leading("pools", database):
                     yield place
             finally:

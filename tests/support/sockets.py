@@ -1,4 +1,4 @@
-"""The addresses that processes listen at, from Linux' /proc."""
+"""The addresses at which processes listen, from Linux' /proc."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _LISTENING = "0A"
-#: UDP has no such state; a socket without a peer takes from any sender.
+#: UDP has no such state; a socket without a peer receives from any sender.
 _UNCONNECTED = "07"
 
 
 def listening(pids: Iterable[int]) -> set[tuple[str, str, int]]:
-    """Protocol, address and port of all sockets on which one of the processes takes something."""
+    """Protocol, address and port of all sockets at which one of the processes receives."""
     inodes = set[str]()
     for pid in pids:
         for descriptor in _listed(Path(f"/proc/{pid}/fd")):
@@ -37,7 +37,7 @@ def listening(pids: Iterable[int]) -> set[tuple[str, str, int]]:
 def _listed(directory: Path) -> list[Path]:
     try:
         return list(directory.iterdir())
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return []
 
 
@@ -49,7 +49,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def descendants(pid: int) -> set[int]:
-    """The process and all that it, or one of them, has started and that have not been given away."""
+    """The process and all its descendants that have not been reparented."""
     parents = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:

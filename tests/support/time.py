@@ -1,4 +1,4 @@
-"""Time and ids that a test owns."""
+"""Time and ids that a test controls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 
 class ManualClock:
-    """Stands still until it is told to move."""
+    """Stands still until the test advances it."""
 
     def __init__(self) -> None:
         self._now = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

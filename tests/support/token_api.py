@@ -1,4 +1,4 @@
-"""An API server as far as tokens go: it issues and reviews them, publishes its keys, and counts."""
+"""The token part of an API server: it issues and reviews tokens, publishes its keys, and counts."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def signed(key: SigningKey, said: dict[str, Any], *, key_id: str | None = None) 
 class TokenApi:
     def __init__(self) -> None:
         self.key = SigningKey()
-        #: What it publishes; `None`: it refuses to.
+        #: The keys that it publishes; `None`: it refuses to.
         self.published: list[SigningKey] | None = [self.key]
         self.deleted: set[str] = set()
         self.reviewed: list[str] = []
         self.key_reads = 0
         self.at_once = self.most_at_once = 0
-        #: Unset: reviews are not answered.
+        #: Unset: it does not answer reviews.
         self.answers = asyncio.Event()
         self.answers.set()
-        #: Unset: lists of nodes are not answered.
+        #: Unset: it does not answer lists of nodes.
         self.lists = asyncio.Event()
         self.lists.set()
         self.listing = 0
@@ -116,7 +116,7 @@ class TokenApi:
 
     async def keys(self, request: Request) -> JSONResponse:
         self.key_reads += 1
-        # As the real one: it offers this type and no other.
+        # Like the real one: it offers this type and no other.
         if _KEYS_TYPE not in request.headers.get("accept", ""):
             return JSONResponse({"message": f"only {_KEYS_TYPE}"}, status_code=406)
         if self.published is None:
@@ -131,7 +131,7 @@ class TokenApi:
 
     @asynccontextmanager
     async def kubeconfig(self, directory: Path) -> AsyncIterator[Path]:
-        """Serve, and say where."""
+        """Serves; yields its address."""
         app = Starlette(
             routes=[
                 Route("/apis/authentication.k8s.io/v1/tokenreviews", self.review, methods=["POST"]),

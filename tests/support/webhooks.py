@@ -53,7 +53,7 @@ def headers(
     content_type: str = "application/json",
     **others: str,
 ) -> dict[str, str]:
-    """Those GitHub sends; `others` (with _ for -) are set on top."""
+    """The headers that GitHub sends; `others` (with _ for -) are set on top."""
     return {
         "Content-Type": content_type,
         "User-Agent": "GitHub-Hookshot/fa1ce00",
@@ -66,5 +66,5 @@ def headers(
 
 
 def raw(headers: Mapping[str, str]) -> dict[bytes, bytes]:
-    """As ASGI hands them on."""
+    """As ASGI passes them on."""
     return {name.lower().encode(): value.encode("latin-1") for name, value in headers.items()}

@@ -122,7 +122,7 @@ class World:
         )
 
     async def acknowledge(self, runner: Runner) -> Runner:
-        """Its Pod says that it holds the JIT."""
+        """Its Pod reports that it holds the JIT."""
         assert runner.pod_uid is not None
         assert runner.delivery is not None
         running = await self.store.acknowledge_delivery(
