@@ -1,4 +1,4 @@
-"""The poller as a real process, against a server that breaks in every way."""
+"""The poller as a real process, against a server that fails in many ways."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ async def test_told_to_stop_while_it_backs_off_it_stops(pod: Pod) -> None:
 
 
 async def test_told_to_stop_before_it_has_ended_it_takes_the_jit_back(pod: Pod) -> None:
-    """The Pod is going away: nothing may start from what lies there."""
+    """The Pod is being deleted: no runner may start with the JIT on the stage."""
     pod.server.will(DISPATCH, WORK)
     pod.server.will(ACK, Hold())
     poller = await pod.poll()
@@ -280,7 +280,7 @@ async def test_told_to_stop_before_it_has_ended_it_takes_the_jit_back(pod: Pod) 
 
 @pytest.mark.skipif(not ROOT or not shutil.which("unshare"), reason="needs a pid namespace")
 async def test_told_to_stop_as_a_containers_first_process_it_stops(pod: Pod) -> None:
-    """The kernel keeps signals from such a process unless it has asked for them."""
+    """The kernel drops signals to the first process of a container that installed no handler."""
     options = ["--server", pod.server.url, "--token-file", str(pod.token_file)]
     options += ["--stage", str(pod.stage)]
     unshare = ["unshare", "--pid", "--fork", "--kill-child"]

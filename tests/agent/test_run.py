@@ -1,4 +1,4 @@
-"""The start script in every shell there is here, with runners that end in every way."""
+"""The start script in every shell on this machine, with runners that end in every way."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_signal_reaches_the_runner_which_is_waited_for(
 async def test_signals_that_keep_coming_do_not_change_the_exit_code(
     pod: Pod, shell: list[str]
 ) -> None:
-    """I60: each of them interrupts `wait`, which then says 143."""
+    """I60: each signal interrupts `wait`, which then returns 143."""
     pod.put()
     process = await pod.run(shell, *sh(f"trap '' TERM; echo ready; {UNTIL_ENOUGH}; exit 104"))
     await _said(process, "ready")
@@ -88,7 +88,7 @@ async def test_signals_that_keep_coming_do_not_change_the_exit_code(
 async def test_signals_at_the_very_moment_of_the_end_change_nothing(
     pod: Pod, shell: list[str], n: int
 ) -> None:
-    """I60, I59. bash loses the code in such a moment, but must not wait for what is gone."""
+    """I60, I59. bash loses the exit code at such a moment, but must not wait for an ended process."""
     pod.put()
     process = await pod.run(shell, *sh(f"trap '' TERM; echo ready; {UNTIL_ENOUGH}; exit 104"))
     await _said(process, "ready")
@@ -170,7 +170,7 @@ raise SystemExit(subprocess.call(["sh", "-c", job]))
 
 
 async def test_only_the_runner_ever_has_the_jit(pod: Pod, shell: list[str]) -> None:
-    """I21: not on a command line, not in another's environment, not on the stage any more."""
+    """I21: not on a command line, not in another process's environment, not on the stage any more."""
     jit = f"{JIT}-{pod.directory.name}"
     pod.put(jit)
     program = pod.directory / "program.py"
@@ -194,8 +194,8 @@ async def test_only_the_runner_ever_has_the_jit(pod: Pod, shell: list[str]) -> N
 
 
 async def test_a_job_can_read_the_jit_that_was_used_for_it(pod: Pod, shell: list[str]) -> None:
-    """docs/security.md says so. The runner takes the variable out of its own environment, which changes
-    nothing in what the kernel shows to processes of the same user."""
+    """docs/security.md says so. The runner removes the variable from its own environment, but the
+    kernel still shows the original environment to processes of the same user."""
     jit = f"{JIT}-{pod.directory.name}"
     pod.put(jit)
     program = pod.directory / "program.py"
@@ -429,7 +429,7 @@ HOSTILE = {
 async def test_nothing_that_a_job_leaves_on_the_stage_changes_the_end(
     pod: Pod, shell: list[str], harm: str
 ) -> None:
-    """I60. A pipe without a reader, above all: whoever opens it waits for ever."""
+    """I60. Above all a pipe without a reader: a process that opens it for writing waits for ever."""
     pod.put()
     script = f"{WORKS}; cd stage; until [ -e v/samples ]; do sleep 0.01; done; {harm}; exit 103"
     script = re.sub(r"\bv\b", "vitals", script)

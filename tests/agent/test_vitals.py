@@ -1,4 +1,4 @@
-"""The sidecar as a real process: what a job can do to its files, and a server to its reports."""
+"""The sidecar as a real process: a job may damage its files, and a server may refuse its reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paddock.web.pods import Report
 from tests.agent.conftest import TOKEN, Pod, Process
 from tests.agent.scripted import VITALS, Asked, CutShort, Hold, Reply
 
-#: Samples are told apart by their time.
+#: Only the time differs between samples.
 REST = "600000 2147483648 0 0.00 12.50 - 2500000 41 0.52"
 MEASURED = [600000, 2147483648, 0, 0.0, 12.5, None, 2.5, 41, 0.52]
 
@@ -55,7 +55,7 @@ def _times(reports: list[Asked]) -> list[int]:
 
 
 async def _reported(pod: Pod, *times: int) -> None:
-    """In this order, however many reports it took."""
+    """In this order, over any number of reports."""
     await pod.until(lambda: _times(pod.server.of(VITALS)) == list(times))
 
 
@@ -129,7 +129,7 @@ async def test_what_is_refused_is_dropped_and_the_rest_goes_on(
 
 
 async def test_a_mark_that_was_refused_is_reported_again(pod: Pod, runner: Runner) -> None:
-    """Nothing protects a live job better than its own word."""
+    """The sidecar's mark is the best protection of a live job."""
     pod.server.will(VITALS, Reply(429, {"error": "slow down"}))
     runner.starts_its_job()
     sidecar = await pod.agent("vitals")

@@ -1,4 +1,4 @@
-"""paddock as its chart installs it: under exactly those rights, from its own image, all its life."""
+"""paddock as its chart installs it: with those rights, from its own image, through its whole life."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ async def test_a_job_is_run_as_installed(release: Release) -> None:
 
 
 async def test_jobs_run_over_tls_that_helm_generated(release: Release) -> None:
-    """The real kubelet brings the certificate to the server and the authority to Pods, and Helm keeps
-    both. Turned off, TLS takes the idle Pods along that know nothing else: a pool of fixed size would
-    otherwise wait for ever."""
+    """The kubelet gives the certificate to the server and the authority to Pods, and Helm keeps both.
+    When TLS is switched off, idle Pods that know only the TLS address are replaced: otherwise a pool
+    of fixed size would wait for ever."""
     secured = {
         "serverUrl": f"https://{ADDRESS}:8788",
         "vitalsUrl": f"https://{ADDRESS}:8789",
@@ -90,7 +90,7 @@ async def certificate(release: Release) -> dict[str, Any]:
 
 
 async def test_an_upgrade_and_a_rollback_end_no_job_and_lose_no_poll(release: Release) -> None:
-    """I64: a job runs through both; idle Pods of the version before get their jobs from the next."""
+    """I64: a job runs through both; idle Pods of the old version get their jobs from the new one."""
     await release.install(pools={"linux": {"minIdle": 2}})
     async with reachable(release):
         await release.until(TWO_IDLE)
@@ -122,14 +122,14 @@ async def test_an_upgrade_and_a_rollback_end_no_job_and_lose_no_poll(release: Re
 
 
 async def poller_said(release: Release, pod: str) -> list[dict[str, Any]]:
-    """It speaks when it begins, and then only if it is answered in a way it did not hope for; that it
-    is answered again after that may be said at any time."""
+    """The poller logs when it begins, and then only unexpected answers. It may log its recovery from
+    one at any time."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 log = await release.api.log(release.runners, pod, "poller")
             except Refused:
-                # It asks already, and its kubelet has not said yet that it runs.
+                # It polls already, and its kubelet has not reported yet that it runs.
                 await asyncio.sleep(0.5)
             else:
                 said = [json.loads(line) for line in log.splitlines()]
@@ -158,16 +158,16 @@ async def test_uninstalling_waits_for_jobs_and_leaves_what_it_says(release: Rele
     for kind in ("clusterroles", "clusterrolebindings"):
         found = (await release.api.get(f"/apis/rbac.authorization.k8s.io/v1/{kind}"))["items"]
         assert not [each for each in names(found) if each.startswith(release.namespace)]
-    # What stays is no hindrance to coming back.
+    # The objects that stay do not prevent a new installation.
     await release.try_install()
-    # Nothing stuck Terminating: the namespaces can go.
+    # No object stays in Terminating: the namespaces can be deleted.
     await release.api.delete(f"/api/v1/namespaces/{release.runners}")
     await release.api.until_gone(f"/api/v1/namespaces/{release.runners}", patience=PATIENCE)
 
 
 @pytest.mark.parametrize("way", ["PADDOCK_KUBE_NAMESPACE", "kubectl -n paddock-runners delete"])
 async def test_when_paddock_is_broken_there_is_a_way_out(release: Release, way: str) -> None:
-    """I75: docs/install.md tells it. Nothing is killed by it, and nothing is stuck afterwards."""
+    """I75: docs/install.md describes it. It ends no job and leaves no object stuck."""
     await release.install()
     async with reachable(release):
         await release.until(IDLE)
@@ -187,7 +187,7 @@ async def test_when_paddock_is_broken_there_is_a_way_out(release: Release, way: 
 
 
 async def follow(release: Release, begins: str) -> None:
-    """What docs/install.md says, pasted into a shell of anybody's machine."""
+    """The commands of docs/install.md, pasted into a shell."""
     page = (CHART.parents[1] / "docs" / "install.md").read_text()
     [block] = [each for each in re.findall(r"(?:^    .*\n)+", page, re.MULTILINE) if begins in each]
     tools = release.directory / "tools"
@@ -213,7 +213,7 @@ async def follow(release: Release, begins: str) -> None:
 
 
 async def left_in(release: Release, namespace: str) -> list[str]:
-    """What is not the cluster's own."""
+    """Objects that are not the cluster's own."""
     kinds = {
         "api/v1": ("configmaps", "pods", "secrets", "serviceaccounts", "services"),
         "apis/apps/v1": ("deployments", "replicasets"),

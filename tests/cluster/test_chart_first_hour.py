@@ -28,7 +28,7 @@ def blocks() -> list[str]:
 
 
 class Reader:
-    """One shell in a checkout, with kubectl and helm; each block is pasted when it is its turn."""
+    """A shell in a checkout, with kubectl and helm; blocks are pasted one after the other."""
 
     def __init__(self, release: Release, directory: Path) -> None:
         self._directory = directory
@@ -46,7 +46,7 @@ class Reader:
         program = helm()
         assert program is not None
         (tools / "kubectl").symlink_to(release.cluster.facts.programs["kubectl"])
-        # As the reader's, but for what is peculiar to this cluster.
+        # Like the reader's, except for this cluster's peculiarities.
         (tools / "helm").write_text(
             f'#!/bin/sh\nexec {program} "$@" --values {self._directory}/peculiar.yaml\n'
         )
@@ -54,7 +54,7 @@ class Reader:
         return tools
 
     async def paste(self, begins: str, **filled_in: str) -> str:
-        """The next block, which is the one that begins so."""
+        """Pastes the next block, which must begin like this."""
         block = self._blocks.pop(0)
         assert block.startswith(begins), block
         for name, value in filled_in.items():

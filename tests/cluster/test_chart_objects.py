@@ -1,4 +1,4 @@
-"""Every object that the chart makes, asked of a real API server: would it take it, for any values?"""
+"""A real API server checks every object of the chart, for values of many kinds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def definition(api: Api) -> None:
 @pytest.mark.usefixtures("definition")
 @pytest.mark.parametrize("name", VALUES)
 async def test_the_api_server_takes_every_object(api: Api, namespace: str, name: str) -> None:
-    """A trial of a server-side apply, with every field known to the server."""
+    """A server-side apply as a dry run; the server must know every field."""
     if helm() is None:
         pytest.skip("there is no helm: `python -m tools.cluster build helm` builds it")
     for each in rendered(VALUES[name], namespace=namespace):

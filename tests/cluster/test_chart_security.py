@@ -1,4 +1,5 @@
-"""What a hostile job can reach, as the chart installs paddock: it is run, and says what it found."""
+"""What a hostile job can reach in an installation by the chart: the job runs and reports what it
+found."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 IDLE = "SELECT pod_name FROM runners WHERE state = 'idle'"
 DISPATCH, VITALS = AUDIENCES
-#: Asks as anybody could, and says what it is answered.
+#: Sends a request as any client could, and prints the answer's status.
 ASK = """
 import ssl, sys, urllib.error, urllib.request
 anybody = ssl._create_unverified_context()
@@ -50,12 +51,12 @@ echo "hostile: done: yes"
 
 
 async def found(release: Release, pod: str) -> dict[str, str]:
-    """What it says, once it has tried everything."""
+    """The job's report, once it has tried everything."""
     log = ""
     async with asyncio.timeout(PATIENCE):
         while "hostile: done: yes" not in log:
             await asyncio.sleep(0.2)
-            # What a kubelet has not reported yet has no log yet either.
+            # A container that the kubelet has not reported yet has no log yet.
             with suppress(Refused):
                 log = await release.api.log(release.runners, pod, "runner")
     lines = (each.split("hostile: ", 1)[1] for each in log.splitlines() if "hostile: " in each)
@@ -88,7 +89,7 @@ async def a_hostile_job_finds_nothing_to_take(release: Release) -> None:
     assert said["mounts"] == ""
     assert said["user"] == "1001"
     assert said["capabilities"].split() == ["CapEff:", "0000000000000000"]
-    # To whom nobody vouches for.
+    # The API server and paddock refuse a client without credentials.
     assert said["api"] in ("401", "403")
     assert said["dispatch"] == "401"
     made = await release.api.get(f"{release.pods}/{pod}")
@@ -113,7 +114,7 @@ async def only_a_pods_own_token_gets_its_own(release: Release) -> None:
         vitals = await token(audiences=[VITALS], pod=pod)
         assert await asked("/v1/dispatch", own) == 204
         assert await asked("/v1/vitals", vitals, 8789) == 204
-        # The sidecar's token gets no work, the poller's is for nobody else's door.
+        # The sidecar's token gets no work; and the port for vitals does not serve the poller's path.
         assert await asked("/v1/dispatch", vitals) == 403
         assert await asked("/v1/dispatch", own, 8789) == 404
         for other in (
@@ -137,7 +138,7 @@ async def a_runners_account_has_no_rights(release: Release) -> None:
         rules = (await api.create("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review))[
             "status"
         ]["resourceRules"]
-    # What everybody may: ask about themselves.
+    # Every account may ask about its own rights.
     assert {resource for rule in rules for resource in rule["resources"]} <= {
         "selfsubjectaccessreviews",
         "selfsubjectrulesreviews",

@@ -1,4 +1,4 @@
-"""What the other tests on the cluster rely on, and what paddock relies on in Kubernetes itself."""
+"""Features of the test cluster, and of Kubernetes itself, that other tests and paddock rely on."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_container_that_takes_too_much_memory_is_oom_killed(
 async def test_the_agent_and_the_fake_runner_start_in_their_images(
     api: Api, namespace: str, node: str
 ) -> None:
-    """As nobody, without capabilities, on a root file system that cannot be written."""
+    """As user nobody, without capabilities, on a read-only root file system."""
     security = {
         "runAsNonRoot": True,
         "allowPrivilegeEscalation": False,
@@ -127,7 +127,7 @@ async def test_a_pod_reaches_a_server_on_this_machine(
     url = f"https://{cluster.host_address}:{cluster.facts.ports.kubelet}/healthz"
     body = pod("visitor", [container("runner", f"wget -O- --no-check-certificate {url} 2>&1")])
     await run_pod(api, namespace, body)
-    # The kubelet: anybody may reach it, and nobody may ask it anything.
+    # The kubelet: its port is open to all clients, and it refuses all their requests.
     assert "401 Unauthorized" in await api.log(namespace, "visitor", "runner")
 
 

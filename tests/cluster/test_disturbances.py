@@ -1,6 +1,6 @@
-"""Jobs on the real cluster while their surroundings change: rollouts, drains, lost nodes, two servers;
-each with a server that is killed and an API server that is away in its middle. GitHub's own record
-tells whether a job lived."""
+"""Jobs on the real cluster during rollouts, drains, lost nodes, and with two servers. In each the
+server is killed and the API server is away in the middle. GitHub's own record shows whether a job
+survived."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ async def succeeded(*jobs: Job) -> None:
 
 @dataclass
 class Seen:
-    """Pods as anybody sees them who looks several times a second."""
+    """Records the Pods several times a second."""
 
     #: UIDs by the runner they say they are for.
     uids: dict[str, set[str]] = field(default_factory=dict)
-    #: The most that lived at a time. One that has ended is let go of before it is deleted.
+    #: The most that lived at a time. An ended Pod is released before it is deleted, so it does not
+    #: count.
     most: int = 0
 
 
@@ -96,7 +97,8 @@ def images(pods: Sequence[Json]) -> set[str]:
 
 
 async def test_a_drain_waits_for_the_job(site: KubeSite, node: str) -> None:
-    """I43: the idle runner leaves by itself; the job ends while nobody can be asked."""
+    """I43: the idle runner leaves by itself; the job ends while the server and the API server are
+    away."""
     cluster = site.place.cluster
     await site.server()
     await site.pool(minIdle=1)
@@ -108,13 +110,13 @@ async def test_a_drain_waits_for_the_job(site: KubeSite, node: str) -> None:
         await site.place.api.until_gone(f"{site.place.pods}/{idle}")
         assert (await site.verdict(idle))["ending"] == "left"
         drain = asyncio.create_task(cluster.kubectl("drain", node, *DRAINING))
-        # It has asked for the eviction, and was told that it may not be.
+        # The eviction is refused, to the drain and to this request alike.
         await refused_an_eviction(site, busy)
         assert job.completed_at is None
         await site.disturb(meanwhile=site.gate.open)
         await succeeded(job)
         assert (await site.verdict(busy))["ending"] == "completed"
-        # Nobody's hand was needed for it. A drain of the same node is done at once.
+        # No operator had to act. A drain of the same node is done at once.
         await site.place.api.until_gone(f"{site.place.pods}/{busy}")
         await cluster.kubectl("drain", node, *DRAINING)
         await asyncio.gather(drain, return_exceptions=True)
@@ -124,7 +126,7 @@ async def test_a_drain_waits_for_the_job(site: KubeSite, node: str) -> None:
 
 
 async def refused_an_eviction(site: KubeSite, pod: str) -> None:
-    """As the drain is: by the same door, with the same answer."""
+    """Requests the eviction as the drain does, and expects its refusal."""
     eviction = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -152,7 +154,7 @@ async def test_what_ran_on_a_node_that_is_lost_is_told_so(site: KubeSite, node: 
 async def test_two_servers_make_no_pod_twice_though_leadership_is_handed_over(
     site: KubeSite,
 ) -> None:
-    """One leaves in good order, its successor is killed; in between both serve, and the API server is
+    """One leader exits cleanly, its successor is killed. In between both serve, and the API server is
     away for a while."""
     first = await site.server("first")
     await site.pool(minIdle=2, maxRunners=4)

@@ -1,4 +1,4 @@
-"""How runners end, for real: real containers, real causes, and a server that is told of none."""
+"""How runners end: real containers, real causes, and a server that does not know the cause."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ async def strip_and_delete(site: KubeSite, pod: str) -> None:
 
 @dataclass(frozen=True)
 class Cause:
-    """What happens to a runner, and what has to be found out about it."""
+    """What happens to a runner, and what paddock must find out."""
 
     name: str
     ending: str
     #: What its job does.
     script: Callable[[Gate], str]
-    #: Of the verdict, as far as it is certain.
+    #: The verdict's fields, as far as they are certain.
     exact: dict[str, Any] = field(default_factory=dict)
     #: How the fake runner ends when its job is done.
     die: str | None = None
-    #: Whether its last words are kept; `None`: if they can still be had.
+    #: Whether the verdict keeps the log; `None`: if the log could still be read.
     words: bool | None = True
     #: What the cluster had to say.
     told: str = ""
@@ -67,7 +67,7 @@ def ended(code: int, reason: str) -> dict[str, Any]:
 
 
 def later(gate: Gate) -> str:
-    """Until nobody looks."""
+    """Ends later, while no server runs."""
     return gate.wait("later")
 
 
@@ -86,10 +86,10 @@ def take(gate: Gate) -> str:
 
 
 OOM = Cause("out of memory", "host-oom", take, ended(137, "OOMKilled"), die="oom")
-#: A kubelet clears these away with their logs as soon as they have stopped: they were heard before.
+#: A kubelet removes these and their logs when they have stopped: the server must read them before.
 DELETED = Cause("deleted while busy", "terminated", stay)
 EVICTED = Cause("evicted", "evicted", fill, told="scratch")
-#: And this one was not, unless it took its time.
+#: The server did not see this one, unless it ended slowly.
 UNSEEN = Cause("deleted while nobody looked", "terminated", stay, words=None)
 STRIPPED = Cause("hard delete", "hard-deleted", stay, words=False)
 LATER = (
@@ -99,7 +99,7 @@ LATER = (
     Cause("a crash", "crash", later, ended(139, "Error"), die="exit=139"),
 )
 CAUSES = (
-    # Asked for its job's result, a runner exits with 100 and more.
+    # A runner that is asked to return its job's result exits with 100 or more.
     Cause("a job's end", "completed", lambda _: "true", ended(100, "Error"), words=False),
     Cause("failing tests", "completed", lambda _: "exit 1", ended(102, "Error"), words=False),
     *LATER,
@@ -146,7 +146,7 @@ async def test_every_end_is_told_apart_and_recorded_before_its_pod_is_gone(site:
 
 
 async def test_a_log_is_read_when_its_node_answers_again(site: KubeSite) -> None:
-    """I79, I80: a runner crashes while no server is there, and its node is away when one is back. Its
+    """I79, I80: a runner crashes while no server runs, and its node is away when a server is back. Its
     capacity is free at once; its Pod is kept until its log was read."""
     await site.server()
     await site.pool(template=template())
@@ -200,7 +200,7 @@ def mistakes(cause: Cause, verdict: dict[str, Any]) -> list[str]:
 
 @asynccontextmanager
 async def gone_unrecorded(site: KubeSite) -> AsyncIterator[set[str]]:
-    """Pods that went while nothing was on record of their end."""
+    """Pods that were deleted before their end was recorded."""
     found: set[str] = set()
 
     async def look() -> None:
@@ -218,7 +218,7 @@ async def gone_unrecorded(site: KubeSite) -> AsyncIterator[set[str]]:
 
 
 async def seen_to_take(site: KubeSite, pod: str, most: int) -> None:
-    """By its vitals."""
+    """Waits until its vitals show this use."""
     store = PgStore(site.database, clock=SystemClock(), ids=SystemIds(), actor="test")
     runner = await store.find_runner(pod)
     assert runner is not None

@@ -43,7 +43,7 @@ async def test_a_job_from_webhook_to_completion(site: KubeSite) -> None:
     )
     [condition] = pool["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("Accepted", "True")
-    # It was applied when it was described, and by nobody since.
+    # It was applied when it was described, and never again since.
     assert await site.rows("SELECT count(*) FROM events WHERE after = 'applied'") == [(1,)]
 
 

@@ -108,7 +108,7 @@ async def test_what_no_node_takes_says_why(kube: Kube, node: str) -> None:
     await kube.fleet.create(order("linux-a", {"template": template("true", resources=huge)}))
     pod = await until(kube, "linux-a", lambda pod: pod.unschedulable)
     assert "cpu" in (pod.unschedulable or "").lower()
-    # Nobody but us can end it: no kubelet has it.
+    # No kubelet has this Pod, so only paddock can end it.
     await kube.fleet.ask_to_go(pod.name, uid=pod.uid)
     await until(kube, "linux-a", lambda pod: pod.phase.terminal)
     await kube.fleet.reap(pod.name, uid=pod.uid)
@@ -185,7 +185,7 @@ async def test_the_watch_tells_of_every_change_and_of_the_end(kube: Kube, node: 
 async def test_the_watch_goes_on_when_the_api_server_is_back(
     place: Installed, kube: Kube, node: str
 ) -> None:
-    """What was created and what went meanwhile is told afterwards."""
+    """The watch reports afterwards what was created and deleted meanwhile."""
     gone = await kube.fleet.create(order("linux-gone", IDLE))
     async with watching(kube) as told:
         await eventually(lambda: told)
@@ -205,7 +205,7 @@ async def test_the_watch_goes_on_when_the_api_server_is_back(
 async def test_an_ended_runners_log_is_read_from_its_end(
     place: Installed, kube: Kube, node: str
 ) -> None:
-    """Of a Pod whose poller was played by nobody, since there is no server: a plain one of ours."""
+    """A plain Pod made by the test: there is no server for a poller."""
     pod = await plain(
         place, "linux-a", "i=0; while [ $i -lt 500 ]; do echo line $i; i=$((i+1)); done; exit 3"
     )

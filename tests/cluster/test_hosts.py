@@ -1,6 +1,6 @@
-"""Hosts that say how they are, on a real API server: with the rights of `deploy/host`, and with a
-kubelet's own certificate; and a pool whose size follows it. The Macs are kwok's nodes and programs
-that stand in for theirs."""
+"""Hosts report their condition to a real API server: with the rights of `deploy/host`, and with a
+kubelet's own certificate. A pool's size follows it. kwok's nodes and replaced programs simulate the
+Macs."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_each_run_is_a_condition_of_the_node(kube_mac: KubeMac) -> None:
 async def test_the_program_itself_tells_the_cluster_that_its_file_names(
     cluster: Cluster, kube_mac: KubeMac
 ) -> None:
-    """As on a Mac, with nothing but the standard library."""
+    """As on a Mac, with the standard library alone."""
     mac = kube_mac.mac
     mac.configure(
         f"""
@@ -338,8 +338,8 @@ SELECT v.ending FROM verdicts v JOIN runners r ON r.id = v.runner_id WHERE r.pod
 async def test_a_pod_of_one_container_is_started_from_boot_and_stamped_when_it_has_a_job(
     site: KubeSite, node: str
 ) -> None:
-    """S1's last paragraph: `started` says nothing here, so an idle Pod that has started is left
-    alone, and nobody takes its first minute for a job's. The label waits for GitHub's word."""
+    """S1's last paragraph: `started` proves nothing here. So an idle Pod that has started is left
+    alone, and its first minute is not taken for a job's. The label waits for GitHub's word."""
     await site.server()
     await site.pool("macs", shape="single")
     name = await site.until(IDLE)

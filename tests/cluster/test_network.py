@@ -405,7 +405,7 @@ def is_stamped(pod: Json) -> bool:
 
 
 async def test_what_is_enforced_is_what_the_rules_say(scene: Scene, enforced: str) -> None:
-    """S5. One installation, for it takes longer than all that is tried on it."""
+    """S5. One installation for all attempts, because it takes longer than they do."""
     release = scene.release
     idle = Source(pod=await release.until(IDLE), namespace=release.runners, container=WITNESS)
     others = [name for name in scene.targets if name != "another runner"]
@@ -417,7 +417,7 @@ async def test_what_is_enforced_is_what_the_rules_say(scene: Scene, enforced: st
     for mode, network in MODES.items():
         await scene.impose(**network)
         before[mode] = seen = await scene.agreed(idle)
-        # By its own address a Pod reaches itself, whatever the policies.
+        # A Pod reaches itself by its own address, under any policy.
         assert await scene.agreed(scene.stuck, *others) == {name: seen[name] for name in others}
 
     async with kept(scene, idle) as ask:
@@ -471,7 +471,7 @@ async def nothing_is_enforced_without_a_controller(
 
 
 async def who_reaches(scene: Scene, runner: Source) -> dict[str, bool]:
-    """The other direction, to a port on which something in the runner's Pod listens."""
+    """The other direction: which sources reach a port on which the runner's Pod listens."""
     peer = await scene.peer(runner)
     scene.targets["the runner"] = Target(address=peer.address, port=HTTP, peer=peer)
     sources = {

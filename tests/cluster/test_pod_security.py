@@ -53,7 +53,7 @@ async def baseline_place(place: Installed) -> Installed:
 
 
 async def admitted(place: Installed, pod: Json) -> bool | None:
-    """`None` if Kubernetes finds it invalid, whatever its level."""
+    """`None` if Kubernetes finds it invalid at every level."""
     try:
         await place.api.request("POST", place.pods, pod, query={"dryRun": "All"})
     except Refused as refused:

@@ -1,4 +1,4 @@
-"""RunnerPool objects at a real API server: what it refuses, and what their mirror makes of the rest."""
+"""RunnerPool objects at a real API server: what it refuses, and what the mirror does with the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that no row knows, on the real cluster: whatever may work stays."""
+"""Pods that no row knows, on the real cluster: a Pod that may be at work stays."""
 
 from __future__ import annotations
 
@@ -70,14 +70,15 @@ async def test_stamped_pods_without_a_row_go_only_if_their_runner_never_started(
     await site.server(PADDOCK_RECOVERY_ADOPT="3")
     await site.pool(minIdle=0)
     await site.until("SELECT name FROM pools")
-    # Nobody looks before each is what it is called: one that has not started yet may go, rightly.
+    # The servers stop until each Pod has its state: a Pod that has not started yet may rightly be
+    # deleted.
     await site.end()
     uids = {name: await stamped(site, name, spec) for name, spec in (WORKING | WEDGED).items()}
     for name in WORKING:
         await site.place.api.until(f"{site.place.pods}/{name}", SHOWS[name])
     await site.disturb()
     await gone(site, *WEDGED)
-    # One that came later and is gone too: those that stay were looked at again and again meanwhile.
+    # One that came later is gone too: so the others were examined several times meanwhile.
     await stamped(site, "later", WEDGED["no-statuses"])
     await gone(site, "later")
     left = (await site.place.api.get(site.place.pods))["items"]
@@ -122,11 +123,11 @@ async def test_restoring_an_hour_old_backup_kills_nothing_alive(site: KubeSite) 
     known = {name for (name,) in await site.rows("SELECT pod_name FROM runners")}
     assert len(known & set(pods)) == 2
 
-    # Whatever its rows call idle the pool now sends away.
+    # The pool now retires all Pods that its rows call idle.
     await site.pool(minIdle=0, maxRunners=0)
     await site.server(PADDOCK_RECOVERY_ADOPT="3")
     await site.disturb()
-    # Each was looked at by whoever might end it, and found at work.
+    # The rules that might end a Pod have examined each, and found it at work.
     await site.until(
         "SELECT count(DISTINCT pod_name) = 3 FROM actions WHERE pod_name = ANY ($1)", pods
     )
@@ -141,12 +142,12 @@ async def test_restoring_an_hour_old_backup_kills_nothing_alive(site: KubeSite) 
 
 
 async def back_up(site: KubeSite) -> str:
-    """A copy of the database, in which all that has a time is an hour old."""
+    """A copy of the database in which all times are an hour earlier."""
     name = f"{_name(site)}_backup"
     await _copied(site, _name(site), name)
     connection = await asyncpg.connect(_url(site, name))
     try:
-        # As a restore does it: no trigger takes the rows for news.
+        # As a restore does it: triggers do not run.
         await connection.execute("SET session_replication_role = replica")
         columns = await connection.fetch(
             """

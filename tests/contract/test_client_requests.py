@@ -1,5 +1,5 @@
-"""The App client against the fake GitHub over HTTP: it sends nothing GitHub's description does not
-know, and understands what comes back."""
+"""The App client against the fake GitHub over HTTP: it sends only what GitHub's description allows,
+and understands the answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ GROUP = RunnerGroupId(1)
 
 
 class Watched(FakeGitHub):
-    """Keeps what it was asked."""
+    """Records its requests."""
 
     asked: list[Request]
 

@@ -1,4 +1,4 @@
-"""A page whose server is gone says so, looks so, and is itself again when the server is back."""
+"""A page whose server is gone says so and looks so; it recovers when the server is back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 TOKEN = "a-token-for-a-test-of-the-dashboard"
 #: A page looks for itself after 25 s without news.
 LONG = 3 * PATIENCE
-#: Pictures to look at go there.
+#: The directory for screenshots.
 FOLDER = os.environ.get("PADDOCK_SCREENSHOTS")
 
 
@@ -49,7 +49,7 @@ class Paddock:
         return f"http://127.0.0.1:{self.port}"
 
     def serve(self) -> AbstractContextManager[Replica]:
-        """Killed at the end of the block, without a word."""
+        """Killed without a shutdown at the end of the block."""
         return self.portal.wrap_async_context_manager(
             paddock_serve(
                 self.directory,
@@ -75,7 +75,7 @@ async def _tell(url: str, statements: tuple[str, ...]) -> None:
 
 @asynccontextmanager
 async def _calm(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
-    """Pools and accounts, and nothing that needs anybody."""
+    """Pools and accounts, without any trouble."""
     async for url in fresh_database(postgres, template=TEMPLATE):
         database = await Database.connect(url)
         scene = Scene(database)
@@ -96,7 +96,8 @@ def paddock(postgres: EmbeddedPostgres, directory: Path) -> Iterator[Paddock]:
 
 @contextmanager
 def looking(browser: Browser, *, width: int = 1280) -> Iterator[Page]:
-    """Without the fixture that forbids complaints: a browser complains of a server that is gone."""
+    """Without the fixture that fails on console errors: a browser logs an error for a missing
+    server."""
     context = browser.new_context(
         viewport={"width": width, "height": 840},
         extra_http_headers={"authorization": f"Bearer {TOKEN}"},
@@ -144,7 +145,7 @@ def test_a_server_that_is_gone_is_noticed_and_so_is_its_return(
 
 
 def quiet(page: Page) -> None:
-    """It has been renewed after its first pulse, and asks for nothing until it hears another."""
+    """It has been renewed after its first pulse, and sends no request until the next pulse."""
     expect(page.locator("main[data-renewed]")).to_have_count(1)
 
 
@@ -180,7 +181,7 @@ def test_a_database_that_is_gone_is_noticed_though_the_server_answers(
 
 @contextmanager
 def only_errors(port: int) -> Iterator[None]:
-    """What a proxy answers while nothing is behind it."""
+    """A proxy's answer while it has no server."""
 
     class Proxy(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -201,7 +202,7 @@ def only_errors(port: int) -> Iterator[None]:
 def test_a_page_comes_back_though_a_proxy_answered_for_the_server_that_was_gone(
     browser: Browser, paddock: Paddock
 ) -> None:
-    """A browser gives a stream up for good when it is answered with an error."""
+    """A browser never reopens a stream that was answered with an error."""
     with looking(browser) as page:
         with paddock.serve():
             page.goto(paddock.url)

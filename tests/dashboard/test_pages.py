@@ -1,4 +1,5 @@
-"""The pages in a real browser: they render, renew themselves, lead on, and leave nobody out."""
+"""The pages in a real browser: they render, update themselves, link to one another, and are
+accessible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The App that the first hour makes is one with which paddock works."""
+"""paddock works with the App that the first hour creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The chart: what it makes of which values, and what it refuses. On a cluster: `tests/cluster`."""
+"""The chart: its objects for given values, and the values it refuses. On a cluster:
+`tests/cluster`."""
 
 from __future__ import annotations
 
@@ -174,7 +175,7 @@ def test_a_new_server_answers_before_an_old_one_stops() -> None:
 
 @pytest.mark.parametrize("drain", [1, 8, 30])
 def test_a_server_has_time_for_what_it_holds(drain: int) -> None:
-    """It waits until nobody sends it anything, finishes its requests and its mints."""
+    """It waits until it gets no new requests, and finishes its requests and its mints."""
     values = merged(LEAST, server={"drainSeconds": drain})
     spec = named(rendered(values), "Deployment")["spec"]["template"]["spec"]
     [server] = spec["containers"]
@@ -224,7 +225,7 @@ def test_uninstalling_drains_first_with_rights_of_its_own() -> None:
         if rule["resources"] == ["pods"]
     ]
     assert verbs == {"list", "patch", "delete"}
-    # It cannot end a Pod, whatever is wrong with it.
+    # Even a faulty drain cannot end a Pod.
     assert pods == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]}]
 
 

@@ -30,7 +30,7 @@ from tests.fakes.conftest import CONTROL_SECRET, World
 
 
 class Receiver:
-    """Somebody's webhook endpoint."""
+    """A webhook endpoint."""
 
     def __init__(self) -> None:
         self.status = 200
@@ -132,7 +132,7 @@ async def test_rubbish_is_a_400(client: httpx2.AsyncClient) -> None:
 
 
 async def test_a_runner_that_died_in_its_long_poll_is_not_given_a_job(world: World) -> None:
-    """Its job must not be called in progress: nobody executes it."""
+    """Its job must not be called in progress: no runner executes it."""
     records = world.github.world
     records.timing = replace(records.timing, fetch_within=0.5)
     dead = await world.start(name="dead")

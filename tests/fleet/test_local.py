@@ -1,5 +1,5 @@
-"""The local fleet with real processes. Where the agent's own behaviour is of no interest, a few lines
-of shell stand for it."""
+"""The local fleet with real processes. Where the agent's own behaviour does not matter, a few lines of
+shell replace it."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ _CREATE_AND_DIE = """
 
 
 async def test_a_runner_outlives_a_killed_server_and_is_adopted(machine: Machine) -> None:
-    """I64: its exit code is not lost either, though nobody was there to wait for it."""
+    """I64: its exit code is kept although no server waited for it."""
     command = [sys.executable, "-c", textwrap.dedent(_CREATE_AND_DIE), str(machine.root)]
     server = subprocess.run(
         [*command, UNTIL_WORK, "exit 102"],
@@ -487,7 +487,7 @@ async def test_a_killed_runner_takes_its_processes_along(machine: Machine) -> No
 
 
 async def test_a_killed_supervisor_is_a_lost_node(machine: Machine) -> None:
-    """Nobody knows how the runner ended, and it is not there to run on unseen (I58)."""
+    """There is no record of the runner's end, and it does not go on unseen (I58)."""
     fleet = await machine.fleet("(setsid sleep 1000 &); sleep 1000")
     pod = await fleet.create(order())
     await running(fleet)
@@ -553,7 +553,7 @@ async def test_a_pod_without_a_supervisor_fails_and_never_runs(
 
 
 async def test_processes_whose_directory_was_removed_end(machine: Machine) -> None:
-    """I28: nobody could find them any more."""
+    """I28: no server could find them any more."""
     fleet = await machine.fleet("touch ../started; sleep 1000")
     pod = await fleet.create(order())
     await until((machine.directory(pod) / "started").exists)
@@ -882,7 +882,7 @@ async def test_a_count_of_oom_kills_in_its_own_cgroup_is_what_makes_an_end_an_oo
     parent.mkdir()
     (parent / "cgroup.controllers").write_text("cpu memory\n")
     own = f"{parent}/pod-$LOCAL_POD_UID"
-    # Whatever the exit code: the kernel may have killed a step only.
+    # For any exit code: the kernel may have killed only a step.
     fleet = await machine.fleet(
         f"cat {own}/memory.max {own}/cpu.max; echo; test $$ = $(cat {own}/cgroup.procs) || exit 9; "
         f"printf 'oom 1\\noom_kill 1\\n' > {own}/memory.events; exit 102",

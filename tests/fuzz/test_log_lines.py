@@ -1,4 +1,4 @@
-"""Last words of jobs: whatever they hold, they are masked in bounded time, kept, and shown as text."""
+"""Logs of jobs with any content are masked in bounded time, kept, and shown as text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.fuzzing import Fuzzer
 from tests.support.hostile import controls
 from tests.unit.test_masking import CASES
 
-#: Of a processor, for a whole tail. An ordinary one takes a hundredth of it, a pattern that is not
-#: linear takes minutes.
+#: Seconds of processor time for a whole tail. An ordinary tail takes a hundredth of it; with a pattern
+#: that is not linear it takes minutes.
 _SECONDS = 5.0
 #: No keyword, no common word, and in no form that is known: only what stands around it tells.
 PLANTED = "Zq7vXw3kTr9m"

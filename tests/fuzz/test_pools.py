@@ -45,7 +45,7 @@ def loop(postgres: EmbeddedPostgres) -> Iterator[Loop]:
 
 
 def test_pool_objects(loop: Loop, fuzzer: Fuzzer) -> None:
-    """Whatever an object holds, it is mirrored or says why not; the one after it is mirrored."""
+    """Any object is mirrored or its error reported; the one after it is mirrored."""
 
     def check(spec: bytes) -> str:
         objects, clock = Objects(), ManualClock()

@@ -157,7 +157,7 @@ def test_main_rules_with_a_mistake_of_somebody_elses_stay_as_they_are(mac: Mac) 
 
 
 def test_the_program_for_machines_is_not_stopped_for_a_new_description(mac: Mac) -> None:
-    """There may be somebody's job in them."""
+    """Its machines may execute jobs."""
     mac.configure(f'node = "mac-1"\n[launch]\nprogram = ["{mac.program}"]')
     mac.keeping().until_it_succeeds(1)
     mac.configure(f'node = "mac-1"\n[launch]\nprogram = ["{mac.program}", "-v"]')
@@ -170,7 +170,7 @@ def test_the_program_for_machines_is_not_stopped_for_a_new_description(mac: Mac)
 
 
 def test_a_program_that_is_not_there_is_not_given_to_launchd(mac: Mac) -> None:
-    """It would start it in vain, every fifteen seconds, and tell nobody."""
+    """launchd would try to start it every fifteen seconds, in vain and without an error message."""
     mac.configure('node = "mac-1"\n[launch]\nprogram = ["/nowhere/machines"]')
     outcome = mac.keeping().until_it_succeeds(1)
     assert (outcome.failed, MACHINES in mac.jobs) == ("launch", False)

@@ -1,5 +1,5 @@
-"""What fails is tried again, later each time, and is told to the cluster; what succeeds again is
-told at once."""
+"""A failing step is retried at growing intervals and reported to the cluster; a success after it is
+reported at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_failure_that_passes_is_no_news(mac: Mac) -> None:
-    """Pools would send runners away for what is over in a second."""
+    """Otherwise pools would retire runners for a failure of a second."""
     mac.fail("-a paddock.runners -f", times=2)
     outcome = mac.keeping().until_it_succeeds(5)
     assert outcome.failed is None
