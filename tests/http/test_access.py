@@ -1,4 +1,4 @@
-"""Who may look and who may act: tokens, sessions, proxies, names of hosts, forms of other sites."""
+"""Who may read and who may act: tokens, sessions, proxies, host names, forms of other sites."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGES = ("/", "/jobs", "/runners", "/pools", "/accounts", "/endings", "/rules", 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
-#: Servers that differ in whom they let in. Each is started once.
+#: Servers with different rules of access. Each is started once.
 SITES = {
     "closed": (DashboardSettings(), False),
     "token": (DashboardSettings(token=SecretStr(TOKEN)), False),
@@ -59,7 +59,7 @@ Enter = Callable[[str], Served]
 
 @pytest.fixture
 async def enter(sites: Mapping[str, Served]) -> AsyncIterator[Enter]:
-    """A site, with a browser of one's own."""
+    """A site, with a fresh browser."""
     async with AsyncExitStack() as stack:
         clients = {
             name: await stack.enter_async_context(client_of(site.url))
@@ -148,7 +148,7 @@ async def test_a_copied_session_ends_with_the_logout_at_every_replica(enter: Ent
 
 
 async def test_only_sessions_of_ours_are_kept_as_ended(enter: Enter) -> None:
-    """A stranger can send any cookie and say that it ends."""
+    """Any client can send any cookie and ask to end its session."""
     site = enter("token")
     cookie = (await log_in(site, TOKEN)).cookies["paddock_session"]
     ended = "SELECT id FROM ended_sessions ORDER BY id"
@@ -368,7 +368,7 @@ async def test_every_page_forbids_what_is_not_its_own(enter: Enter) -> None:
 
 
 async def test_what_strangers_wrote_is_only_text(enter: Enter) -> None:
-    """Names of jobs, notes and last words, on every page that shows them."""
+    """Names of jobs, notes and logs, on every page that shows them."""
     site = enter("open")
     [job] = (await site.client.get("/api/v1/jobs?refused=true")).json()["items"]
     [oom] = (await site.client.get("/api/v1/verdicts?ending=host-oom&limit=1")).json()["items"]

@@ -128,7 +128,7 @@ async def test_every_queued_job_of_a_list_says_why_it_waits(site: Served) -> Non
 
 
 def _timeless(sentence: str) -> str:
-    """Without ages, which grow between two questions."""
+    """Without ages, which grow between two requests."""
     return re.sub(r"[\d.]+ (s|min|h|days)\b", "…", sentence)
 
 
@@ -162,7 +162,7 @@ async def test_everything_else_is_there(site: Served) -> None:
         "/pools/macos-14": "new Xcode image",
         "/accounts": "abuse report 4711",
     }.items():
-        # Who, when and why; the pool's own page has an event that says why, too.
+        # Who, when and why; an event on the pool's own page gives the reason too.
         said = r"by ana since \d{4}-\d\d-\d\d \d\d:\d\d UTC: " + why
         assert re.search(said, (await site.client.get(path)).text), path
     assert (await get(site, "/pools/linux-x64"))["decisions"]
@@ -179,7 +179,7 @@ async def test_everything_else_is_there(site: Served) -> None:
 async def test_however_many_look_webhooks_are_stored(
     site: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who look have connections of their own, and wait for each other alone."""
+    """Readers have connections of their own, and wait only for one another."""
     monkeypatch.setitem(
         queries("reading"),
         "deliveries",

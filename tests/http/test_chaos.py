@@ -1,7 +1,7 @@
-"""`paddock up --demo chaos`: what is broken on purpose is found out, put right, and explained.
+"""`paddock up --demo chaos`: paddock finds, repairs and explains all harm that the demonstration does.
 
-The demonstration writes down what it did to whom; the rows, the fake GitHub's answers and `why` have to
-agree with it.
+The demonstration records each incident with its job and Pod. The rows, the fake GitHub's answers and
+`why` have to agree with the record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc"),
 ]
 
-#: Those that are over within half a minute.
+#: The incidents that end within half a minute.
 QUICK = ["killed", "out-of-memory", "deleted-from-outside", "mint-fails", "stray"]
 ALL = [incident.name for incident in INCIDENTS]
 LONG = "PADDOCK_TEST_CHAOS" in os.environ
@@ -49,7 +49,7 @@ def lines(data_dir: Path) -> list[Line]:
 
 
 async def over(data_dir: Path, incidents: Sequence[str], *, within: float) -> dict[str, Line]:
-    """The last words on each of them."""
+    """The last line of each incident."""
     async with asyncio.timeout(within):
         while True:
             found = {line.incident: line for line in lines(data_dir) if line.what == "over"}
@@ -130,7 +130,7 @@ async def chaos(incidents: Sequence[str], *, within: float) -> None:
             assert done >= len(incidents)
         assert processes_of(data_dir) == []
         assert not list((data_dir / "runners").glob(".*partial*"))
-        # What is left of Pods is the record of their ends, and the next start clears it away.
+        # Only the record of ended Pods is left, and the next start removes it.
         async with up(data_dir, "--demo", "quiet"):
             await _until_cleared_away(data_dir)
         assert processes_of(data_dir) == []

@@ -1,4 +1,4 @@
-"""What no webhook told of is found by comparing with GitHub's lists, over HTTP."""
+"""A comparison with GitHub's lists finds what no webhook reported, over HTTP."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_a_missed_start_is_found(scene: Missed, queued: Job) -> None:
 
 
 async def test_a_strangers_job_on_one_of_our_runners_is_found(scene: Missed) -> None:
-    """I23: it is nobody's pool's job, and it keeps our runner busy."""
+    """I23: it is no job of our pools, and it keeps our runner busy."""
     [(pool,)] = await scene.rows("SELECT id FROM pools")
     planned = await scene.store.plan_runners(
         PoolId(pool), [(RunnerId(UUID(int=1)), "linux-1")], why="test"
@@ -145,7 +145,7 @@ async def test_a_strangers_job_on_one_of_our_runners_is_found(scene: Missed) -> 
 async def test_a_job_that_github_does_not_know_any_more_is_left_to_recovery(
     scene: Missed, queued: Job
 ) -> None:
-    """One answer ends nothing (I29); that there was one is noted."""
+    """One answer ends nothing (I29), but paddock records it."""
     scene.fake.jobs.delete_run(queued.run)
 
     await scene.comparison.round()
@@ -208,7 +208,7 @@ async def test_a_spent_quota_is_left_to_those_who_need_it_more(scene: Missed) ->
 async def test_a_list_that_is_not_whole_proves_nothing(
     scene: Missed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I29: what is listed is news, what is not is not asked for."""
+    """I29: listed jobs are news; paddock does not ask about the missing ones."""
     monkeypatch.setattr(client, "PER_PAGE", 1)
     monkeypatch.setattr(client, "RUN_PAGES", 1)
     unsent(scene)

@@ -1,4 +1,4 @@
-"""Dispatch goes on when the database is back: after a shutdown, a crash, and a line that went dead."""
+"""Dispatch continues when the database is back: after a shutdown, a crash, and a dead connection."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tests.support.site import PATIENCE, Server, Site, site
 
 pytestmark = pytest.mark.slow
 
-#: So long that a back-off which doubles has reached 16 s.
+#: Long enough for a doubling back-off to reach 16 s.
 OUTAGE = 27.0
-#: A pause that nobody would accept, and that a busy machine does not need.
+#: A longer pause is too long for users; a busy machine needs less.
 BOUND = 12.0
 SETTINGS = {"fsync": "off"}
 
 
 class Line:
-    """Between the server and its database. A dead one keeps its connections, accepts new ones, and
-    carries nothing: those that were open stay dead when it is repaired."""
+    """The network between the server and its database. While dead it keeps its connections, accepts
+    new ones, and carries nothing. Connections from before stay dead when it is repaired."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -92,7 +92,7 @@ class Line:
 
 
 class Crowd:
-    """Pods that ask as the agent does: after a refusal they wait longer each time."""
+    """Pods that poll like the agent: after a refusal they wait longer each time."""
 
     def __init__(self, server: Server, client: httpx2.AsyncClient) -> None:
         self._server = server
@@ -176,7 +176,7 @@ Begin = Callable[[Outage], Awaitable[None]]
 async def test_dispatch_goes_on_when_the_database_is_back(
     begin: Begin, directory: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """I72: jobs wait, Pods ask for work all the while, and are served soon after its return."""
+    """I72: jobs wait, Pods keep polling, and are served soon after the database's return."""
     outage = Outage(directory)
     await outage.start()
     outage.line.target = socket_of(outage.server)

@@ -1,4 +1,4 @@
-"""From stored deliveries to rows: applied, ignored, set aside, put off; none in another's way."""
+"""From stored deliveries to rows: applied, ignored, set aside, deferred; none blocks another."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ async def test_one_that_the_database_refuses_is_set_aside_alone(scene: GitHubSce
 async def test_what_was_taken_when_the_database_failed_is_applied_at_once(
     scene: GitHubScene, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    """I72. Taken deliveries are no other replica's for seconds: they must not wait as long."""
+    """I72. Other replicas may not take these deliveries for seconds, but they must not wait that
+    long."""
     await scene.installations.read_all()
     scene.take()
     for _ in range(50):
@@ -170,7 +171,7 @@ async def test_a_job_completed_before_it_was_queued_stays_completed(scene: GitHu
 
 
 async def test_a_replayed_suspend_changes_nothing(scene: GitHubScene) -> None:
-    """What an event says of an installation is not believed; GitHub is asked."""
+    """paddock does not believe an event's word about an installation; it asks GitHub."""
     scene.take()
     scene.fake.accounts.suspend(scene.installation)
     [suspend] = scene.take()
@@ -199,7 +200,7 @@ async def test_an_uninstalled_app_leaves_a_removed_installation(scene: GitHubSce
 async def test_an_installation_is_removed_only_if_the_apps_own_list_agrees(
     scene: GitHubScene,
 ) -> None:
-    """I29: one wrong 404 takes nobody's installation away."""
+    """I29: one wrong 404 removes no installation."""
     await scene.installations.read_all()
     which = scene.installation.id
     path = f"/app/installations/{which}"

@@ -1,4 +1,4 @@
-"""From a queued job to a JIT in the Pod's hands, over the fake GitHub and a real store."""
+"""From a queued job to a JIT at the Pod, over the fake GitHub and a real store."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ async def test_a_burst_asks_for_as_many_runners_as_jobs_and_no_more(yard: Yard) 
 async def test_a_pod_that_comes_while_its_key_is_short_of_pods_is_matched_at_once(
     yard: Yard,
 ) -> None:
-    """I77: two jobs and one Pod; the second Pod need not wait until the dispatcher looks by itself."""
+    """I77: two jobs and one Pod; the second Pod need not wait for the dispatcher's next timer."""
     first, second = await yard.pods(2)
     for pod in (first, second):
         assert await yard.dispatcher.poll(pod, wait=0) == NothingYet()
@@ -261,7 +261,7 @@ async def test_a_pod_that_comes_while_its_key_is_short_of_pods_is_matched_at_onc
 async def test_a_request_that_another_replica_has_answered_keeps_no_pod_from_its_job(
     yard: Yard,
 ) -> None:
-    """I77: the Pod's connection broke unnoticed; another replica claimed it. Its old request comes
+    """I77: the Pod's connection broke unnoticed, and another replica claimed it. Its old request comes
     before the others of its pool in every match here."""
     stale, fresh = await yard.pods(2)
     async with yard.replica() as other:
@@ -283,7 +283,7 @@ async def test_a_request_that_another_replica_has_answered_keeps_no_pod_from_its
 
 @contextmanager
 def mute(dispatcher: Dispatcher) -> Iterator[None]:
-    """It matches nothing for a while."""
+    """It makes no matches for a while."""
     match = dispatcher.match
 
     async def nothing() -> bool:
@@ -350,7 +350,7 @@ async def test_a_failed_mint_backs_off_and_leaves_the_pod_for_others(
 
 
 async def test_a_mint_whose_answer_is_lost_leaves_a_debt_that_is_paid(yard: Yard) -> None:
-    """I41: GitHub made a record, and nobody ever got its JIT."""
+    """I41: GitHub made a record, but no Pod ever got its JIT."""
     [pod] = await yard.pods(1)
     yard.scene.fake.inject(FaultKind.REPLY_LOST, path="generate-jitconfig", times=1)
     await yard.queue()
@@ -372,7 +372,7 @@ async def test_a_mint_whose_answer_is_lost_leaves_a_debt_that_is_paid(yard: Yard
 
 
 async def test_a_claim_of_a_dead_replica_is_taken_over_under_a_fresh_name(yard: Yard) -> None:
-    """The replica died between the claim and the mint: its Pod asks another."""
+    """The replica died between the claim and the mint: its Pod polls another one."""
     [pod] = await yard.pods(1)
     await yard.dispatcher.poll(pod, wait=0.1)
     await yard.queue()
@@ -434,7 +434,7 @@ async def test_limits_hold_while_two_replicas_match(yard: Yard) -> None:
         ]
         await yard.queue(20)
         await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-        # Time for a second one, if there were a place for it.
+        # Time for a second one, if the limit allowed it.
         await asyncio.sleep(1)
         await yard.dispatcher.close()
         await other.close()
@@ -463,7 +463,7 @@ def test_states_a_pod_may_wait_in() -> None:
 async def test_whoever_does_not_wait_is_still_there_for_one_match(yard: Yard) -> None:
     [pod] = await yard.pods(1)
     await yard.queue()
-    # The mint may take longer than the moment it is waited for; it was made for this one all the same.
+    # The mint may take longer than the poll, but it was made for this Pod all the same.
     answers = [await yard.dispatcher.poll(pod, wait=0) for _ in range(20)]
     assert any(isinstance(answer, Handover) for answer in answers)
 

@@ -1,4 +1,4 @@
-"""Addresses that answer only what Pods ask: what a job may reach is not what people see."""
+"""Addresses that answer only Pods' requests: a job must not reach the pages for people."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ async def answer(base: str, path: str, verify: ssl.SSLContext | None = None) -> 
 
 
 async def answers(base: str, path: str, verify: ssl.SSLContext | None = None) -> bool:
-    """Whether anybody is there: to a Pod without a token that is a refusal, and not "no such thing"."""
+    """Whether the endpoint exists there: a Pod without a token then gets a refusal, not a 404."""
     return (await answer(base, path, verify)).status_code != 404
 
 
 async def test_each_door_answers_what_it_is_for(doors: Doors) -> None:
-    """What people see is behind none of those that Pods reach."""
+    """The pages for people are at none of the addresses that Pods reach."""
     for path, where in {
         "/v1/dispatch": {doors.main, doors.pods},
         "/v1/dispatch/ack": {doors.main, doors.pods},
@@ -141,7 +141,7 @@ async def test_each_door_has_the_connections_of_the_settings(doors: Doors) -> No
 async def test_with_a_certificate_nothing_that_pods_ask_is_answered_without_tls(
     database: Database, directory: Path
 ) -> None:
-    """No token is taken, and no JIT given, in clear text."""
+    """paddock accepts no token, and sends no JIT, in clear text."""
     authority, volume = Authority(), SecretVolume(directory / "tls")
     volume.put(authority.issue("127.0.0.1"))
     trusting = ssl.create_default_context(cadata=authority.pem.decode())
@@ -152,12 +152,12 @@ async def test_with_a_certificate_nothing_that_pods_ask_is_answered_without_tls(
         pods_key_file=volume.key,
     ) as doors:
         for path in ("/v1/dispatch", "/v1/dispatch/ack", "/v1/vitals"):
-            # The dashboard's page for strangers, wherever there is nothing else; Pods are told JSON.
+            # Unknown paths get the dashboard's HTML page; Pods get JSON.
             assert "html" in (await answer(doors.main, path)).headers["content-type"], path
             assert await answers(doors.pods, path, trusting), path
             with pytest.raises(httpx2.TransportError):
                 await answers(doors.pods.replace("https", "http"), path)
         assert await answers(doors.vitals, "/v1/vitals", trusting)
-        # What people and probes ask is as it was.
+        # Requests of people and probes are answered as before.
         assert await answers(doors.main, "/metrics")
         assert not await answers(doors.pods, "/metrics", trusting)

@@ -1,4 +1,4 @@
-"""Forged tokens by the hundred, while genuine Pods ask: what reaches the API server is counted."""
+"""Hundreds of forged tokens, while genuine Pods poll: the test counts the API server's reviews."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_reviews_that_are_not_answered_do_not_stop_known_pods(place: Place
 
 
 async def test_reviews_have_connections_of_their_own(place: Place) -> None:
-    """All those for other requests are taken by some that are not answered."""
+    """Requests that get no answer hold all connections for other requests."""
     place.api.lists.clear()
     lists = Call("list", Resource("nodes"))
     async with asyncio.TaskGroup() as others:

@@ -1,4 +1,4 @@
-"""Jobs of strangers: their runs are looked up where the pool asks, and any doubt means untrusted."""
+"""Jobs from forks: paddock reads their runs where the pool wants it, and any doubt means untrusted."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_one_question_answers_for_all_jobs_of_a_run(scene: Scene) -> None:
 
 
 async def test_a_pool_that_refuses_strangers_serves_nobody_it_does_not_know(scene: Scene) -> None:
-    """I62: not even for the moment until the question is answered."""
+    """I62: not even until GitHub has answered."""
     await scene.pool("refuse")
     await scene.queue(forked=True)
     await scene.queue()
@@ -121,7 +121,7 @@ async def test_a_pool_that_refuses_strangers_serves_nobody_it_does_not_know(scen
     ["pull_request_target", "pull_request_review", "issue_comment", "something_new"],
 )
 async def test_what_strangers_can_set_off_is_untrusted(scene: Scene, event: str) -> None:
-    """I62: the code may be ours, but not what it is told to do."""
+    """I62: the code may be ours, but a stranger chooses its input."""
     await scene.pool("mark")
     await scene.queue(event=event)
     await scene.rounds()

@@ -1,4 +1,4 @@
-"""The App client over real HTTP, against a server on loopback that answers as it is told to."""
+"""The App client over real HTTP, against a loopback server with scripted answers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ Answering = Reply | Callable[[Seen], Reply]
 
 
 class Script:
-    """Answers by method and path. Of several answers each is given once, the last for ever."""
+    """Answers by method and path. Of several answers each is given once, the last one repeatedly."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
@@ -264,7 +264,7 @@ def rsa_key(number: int) -> rsa.RSAPrivateKey:
 
 
 def claims_of(seen: Seen, key: int) -> dict[str, Any]:
-    """What the JWT of a request claims, if it was signed with that key."""
+    """The claims of a request's JWT, if it was signed with that key."""
     return jwt.decode(
         seen.token,
         rsa_key(key).public_key(),
@@ -482,7 +482,7 @@ async def test_a_key_file_that_is_being_replaced_does_not_stop_anything(
         (pem(rsa_key(0), b"secret"), "protected by a password"),
         (pem(ec.generate_private_key(ec.SECP256R1())), "not an RSA key"),
     ],
-    # Keys are made anew by every process, and names of tests must not be.
+    # Every process makes new keys, but test names must not change.
     ids=["missing", "empty", "encrypted", "of another kind"],
 )
 async def test_a_key_that_cannot_be_used_is_named_with_its_file(
@@ -650,7 +650,7 @@ async def test_a_404_counts_if_the_same_token_can_read_the_scope(
 async def test_a_404_that_was_the_last_word_of_an_outage_proves_nothing(
     script: Script, github: GitHub
 ) -> None:
-    """I66: the scope can be read again by the time of the control read."""
+    """I66: the scope may be readable again at the time of the control read."""
     script.on("GET", RUNNERS, runners())
     script.on("DELETE", f"{RUNNERS}/7", NOT_FOUND, Reply(204))
     assert await github.delete_runner(WHO, ACME, GitHubRunnerId(7)) is Removal.REMOVED
@@ -685,7 +685,7 @@ async def test_a_404_without_a_successful_control_read_proves_nothing(
 async def test_a_control_read_never_borrows_a_fresh_token(
     script: Script, github: GitHub, clock: ManualClock
 ) -> None:
-    """I66: another token may see what the one that got the 404 does not."""
+    """I66: another token may have other permissions than the one that got the 404."""
     script.on(
         "POST",
         TOKENS,
@@ -1199,7 +1199,7 @@ async def test_requests_go_through_the_proxy_of_the_environment(
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate for 127.0.0.1 that only its own file vouches for, with its key."""
+    """A self-signed certificate for 127.0.0.1, with its key."""
     key = rsa_key(2)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)

@@ -1,4 +1,5 @@
-"""Whatever Pods report and others chose to be called, every page, answer and metric is served."""
+"""Pods may report any vitals, and users choose any names: every page, answer and metric is still
+served."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tests.support.hostile import controls, make_hostile
 from tests.support.serving import Served, served
 from tests.support.world import World
 
-#: The least there is, the least that is not denormal, ordinary ones, and the most that is kept.
+#: The least number, the least normal one, ordinary ones, and the largest that is kept.
 EXTREMES = (0, -0.0, 5e-324, 2.2e-308, 1e-9, 1.5, 1767603600, 4e9, 2**53, 1e18)
 
 
@@ -53,7 +54,7 @@ class Scene:
 
     async def looks(self, pod: str) -> None:
         for path in (f"/runners/{pod}", f"/api/v1/runners/{pod}", "/", "/runners", "/metrics"):
-            # A page that never ends ends the test: the server answers nothing else meanwhile.
+            # A page that never ends fails the test here: the server answers nothing else meanwhile.
             async with asyncio.timeout(60):
                 answer = await self.site.client.get(path)
             assert answer.status_code == 200, (path, answer.text)
@@ -75,7 +76,8 @@ async def scene(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 
 async def test_vitals_of_any_size_are_shown(scene: Scene) -> None:
-    """The least number there is made the page fail; two samples next to no time apart, never end."""
+    """The smallest number crashed the page; two samples at almost the same time made it run for
+    ever."""
     for value in EXTREMES:
         pod = await scene.pod()
         whole = [[1767603600 + 5 * number, *[value] * 9] for number in range(3)]
@@ -93,7 +95,7 @@ async def test_vitals_of_any_size_are_shown(scene: Scene) -> None:
 
 
 async def test_vitals_at_any_times_are_shown(scene: Scene) -> None:
-    """A rate is a number by a time, and both are the Pod's to choose."""
+    """A rate divides a number by a time, and the Pod chooses both."""
     for first, second in itertools.pairwise((*EXTREMES, 5e-324)):
         pod = await scene.pod()
         low, high = sorted((first, second))

@@ -1,4 +1,4 @@
-"""Deliveries on their way to the table: batches, refusals, and those who do not wait."""
+"""Deliveries on their way to the table: batches, refusals, and senders that hang up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def guids(world: World) -> list[str]:
 
 
 class Trouble:
-    """The store behind a line that does what it is told."""
+    """The store, with scripted failures."""
 
     def __init__(self, world: World, *troubles: Exception | None) -> None:
         self._store = world.store
@@ -61,7 +61,7 @@ async def test_a_lone_delivery_is_stored_at_once(world: World) -> None:
 
 
 async def test_what_cannot_be_stored_takes_nothing_with_it(world: World) -> None:
-    """I13: whatever slipped through all checks before."""
+    """I13: an input that passed all earlier checks."""
     poison = replace(new(world, "poison"), action="\0")
     async with Inbox.open(world.store, world.clock) as box:
         results = await asyncio.gather(
@@ -134,7 +134,7 @@ async def test_a_write_that_hangs_holds_up_no_other(
     async with Inbox.open(store, world.clock) as box:
         with pytest.raises(NotStored, match="did not answer within"):
             await box.store(new(world, "a"))
-        # The next has all the time it needs, however busy the machine is.
+        # The next write may take as long as it needs on a busy machine.
         monkeypatch.setattr(inbox, "WRITE_TIMEOUT", 30.0)
         store.gate.set()
         assert await box.store(new(world, "b")) is True

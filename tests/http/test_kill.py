@@ -1,4 +1,4 @@
-"""What was acknowledged is never lost: not when paddock is killed, not when PostgreSQL is restarted.
+"""An acknowledged delivery is never lost, neither when paddock is killed nor when PostgreSQL restarts.
 
 PostgreSQL syncs here, as it does in production.
 """
@@ -20,7 +20,7 @@ from tests.support.replicas import Burst, paddock_serve
 pytestmark = pytest.mark.slow
 
 DELIVERIES = 5_000
-#: How far the burst has come when it happens.
+#: Acknowledged deliveries before the failure.
 MIDDLE = 2_000
 
 
@@ -29,7 +29,7 @@ def burst_at(address: tuple[str, int]) -> Burst:
 
 
 def in_the_middle(burst: Burst, what: Callable[[], None]) -> None:
-    """Have it happen once, as soon as so many are acknowledged."""
+    """Calls the failure once, as soon as that many are acknowledged."""
     heard = 0
 
     def count() -> None:

@@ -1,5 +1,5 @@
-"""What a peer that has proven nothing can do to a listener: each attack, on a real socket, under both
-event loops."""
+"""What an unauthenticated peer can do to a listener: each attack, on a real socket, under both event
+loops."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIMITS = ListenerLimits(
     unread_seconds=NEVER,
     tick_seconds=0.05,
 )
-#: For what must happen, on a machine that does much else.
+#: The time-out for expected events, on a machine with much other load.
 PATIENCE = 60
 ANSWER = b"x" * (8 * 1024 * 1024)
 
@@ -98,7 +98,7 @@ class Target:
         return status(self.send(request(path, "Connection: close")))
 
     def look(self, see: Callable[[], Any]) -> Any:
-        """In the listener's own thread, where nothing is half done."""
+        """Runs in the listener's own thread, where no step is half done."""
 
         async def seen() -> Any:
             return see()
@@ -223,7 +223,7 @@ def closed(reason: str) -> float:
 
 
 def taken(peer: socket.socket, data: bytes, *, most: int) -> int:
-    """How much the server takes before it hangs up; the kernel's buffers hold some megabytes."""
+    """How much the server reads before it closes; the kernel's buffers hold some megabytes."""
     sent = 0
     with suppress(ConnectionError):
         while sent < most:
@@ -404,7 +404,7 @@ needs_files = pytest.mark.skipif(
 
 @needs_files
 def test_health_is_told_while_idle_connections_fill_the_listener(listen: Listen) -> None:
-    """And so is everything else: the longest idle make room."""
+    """So is any other request: the longest idle connections are closed."""
     fitted(LIMITS, listeners=1)
     target = listen(connections=1000)
     first = target.connect()

@@ -1,4 +1,4 @@
-"""Names as long as they can be, in every list: whole at 80 and 200 columns, and in a pipe."""
+"""The longest possible names, in every list: unbroken at 80 and 200 columns, and in a pipe."""
 
 from __future__ import annotations
 

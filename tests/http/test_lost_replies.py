@@ -1,6 +1,6 @@
-"""Connections that are cut, and servers that are killed, between a claim and its acknowledgement.
+"""Connections are cut, and servers are killed, between a claim and its acknowledgement.
 
-A real poller process asks a real server process over a line that the test cuts.
+A real poller process polls a real server process over a connection that the test cuts.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from tests.support.site import PATIENCE, SECRET, Server, Site, site
 pytestmark = pytest.mark.slow
 
 DISPATCH, ACK = "/v1/dispatch", "/v1/dispatch/ack"
-#: Each call to GitHub takes as long; in a test that acts while one is under way.
+#: The duration of each call to GitHub, in tests that act during one.
 LATENCY = 1.0
 AGENT = Path(paddock.agent.__file__).parent
 
 
 class Point(StrEnum):
-    """How far a JIT had come."""
+    """A stage in the delivery of a JIT."""
 
     CLAIMED = "claimed; GitHub is being asked"
     MINTED = "GitHub has made the runner, and has not said so yet"
@@ -60,7 +60,7 @@ class Point(StrEnum):
 
 
 class LaterClock(SystemClock):
-    """When debts are due."""
+    """Advances to the time when debts are due."""
 
     def now(self) -> datetime:
         return super().now() + timedelta(minutes=2)
@@ -77,7 +77,7 @@ class Scene:
         await self.server.kill()
         self.server = await self.site.server()
         self.line.port = self.server.port
-        # The replica that minted is gone; its claim is another's as soon as its time is up.
+        # The replica that minted is gone; another may take its claim when its time is up.
         await self.site.rows(
             "UPDATE runners SET mint_deadline = $1 WHERE state = 'claimed' RETURNING id",
             SystemClock().now() - timedelta(seconds=1),
@@ -85,7 +85,7 @@ class Scene:
         self.restarted.set()
 
     def cut(self, point: Point, act: Callable[[], Awaitable[object]]) -> None:
-        """At this point `act`, then cut the line."""
+        """Runs `act` at this point, then cuts the connection."""
         match point:
             case Point.CLAIMED | Point.MINTED:
                 self.site.fake.set_faults(Faults(latency=(LATENCY, LATENCY)))
@@ -133,7 +133,7 @@ class Scene:
         self.site.fake.runners.complete(session.id, offer.job_id, "success")
 
     async def another_gets_work(self) -> bool:
-        """The account has one place: it is free, or this waits for ever."""
+        """The account may have one runner: if its place were not free, this would wait for ever."""
         [pod] = await self.site.pods(1)
         self.site.queue()
         async with httpx2.AsyncClient(timeout=40, trust_env=False, verify=plain_http()) as client:
@@ -159,7 +159,7 @@ class Scene:
         assert (await store.levels()).debts == 0
 
     async def tidy(self) -> None:
-        """For the next test: nothing waits, nothing is occupied."""
+        """For the next test: no job waits, no place is occupied."""
         self.site.fake.set_faults(Faults())
         self.line.replies.clear()
         self.restarted.clear()
@@ -265,14 +265,14 @@ async def test_a_reply_that_is_lost_costs_a_round_trip_and_no_second_mint(
 async def test_a_server_killed_on_the_way_leaves_one_usable_runner_and_at_most_one_ghost(
     scene: Scene, point: Point, tmp_path: Path
 ) -> None:
-    """I16, I19, I20, I41: whatever the dead server had done, its rows tell the next one."""
+    """I16, I19, I20, I41: the rows tell the next server what the dead one had done."""
     scene.cut(point, scene.restart)
     scene.site.queue()
 
     staged = await poll(scene, tmp_path)
 
     assert not scene.line.waits, "it was killed"
-    # A poller does not wait for its acknowledgement as long as a slow start may take.
+    # A poller waits less long for its acknowledgement than a slow start may take.
     await scene.restarted.wait()
     ghosts = set(scene.mints_of(staged.pod)) - {staged.name}
     assert len(ghosts) in {Point.CLAIMED: {0, 1}, Point.MINTED: {1}}.get(point, {0})

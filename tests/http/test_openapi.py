@@ -1,4 +1,4 @@
-"""schemathesis at the whole HTTP surface: whatever it sends is answered as documented, never by 5xx."""
+"""schemathesis on the whole HTTP surface: every request is answered as documented, never with 5xx."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def url(postgres: EmbeddedPostgres) -> Iterator[str]:
 
 
 def _signed() -> dict[str, Any]:
-    """Without the signature, which is added to whatever is sent."""
+    """Without the signature, which the client adds."""
     described = document(with_pods=True)
     webhook = described["paths"][WEBHOOKS]["post"]
     webhook["parameters"] = [
@@ -103,7 +103,7 @@ Case = schemathesis.Case[Any]
 
 
 class Signed(requests.auth.AuthBase):
-    """As GitHub would sign it, whatever it is."""
+    """Signs any body as GitHub would."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         body = request.body or b""
@@ -126,7 +126,7 @@ def test_whatever_a_pod_sends_is_answered_as_documented(case: Case, url: str) ->
     case.call_and_validate(
         base_url=url,
         headers={"Authorization": f"Bearer {TOKEN}"},
-        # The token is put in whatever else is wrong, and what is right may come too late.
+        # The token is added to every request, wrong or not, and a valid request may come too late.
         excluded_checks=[positive_data_acceptance, negative_data_rejection],
     )
 
@@ -154,8 +154,8 @@ def test_a_pods_body_that_is_not_utf_8_is_answered_400(url: str) -> None:
 @signed_schema.parametrize()
 @bounded
 def test_whatever_is_signed_is_answered_as_documented(case: Case, url: str) -> None:
-    # JSON Schema cannot say all of what is decoded: 1.0 is an integer to it, and a form's field any
-    # text. That what is right is accepted, GitHub's own examples show (`tests/contract`).
+    # JSON Schema cannot express all of the decoder's rules: 1.0 is an integer to it, and a form's
+    # field any text. GitHub's own examples show that valid input is accepted (`tests/contract`).
     case.call_and_validate(base_url=url, auth=Signed(), excluded_checks=[positive_data_acceptance])
 
 

@@ -1,4 +1,4 @@
-"""What Pods may ask over HTTP, and what everybody else is told."""
+"""What Pods may request over HTTP, and the answers to all other clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLOCK = SystemClock()
 
 
 class Tokens:
-    """A reviewer that knows the tokens it was told, and counts how often it is asked."""
+    """A reviewer that knows the given tokens, and counts its reviews."""
 
     def __init__(self) -> None:
         self.known: dict[str, PodIdentity] = {}

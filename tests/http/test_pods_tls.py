@@ -133,7 +133,7 @@ async def server(directory: Path, authority: Authority) -> AsyncIterator[TlsServ
 
 @pytest.fixture
 def ca(directory: Path, authority: Authority) -> Path:
-    """The authority's certificate, as a Pod has it."""
+    """The authority's certificate, as a Pod gets it."""
     volume = SecretVolume(directory / "ca")
     volume.write(**{"ca.crt": authority.pem})
     return volume.path / "ca.crt"
@@ -162,7 +162,7 @@ def failures(reason: str) -> float:
 
 
 async def presented(port: int) -> int:
-    """The serial number of the certificate that a new connection is shown."""
+    """The serial number of the certificate that a new connection gets."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
@@ -328,7 +328,7 @@ async def test_pods_that_trust_both_authorities_notice_nothing(
     SecretVolume(ca.parent).write(**{"ca.crt": authority.pem + other.pem})
     server.volume.put(other.issue(NAME))
     server.certificate.refresh()
-    # Its held poll ends, and the next one meets the other certificate.
+    # Its held poll ends, and the next one gets the other certificate.
     server.polls.answer.set()
     ended = await poller.ends()
     assert ended.code == Exit.STAGED
@@ -370,7 +370,7 @@ async def test_authorities_that_cannot_be_read_leave_those_of_before(
 async def test_a_renewed_certificate_is_used_while_polls_are_held(
     pod: Pod, server: TlsServer, authority: Authority, ca: Path
 ) -> None:
-    """What is held stays held, and is answered over the connection that it came on."""
+    """A held poll stays held, and is answered over its own connection."""
     poller = await pod.poll("--ca-file", str(ca))
     await server.polls.until_held()
     renewed = authority.issue(NAME, valid_to=2 * HOUR)
@@ -483,7 +483,7 @@ def test_what_is_wrong_with_the_settings_is_told_before_anything_starts(
 def test_a_server_starts_with_an_expired_certificate_and_says_so(
     directory: Path, authority: Authority
 ) -> None:
-    """It has more to do than to serve Pods."""
+    """The server also has other work than to serve Pods."""
     volume = SecretVolume(directory / "tls")
     volume.put(authority.issue(NAME, valid_from=-2 * HOUR, valid_to=-HOUR))
     with capture_logs() as logs:

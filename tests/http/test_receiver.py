@@ -30,14 +30,14 @@ async def site(database: Database) -> AsyncIterator[Served]:
 
 @asynccontextmanager
 async def locked(database: Database) -> AsyncIterator[None]:
-    """Nothing can be stored meanwhile."""
+    """The deliveries table is locked meanwhile."""
     async with database.transaction() as connection:
         await connection.execute("LOCK TABLE deliveries IN SHARE MODE")
         yield
 
 
 async def until_waiting(site: Served, count: int) -> None:
-    """Until so many transactions wait for the lock."""
+    """Waits until that many transactions wait for the lock."""
     query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'deliveries'::regclass"
     while (await site.rows(query))[0]["count"] < count:  # noqa: ASYNC110 -- no event tells of it
         await asyncio.sleep(0.01)
@@ -126,7 +126,7 @@ async def test_while_a_secret_is_changed_both_are_good_and_afterwards_the_new_on
 
 
 async def test_a_delivery_belongs_to_the_app_and_host_that_signed_it(database: Database) -> None:
-    """I71: the same App id on two hosts, whatever the headers claim."""
+    """I71: the same App id on two hosts, with any headers."""
     apps = app(12, "one"), app(12, "other", host="github.example.org")
     claims = {"X_GitHub_Enterprise_Host": "github.example.org"}
     async with served(database, *apps) as site:
@@ -202,7 +202,7 @@ async def test_a_length_beyond_all_numbers_is_answered_properly(site: Served) ->
 
 
 async def test_a_body_without_a_length_is_cut_off_at_the_limit(site: Served) -> None:
-    """And whoever sends it gets to read why."""
+    """And the sender receives the reason."""
 
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(receiver.MAX_BODY // 65536 + 10):
@@ -278,7 +278,7 @@ async def test_too_many_that_wait_are_answered_503(
         for number in range(inbox.AT_ONCE):
             waiting.append(asyncio.create_task(site.post(workflow_job())))
             await until_waiting(site, number + 1)
-        # All that can be under way is; one more may wait, and the next may not.
+        # All allowed requests are in progress; one more may wait, the next one may not.
         answers = [asyncio.create_task(site.post(workflow_job())) for _ in range(2)]
         [refused], _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
         assert refused.result().status_code == 503
@@ -337,8 +337,8 @@ async def test_whoever_hangs_up_takes_nobody_with_them(site: Served) -> None:
         writer.close()
         await writer.wait_closed()
     assert (await other).status_code == 202
-    # What was received whole is not thrown away because its sender did not wait. They may be written by
-    # two sessions, and the one that stays be told first.
+    # A complete delivery is stored also if its sender did not wait. Two sessions may write the two,
+    # and the second one may be notified first.
     async with asyncio.timeout(60):
         while sorted(await site.guids()) != ["gone", "stays"]:  # noqa: ASYNC110 -- another's doing
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Webhooks that did not arrive are asked for again, from GitHub's own list, over HTTP."""
+"""paddock requests redelivery of failed webhooks, from GitHub's own list, over HTTP."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def everything_arrived(scene: Missed) -> bool:
 
 
 async def test_all_webhooks_of_an_outage_of_days_are_recovered(scene: Missed) -> None:
-    """I8: two and a half days, with jobs all the time, some of them cancelled by GitHub meanwhile."""
+    """I8: two and a half days with jobs throughout; GitHub cancels some of them meanwhile."""
     jobs = []
     scene.away = 503
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""`paddock serve`: how it starts, what it refuses in a sentence, and how it stops."""
+"""`paddock serve`: how it starts, which settings it refuses with a sentence, and how it stops."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ APP = {
 
 @asynccontextmanager
 async def locked(url: str) -> AsyncIterator[None]:
-    """Nothing can be stored meanwhile."""
+    """The table is locked meanwhile."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
@@ -37,7 +37,7 @@ async def locked(url: str) -> AsyncIterator[None]:
 
 
 async def until_waiting(url: str) -> None:
-    """Until a transaction waits for the lock."""
+    """Waits until a transaction waits for the lock."""
     query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'deliveries'::regclass"
     connection = await asyncpg.connect(url)
     try:
@@ -94,7 +94,7 @@ async def test_a_second_signal_ends_it_at_once(directory: Path, database_url: st
 
 
 async def _until_deaf(replica: Replica) -> None:
-    """Until nobody listens at its address."""
+    """Waits until no process listens at its address."""
     while True:
         try:
             _, writer = await asyncio.open_connection(*replica.address)

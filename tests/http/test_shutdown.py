@@ -1,4 +1,5 @@
-"""A server that is told to stop: Pods that wait are answered, what is being minted is handed over."""
+"""A server that receives SIGTERM: waiting Pods are answered, and mints in progress reach their
+Pods."""
 
 from __future__ import annotations
 

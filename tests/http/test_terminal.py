@@ -1,4 +1,4 @@
-"""What others chose to be called reaches a terminal as text, whatever the command."""
+"""Texts that others choose reach a terminal as plain text, from every command."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ READS = [
     "rules",
     "migrate --dry-run",
 ]
-#: What is not there, or not understood, is said with the words that were given.
+#: Errors repeat the words that the user typed.
 ERRORS = [["why", PAYLOAD], ["jobs", "--after", PAYLOAD], ["pools", "explain", PAYLOAD], [PAYLOAD]]
 ERRORS += [["jobs", f"--{PAYLOAD}"], ["pools", "apply", PAYLOAD], ["why", "\udcff"]]
 ERRORS += [["why", "1", PAYLOAD], ["endings", "--since", PAYLOAD], ["--config", PAYLOAD, "top"]]
 
-#: Runs all of them one after the other: an interpreter for each would take a minute.
+#: Runs all in one process: an interpreter for each would take a minute.
 RUN_ALL = """
 import json, sys
 from paddock.cli import main
@@ -86,7 +86,7 @@ class Hostile:
         }
 
     def run(self, commands: list[list[str]], **more: str) -> list[tuple[str, str]]:
-        """What each wrote to standard output and to standard error."""
+        """The standard output and standard error of each."""
         done = subprocess.run(
             [sys.executable, "-c", RUN_ALL, json.dumps(commands)],
             env=self.environment(**more),
@@ -99,8 +99,8 @@ class Hostile:
         return list(zip(out, err, strict=True))
 
     def on_a_terminal(self, words: list[str], **more: str) -> str:
-        """What it sends to a terminal until it ends. `top` never does: it is interrupted when it draws
-        for the second time. An interrupt during the first would leave half a screen."""
+        """Its output on a terminal until it ends. `top` never ends: it is interrupted when it draws
+        for the second time. An interrupt during the first drawing would leave half a screen."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-m", "paddock", *words],

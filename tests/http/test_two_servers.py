@@ -1,4 +1,4 @@
-"""Two server processes, one database: an account's one place is never given twice."""
+"""Two server processes, one database: an account's only place is never given twice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SELECT runner_id, after = 'claimed' AS begins FROM events
 
 @dataclass
 class Crowd:
-    """Pods that ask one server after the other until they are handed a JIT."""
+    """Pods that poll one server after the other until they receive a JIT."""
 
     site: Site
     servers: Sequence[Server]
@@ -63,7 +63,7 @@ class Crowd:
                 continue
 
     async def serve(self, times: int) -> None:
-        """Let as many Pods have the place, one after the other."""
+        """Lets this many Pods have the place, one after the other."""
         for _ in range(times):
             await self.leave(await self.next())
 
@@ -74,7 +74,7 @@ class Crowd:
         return await self.site.runner(name)
 
     async def leave(self, runner: Runner) -> None:
-        """Its job stays queued: nobody executes here, so demand never runs out."""
+        """Its job stays queued: no runner executes it here, so demand never runs out."""
         await self.site.conclude(runner)
 
 
@@ -112,7 +112,7 @@ async def _waiting(crowd: Crowd) -> AsyncIterator[Crowd]:
 
 
 async def most_at_once(place: Site) -> int:
-    """Claims that were ever held at the same time, over the whole history."""
+    """The most claims held at the same time, over the whole history."""
     holders: set[object] = set()
     most = 0
     for runner, begins in await place.rows(LIVES):
@@ -122,17 +122,17 @@ async def most_at_once(place: Site) -> int:
 
 
 async def stall_a_matcher(crowd: Crowd, holder: Runner) -> tuple[Server, Server]:
-    """Stop a server between its two messages, lock in hand; it, and the other."""
+    """Stops a server between its two messages, with the lock held; returns it and the other one."""
     left, right = crowd.servers
     async with crowd.site.database.transaction() as connection:
-        # Demand cannot be read, so whoever matches now waits here.
+        # Demand cannot be read, so a matcher that holds the lock now waits here.
         await connection.execute("LOCK TABLE budgets IN ACCESS EXCLUSIVE MODE")
         await crowd.leave(holder)
         await crowd.site.until(f"SELECT count(*) FROM ({HOLDS_THE_LOCK}) held", 1)
         [(name,)] = await crowd.site.rows(HOLDS_THE_LOCK)
         stalled, other = (left, right) if name == "left" else (right, left)
         stalled.stop()
-    # What was read is sent, and nobody receives it.
+    # The result of its read is sent, and the stopped server does not receive it.
     assert await crowd.site.rows(HOLDS_THE_LOCK) == [(name,)]
     return stalled, other
 
@@ -182,7 +182,7 @@ async def test_one_place_is_never_given_twice_though_a_server_stalls_in_its_matc
     await crowd.serve(10)
 
     assert await most_at_once(crowd.site) == 1
-    # One for each that was served, and perhaps one that is on its way now.
+    # One for each Pod that was served, and perhaps one in progress.
     assert len(crowd.site.fake.truth.mints) - crowd.served in (0, 1)
     actors = await crowd.site.rows("SELECT DISTINCT actor FROM events WHERE after = 'claimed'")
     assert len(actors) == 2, "both servers gave out work"

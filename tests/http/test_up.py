@@ -1,4 +1,4 @@
-"""`paddock up`, as a newcomer runs it: jobs are queued, dispatched, run and completed."""
+"""`paddock up`, as a new user runs it: jobs are queued, dispatched, run and completed."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_server_killed_at_work_goes_on_at_the_next_start() -> None:
             await process.wait()
         async with up(data_dir, port=free_port()):
             await until(data_dir, DONE, 4)
-            # Pods that waited outlived it, found the next one at its new port, and were given work.
+            # Waiting Pods outlived the server, found the next one at its new port, and got work.
             names = ", ".join(f"'{name}'" for (name,) in waiting)
             await until(data_dir, f"{DONE} AND r.pod_name IN ({names})", 1)
             [(stuck,)] = await ask(

@@ -1,6 +1,6 @@
 """`paddock up` with a GitHub App and an installed runner, as it serves the jobs of a real GitHub.
 
-The GitHub is a fake all the same, and so is the runner; but the server is told of neither.
+The GitHub and the runner are fakes, but the server's settings do not say so.
 """
 
 from __future__ import annotations

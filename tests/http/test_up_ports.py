@@ -1,4 +1,4 @@
-"""The ports that `paddock up` opens, and what a page of another site can do with them: nothing."""
+"""The ports that `paddock up` opens; a page of another site can do nothing with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc"),
 ]
 
-#: A page can have a browser send this without being asked for permission.
+#: A page can make a browser send this without a preflight request.
 CROSS_SITE = {
     "host": "attacker.example",
     "origin": "https://evil.example",
@@ -68,7 +68,7 @@ async def test_up_listens_at_two_ports_of_this_machine_and_answers_no_other_site
             async with httpx2.AsyncClient(trust_env=False, verify=plain_http()) as client:
                 for port in ports:
                     await attacked(client, f"http://127.0.0.1:{port}", attack(marker))
-                # Nor is the control there for a program that sends nothing suspicious.
+                # The control API does not exist for ordinary programs either.
                 url = f"http://127.0.0.1:{github}/_fake"
                 json_type = {"content-type": "application/json"}
                 run = await client.post(f"{url}/runs", content=attack(marker), headers=json_type)

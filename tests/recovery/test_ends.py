@@ -63,7 +63,7 @@ async def test_an_end_is_one_line_in_the_log(scene: Yard) -> None:
 
 
 async def test_the_last_words_of_an_abnormal_end_are_kept_and_told(scene: Yard) -> None:
-    """S4: captured, tagged with pod, pool and end."""
+    """S4: captured, and tagged with pod, pool and end."""
     runner, recovery = await scene.running(), scene.recovery()
     scene.says(runner, "Segmentation fault")
     scene.fleet.end_runner(runner.pod_name, exit_code=139)
@@ -140,7 +140,7 @@ async def test_a_log_that_cannot_be_read_delays_nothing(scene: Yard) -> None:
 
 
 async def test_a_log_that_cannot_be_read_now_is_asked_for_again(scene: Yard) -> None:
-    """I79: and its Pod is kept until then, by whichever leader."""
+    """I79: until then every leader keeps its Pod."""
     runner, recovery = await scene.running(), scene.recovery()
     scene.says(runner, "Segmentation fault")
     scene.fleet.fail("log_tail")
@@ -193,7 +193,7 @@ async def test_a_pod_that_is_gone_for_good_is_not_waited_for(scene: Yard) -> Non
 
 @dataclass
 class Cluster:
-    """A witness who heard a runner before its container was gone."""
+    """The witness that keeps a runner's log from before its container was deleted."""
 
     heard: str | None = "Running job: build, with ghs_0123456789abcdefghijABCDEFGHIJ0123456789\n"
     answers: bool = True
@@ -410,7 +410,7 @@ async def test_an_empty_list_is_not_the_end_of_everybody(scene: Yard) -> None:
 
 
 async def test_the_ends_that_nobody_saw_are_limited(scene: Yard) -> None:
-    """I29: whatever is wrong goes wrong slowly."""
+    """I29: if the reading is wrong, its harm is slow."""
     runners = [await scene.running() for _ in range(5)]
     stays = await scene.running()
     recovery = scene.recovery(per_rule=2)
@@ -434,7 +434,7 @@ async def test_what_we_sent_away_left(scene: Yard) -> None:
 
 
 async def test_a_poller_that_was_told_to_leave_left(scene: Yard) -> None:
-    """Its Pod ends before anybody deletes it."""
+    """Its Pod ends before paddock deletes it."""
     runner, recovery = await scene.idle(), scene.recovery()
     await scene.fenced(runner, retired=Retired.UNWANTED)
     scene.fleet.end_poller(runner.pod_name, exit_code=1)
@@ -446,7 +446,7 @@ async def test_a_poller_that_was_told_to_leave_left(scene: Yard) -> None:
 async def test_one_that_was_to_leave_and_vanished_was_hard_deleted(
     scene: Yard, asked: bool
 ) -> None:
-    """S3: before we asked it to go, and also after that, since it would have stayed to be seen."""
+    """S3: before paddock asked it to go, and also after that: it would have stayed visible."""
     runner, recovery = await scene.idle(), scene.recovery()
     await scene.idle()
     await scene.rounds(recovery)
@@ -473,7 +473,7 @@ async def test_a_fenced_runner_that_ends_by_itself_ended_by_itself(scene: Yard) 
 async def test_one_that_ended_by_itself_when_our_request_arrived_ended_by_itself(
     scene: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I30: the request takes nothing away, so its end can still be read."""
+    """I30: the request destroys no evidence, so its end can still be read."""
     runner, recovery = await scene.running(), scene.recovery()
     ask_to_go = scene.fleet.ask_to_go
 
@@ -495,8 +495,8 @@ async def test_one_that_ended_by_itself_when_our_request_arrived_ended_by_itself
 async def test_whoever_asked_first_ended_it(
     scene: Yard, earlier: float, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stranger's request, just before ours: told apart by the Pod's own note of it, as far as two
-    clocks can tell."""
+    """Another component asked just before us: the Pod's deletion time shows that, as far as two clocks
+    can tell."""
     runner, recovery = await scene.idle(), scene.recovery()
     before = scene.world.clock.now() - timedelta(seconds=earlier)
     ask_to_go = scene.fleet.ask_to_go
@@ -526,7 +526,7 @@ async def test_a_late_webhook_makes_a_silent_end_a_completed_one(scene: Yard) ->
     scene.github.down = True
     await scene.rounds(recovery)
     scene.world.clock.advance(200)
-    # By now GitHub was asked, and said that its record was still there.
+    # By now paddock has asked GitHub, which still had the record.
     scene.github.down = False
     await scene.rounds(recovery)
     assert (await scene.verdict(runner))["ending"] == "never-ran"
@@ -608,7 +608,7 @@ async def test_a_job_whose_runner_ended_unreported_is_not_served_twice(scene: Ya
 async def test_a_job_whose_runner_vanished_before_it_was_seen_to_start_is_not_served_twice(
     scene: Yard,
 ) -> None:
-    """I68: that it had not started when somebody last looked is old news."""
+    """I68: the last reading, in which it had not started, is outdated."""
     await scene.idle()
     runner, recovery = await scene.running(started=False), scene.recovery()
     await scene.rounds(recovery)

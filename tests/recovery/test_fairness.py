@@ -169,8 +169,8 @@ async def test_open_verdicts_are_looked_at_of_every_account_in_turn(scene: Yard)
 
 
 async def test_what_is_paused_is_found_by_app_installation_or_repository(scene: Yard) -> None:
-    """An account is read through the first App that it has installed: a pause of the second is no
-    matter."""
+    """paddock reads an account through the first App that it has installed: a pause of the second one
+    has no effect."""
     world = scene.world
     other = await world.account()
     second = await world.store.ensure_app(world.host, 2, mints=PLENTY)

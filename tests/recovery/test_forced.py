@@ -17,7 +17,7 @@ INSTALLATION = 1001
 
 
 async def busy(scene: Yard) -> Runner:
-    """It executes a job by every party's word."""
+    """A runner that executes a job by all evidence."""
     runner = await scene.running()
     scene.says(runner, "Running job: build")
     scene.github.say(runner, busy=True)

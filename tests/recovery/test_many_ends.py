@@ -32,7 +32,7 @@ _BUSY = """
 
 
 async def end_all(scene: Yard) -> None:
-    """By the death of their nodes, which nobody can ask any more."""
+    """Their nodes die and answer no request."""
     now = scene.world.clock.now().astimezone(UTC)
     over = Terminated(exit_code=137, reason="ContainerStatusUnknown", finished_at=now)
     dead = Pod(

@@ -1,4 +1,4 @@
-"""What the fleet shows, and what it does not prove."""
+"""What the fleet shows, and what that does not prove."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_a_pod_that_is_heard_is_not_absent(scene: Yard) -> None:
 async def test_a_pod_that_no_host_takes_looks_the_same_whatever_the_scheduler_says(
     scene: Yard,
 ) -> None:
-    """I50: its words name other hosts each time; the wait is one wait."""
+    """I50: the scheduler's message names other hosts each time; the wait is one wait."""
     runner, view = await scene.idle(), scene.view()
     for words in ("0/3 nodes are available", "0/4 nodes are available"):
         pod = replace(scene.fleet.pods[runner.pod_name], unschedulable=words)

@@ -1,4 +1,5 @@
-"""Retire: three parties must agree before a live Pod dies, and a crash anywhere is made up for."""
+"""Retire: three sources must agree before a live Pod is killed, and a crash at any step is
+recovered."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.support.world import executor
 
 
 def retirement(scene: Yard, search: RunnerSearch | None = None) -> Retirement:
-    """A new one each time: nothing may be remembered but in the row."""
+    """A new one each time: only the row may keep its state."""
     world = scene.world
     return Retirement(
         store=world.store,
@@ -41,7 +42,7 @@ def searching(scene: Yard) -> RunnerSearch:
 async def step(
     scene: Yard, runner: Runner, *, looked: bool = True, search: RunnerSearch | None = None
 ) -> Step:
-    """One round, with a look at the fleet that is newer than anything before, or not."""
+    """One round, with or without a newer reading of the fleet."""
     row = await scene.row(runner)
     assert row.state is RunnerState.RETIRING
     seen_at = scene.world.clock.now()
@@ -189,7 +190,7 @@ async def test_no_answer_from_github_stops_it(scene: Yard) -> None:
 
 
 async def test_a_look_from_before_the_deregistration_proves_nothing(scene: Yard) -> None:
-    """Its container may have started since."""
+    """Its container may have started since that reading."""
     runner = await scene.fenced(await scene.armed())
     await step(scene, runner)
 
@@ -227,7 +228,7 @@ async def test_another_pod_of_the_same_name_is_left_alone(scene: Yard) -> None:
 
 
 async def test_a_row_from_a_restored_backup_kills_nothing(scene: Yard) -> None:
-    """I70: the row says idle; the Pod has been claimed, and executes, since the backup was made."""
+    """I70: the row says idle; since the backup the Pod was claimed, and it executes a job."""
     runner = await scene.idle()
     scene.fleet.end_poller(runner.pod_name)
     scene.says(runner, "Running job: build")
@@ -339,7 +340,7 @@ async def test_the_name_of_a_mint_under_way_stays_a_debt(scene: Yard) -> None:
 
 
 async def test_a_runner_whose_process_is_over_needs_no_proof(scene: Yard) -> None:
-    """Its log tells of a job, which is over with it; something beside it keeps the Pod."""
+    """Its log shows a job, which ended with it; another container keeps the Pod."""
     runner = await scene.fenced(await scene.running(), retired=Retired.UNWANTED)
     scene.says(runner, "Running job: build")
     ended = scene.fleet.end_runner(runner.pod_name, exit_code=100)
@@ -356,7 +357,7 @@ CRASHES = ("delete_runner", "note_deregistered", "note_proved", "note_deletion",
 async def test_a_crash_between_any_two_steps_is_resumed(
     scene: Yard, call: str, before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever leads next has only the row."""
+    """The next leader has only the row."""
     runner = await scene.fenced(await scene.running())
     owner = {"delete_runner": scene.github, "ask_to_go": scene.fleet}.get(call, scene.world.store)
     real = getattr(owner, call)

@@ -1,4 +1,4 @@
-"""Rounds: what is stuck is found, asked about, and dealt with a little at a time."""
+"""Rounds: recovery finds what is stuck, asks about it, and repairs a limited number at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def serve(scene: Yard) -> int:
 async def test_a_runner_that_leaves_because_we_removed_its_record_has_not_crashed(
     scene: Yard,
 ) -> None:
-    """Which is what real ones do: they exit before anybody deletes their Pods."""
+    """Real runners do that: they exit before paddock deletes their Pods."""
     runner = await never_registered(scene)
     assert runner.hint is not None
     scene.github.job(runner.hint, "queued", scene.world.clock.now())
@@ -57,7 +57,7 @@ async def test_a_runner_that_leaves_because_we_removed_its_record_has_not_crashe
 
 
 async def test_a_job_whose_run_was_deleted_does_not_wait_for_ever(scene: Yard) -> None:
-    """No runner is on its way to it: only a comparison noticed that GitHub does not know it."""
+    """No runner is on its way to it: only a comparison noticed that GitHub no longer has it."""
     [queued] = await scene.world.queue(scene.account, scene.key, 1)
     await scene.world.store.note_job_check(scene.world.host, queued, answer=JobWord.ABSENT)
     recovery = scene.recovery()
@@ -270,7 +270,7 @@ async def test_a_job_whose_run_was_deleted_before_its_approval_is_stale(scene: Y
 async def test_a_job_that_github_took_back_from_a_runner_nobody_knows_is_served_again(
     scene: Yard,
 ) -> None:
-    """I37: its row was lost with a backup, say; that its runner is gone nobody here can tell."""
+    """I37: its row may be lost with a backup; then paddock cannot know that its runner is gone."""
     other = Executor(github_id=GitHubRunnerId(999), name="forgotten")
     facts = scene.world.facts(77, JobState.IN_PROGRESS, executor=other)
     await scene.world.report(scene.account, scene.key, facts)
@@ -286,7 +286,7 @@ async def test_a_job_that_github_took_back_from_a_runner_nobody_knows_is_served_
 
 
 async def test_silence_counts_only_while_others_are_answered(scene: Yard) -> None:
-    """I29: when nobody is heard it is we who are deaf."""
+    """I29: when no Pod is heard, the cause is the server and not the Pods."""
     silent, other = await scene.idle(), await scene.idle()
     recovery = scene.recovery()
     await scene.rounds(recovery, 400)
@@ -300,7 +300,7 @@ async def test_silence_counts_only_while_others_are_answered(scene: Yard) -> Non
 
 
 async def test_after_an_outage_nobody_is_silent_before_everybody_could_ask(scene: Yard) -> None:
-    """The first Pod to ask again condemns no other."""
+    """The first Pod that polls again makes no other one late."""
     silent, other = await scene.idle(), await scene.idle()
     recovery = scene.recovery()
     scene.world.clock.advance(600)
@@ -579,8 +579,8 @@ async def test_a_fleet_that_fails_stops_no_round(scene: Yard, call: str) -> None
 async def test_a_pod_that_something_beside_its_ended_runner_keeps_is_let_go_ten_minutes_later(
     scene: Yard,
 ) -> None:
-    """Its log tells of a job, and its process is over: nothing is left to protect. Until then whoever
-    looks for what its exit code means finds it there."""
+    """Its log shows a job, and its process has ended: no job needs protection. Until then its Pod
+    keeps the evidence of what its exit code means."""
     runner = await scene.running()
     scene.says(runner, "Running job: build")
     await scene.world.store.occupy_runner(

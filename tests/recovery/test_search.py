@@ -1,4 +1,4 @@
-"""The search for Pods of whose names no row tells: one list per scope answers for all (I81)."""
+"""The search for Pods whose names are in no row: one list per scope covers all of them (I81)."""
 
 from __future__ import annotations
 

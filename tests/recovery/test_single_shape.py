@@ -1,7 +1,7 @@
-"""Pods of one container, which polls and then runs: `started` is true from boot, and says nothing.
+"""Pods with one container, which polls and then runs: `started` is true from boot, and proves nothing.
 
-What such a Pod is at, and how it ended, is told by what its row was given, by its polls, by GitHub
-and by its log (S1's last paragraph).
+What such a Pod does, and how it ended, follows from its row's claim, its polls, GitHub and its log
+(S1's last paragraph).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def ended(yard: Yard, runner: Runner, exit_code: int) -> tuple[str, dict[s
 
 
 async def test_one_that_waits_for_work_in_a_started_container_is_left_alone(single: Yard) -> None:
-    """In the gated shape the same sight is a runner at work that its row knows nothing of (I34)."""
+    """In the gated shape the same status means a busy runner unknown to its row (I34)."""
     runner, recovery = await up(single), single.recovery()
     uid = single.fleet.pods[runner.pod_name].uid
     for _ in range(30):
@@ -50,7 +50,7 @@ async def test_one_that_waits_for_work_in_a_started_container_is_left_alone(sing
 
 
 async def test_one_that_failed_while_it_waited_is_a_crash_without_a_job(single: Yard) -> None:
-    """Its exit code is the poller's; that its container had started is no sign of a job."""
+    """Its exit code is the poller's; the started container is no evidence of a job."""
     ending, evidence = await ended(single, await up(single), 1)
     assert ending == "crash"
     assert (evidence["started"], evidence["job"]) == ("unknown", "no")
@@ -63,21 +63,22 @@ async def test_one_that_was_sent_away_while_it_waited_has_left(single: Yard) -> 
 
 
 async def test_one_that_was_sent_away_and_killed_has_not_left(single: Yard) -> None:
-    """Nobody here killed it, and its row may know less than there is to know (I70): seed 59."""
+    """No component of paddock killed it, and its row may know less than there is to know (I70): seed
+    59."""
     runner = await single.fenced(await up(single), retired=Retired.UNWANTED)
     ending, _ = await ended(single, runner, 137)
     assert ending == "guest-oom-or-kill"
 
 
 async def test_one_that_ended_with_its_jit_may_have_had_a_job(single: Yard) -> None:
-    """Nobody knows yet: GitHub is asked later."""
+    """Its class is still open: GitHub is asked later."""
     runner = await single.running()
     _, evidence = await ended(single, runner, 0)
     assert (evidence["started"], evidence["job"]) == ("unknown", "unknown")
 
 
 async def test_one_that_was_sent_away_before_anybody_saw_it_has_left(single: Yard) -> None:
-    """Its Pod was made and taken away by another hand between two looks."""
+    """It was created and deleted from outside between two readings."""
     name = pod_name(PoolName("linux"), "neverseen")
     [planned] = await single.world.store.plan_runners(
         single.pool, [(RunnerId(single.world.ids.uuid()), name)], why="test"
@@ -90,8 +91,8 @@ async def test_one_that_was_sent_away_before_anybody_saw_it_has_left(single: Yar
 
 
 async def claimed(yard: Yard) -> Runner:
-    """As a backup may leave it that was taken during the mint: of what came after, its row knows
-    nothing. The Pod got its JIT and does not ask again."""
+    """A state that a backup taken during the mint may leave: its row knows nothing that came after.
+    The Pod got its JIT and does not poll again."""
     idle = await up(yard)
     await yard.world.queue(yard.account, yard.key, 1)
     [claim] = (await yard.world.store.match([waiting(idle)])).claims
@@ -101,7 +102,7 @@ async def claimed(yard: Yard) -> Runner:
 
 
 async def test_a_claim_is_not_released_under_a_runner_at_work(single: Yard) -> None:
-    """I70: its account would get one more than it may have."""
+    """I70: otherwise its account would get one runner too many."""
     runner = await claimed(single)
     single.says(runner, "Running job: build")
     await single.rounds(single.recovery(), 900)

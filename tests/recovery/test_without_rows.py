@@ -92,7 +92,7 @@ async def test_a_stamped_pod_whose_runner_may_have_run_is_left_alone(
 async def test_a_pod_kept_by_something_beside_its_ended_runner_is_let_go_in_the_end(
     scene: Yard,
 ) -> None:
-    """S1 protects it while anybody may still be at work in it; ten minutes later it is only a leak."""
+    """S1 protects it while it may still be at work; ten minutes later it is only a leak."""
     pod = await stranger(scene, TERMINATED)
     recovery = scene.recovery()
     await scene.rounds(recovery, 500)
