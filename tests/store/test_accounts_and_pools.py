@@ -75,7 +75,7 @@ INSTALLATION = InstallationFacts(
 
 
 async def test_a_renamed_account_is_the_same_account_with_its_limits(world: World) -> None:
-    """I4: ids are what an account is; its name is only how it is called."""
+    """I4: an account's identity is its id; its name may change."""
     facts = replace(INSTALLATION, host=world.host, app=world.app)
     account = await world.store.record_installation(facts, limits=Limits(runners=3))
     await world.store.set_account_limits(account, Limits(runners=7))
@@ -159,7 +159,7 @@ async def test_a_pools_maximum_holds_back_its_keys(world: World) -> None:
 
 
 async def test_what_failed_because_of_a_suspension_is_forgiven_with_its_end(world: World) -> None:
-    """I17: and what fails for another reason is not."""
+    """I17: a failure for another reason keeps its back-off."""
     here = replace(INSTALLATION, host=world.host, app=world.app)
     account = await world.store.record_installation(here)
     subject = Subject(BackOffScope.ACCOUNT, account)

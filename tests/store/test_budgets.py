@@ -1,4 +1,4 @@
-"""Budgets in rows: what one replica spends, no other has."""
+"""Budgets in rows: a token that one replica spends is spent for all."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ async def test_a_short_wait_is_waited_and_a_long_one_is_said(world: World) -> No
 async def test_only_what_is_in_the_bucket_is_given_to_those_who_waited_for_its_row(
     world: World,
 ) -> None:
-    """The bucket is empty. Requests wait for its row, and meanwhile two tokens come in."""
+    """The bucket is empty. Requests wait for its row, and meanwhile two tokens are added."""
     replica = budget(world, BudgetLimits(rest_per_hour=4))
     await replica.take(QUOTA, 4)
     async with world.database.transaction() as other:
         await other.execute("SELECT FROM budgets FOR UPDATE")
         takers = [asyncio.create_task(replica.take(QUOTA, 1)) for _ in range(4)]
-        # Asked for outside of this transaction, which would get the same answer again and again.
+        # Read outside this transaction, which would get the same answer again and again.
         while (await world.rows(WAITING_FOR_A_ROW))[0]["sessions"] < len(takers):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         world.clock.advance(1800)
@@ -180,7 +180,7 @@ async def test_a_mint_the_matcher_has_paid_for_is_not_paid_for_again(world: Worl
 
 
 async def test_each_installations_quota_is_told_by_itself(world: World) -> None:
-    """I26: one that is spent says nothing about another."""
+    """I26: an installation's spent quota says nothing about another's."""
     replica = budget(world, BudgetLimits(rest_per_hour=100))
     assert await replica.quotas_left(APP) == {}
     await replica.take(QUOTA, 75)

@@ -1,4 +1,4 @@
-"""Bad input ends with one sentence that says what to do, a non-zero exit, and nothing lost."""
+"""Bad input ends with one sentence that says what to do, a non-zero exit code, and no lost data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_an_unreachable_database() -> None:
     assert PASSWORD_IN_URL not in sentence
 
 
-#: Commands that look at a paddock, or change one that is there.
+#: Commands that read from a paddock, or change an existing one.
 LOOKS = (
     ("jobs",),
     ("why", "1"),

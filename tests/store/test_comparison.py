@@ -1,4 +1,4 @@
-"""What a comparison with GitHub reads from the store, and how it is remembered."""
+"""What a comparison with GitHub reads from the store, and how its progress is stored."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def test_of_jobs_asked_about_the_known_ones_are_told_ended_or_not(world: W
 
 
 async def test_a_new_apps_cursor_begins_now_and_moves_forwards_only(world: World) -> None:
-    """I8: it is durable, and nothing makes it forget what lies behind."""
+    """I8: it is durable, and it never skips what lies behind."""
     begin = world.clock.now()
     assert await world.store.hook_cursor(world.app) == begin
     world.clock.advance(60)

@@ -124,11 +124,11 @@ async def test_what_a_session_carried_is_gone_when_it_is_given_back(database_url
     await database.close()
 
 
-# Whoever stalls
+# Stalled sessions
 
 
 async def test_a_stalled_transaction_does_not_stop_the_others(database: Database) -> None:
-    """I72: the server ends the one that holds the lock before those that wait for it give up."""
+    """I72: PostgreSQL ends the session that holds the lock before the waiting ones give up."""
     locked = asyncio.Event()
     served = asyncio.Event()
 
@@ -314,7 +314,7 @@ async def test_a_line_that_stays_broken_is_reported(database_url: str, directory
 async def test_a_query_that_cannot_be_cancelled_does_not_hold_up_its_caller(
     database_url: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PostgreSQL forgets a request to cancel that overtakes the query it is meant for."""
+    """PostgreSQL forgets a request to cancel that overtakes its query."""
     monkeypatch.setattr(database_module, "ROLLBACK_TIMEOUT", 0.2)
     asleep = asyncio.Event()
 
@@ -415,7 +415,7 @@ async def test_a_mistake_in_a_query_is_not_repeated(database: Database) -> None:
     assert attempts == 1
 
 
-# Connecting: what is refused, and how it is said
+# Connecting: what is refused, and with which message
 
 
 @pytest.fixture(scope="module")
@@ -426,7 +426,7 @@ def tcp() -> Iterator[TcpServer]:
 
 @pytest.fixture(scope="module")
 def tls() -> Iterator[tuple[TcpServer, Path]]:
-    """By another PostgreSQL than ours, which only ever has a socket and is built without TLS."""
+    """Another PostgreSQL than ours, which only has a socket and is built without TLS."""
     if not OTHER_BINARIES:
         pytest.skip("there is no PostgreSQL with TLS on this machine")
     with open_directory() as path:
@@ -587,7 +587,7 @@ def test_a_session_that_ended_in_silence_is_sent_nothing(
     how: str,
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """On whatever it comes. The loop has not heard of it: it was this process that stood still."""
+    """Over TCP and over TLS. The loop was not told, because this process itself stood still."""
     if how == "tls":
         server, certificate = request.getfixturevalue("tls")
         url = server.url(f"?sslmode=verify-full&sslrootcert={certificate}")

@@ -21,14 +21,14 @@ from paddock.store.postgres_binaries import _wheel_binaries
 from tests.support.directories import in_memory, open_directory
 from tests.support.world import World
 
-#: Longer than any of these writes takes where nothing keeps it waiting.
+#: Longer than any of these writes takes without a delay.
 SOON = 1.0
 ASK = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[EmbeddedPostgres]:
-    """One of its own: the others' writes would wait for the standby as well."""
+    """Its own server: other tests' writes would wait for the standby too."""
     with open_directory(in_memory()) as path:
         settings = {"fsync": "off", "full_page_writes": "off"}
         async with EmbeddedPostgres(path / "data", settings=settings) as server:
@@ -53,7 +53,7 @@ async def ask_for_standbys(world: World) -> None:
     async with asyncio.timeout(10), world.database.acquire() as connection:
         while not await connection.fetchval("SHOW synchronous_standby_names"):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    # The checkpointer decides what backends wait for; it has read the setting when one of them waits.
+    # The checkpointer publishes the setting; it has done so when a backend waits.
     connection = await asyncpg.connect(world.database._pool.url)
     try:
         async with asyncio.timeout(10):
@@ -67,7 +67,7 @@ async def ask_for_standbys(world: World) -> None:
 
 @asynccontextmanager
 async def standby(server: EmbeddedPostgres, world: World, path: Path) -> AsyncIterator[int]:
-    """One that keeps the log and confirms what it has flushed; its pid."""
+    """A standby that receives the log and confirms what it has flushed; yields its pid."""
     process = await asyncio.create_subprocess_exec(
         str(_wheel_binaries() / "pg_receivewal"),
         "--synchronous",
@@ -114,8 +114,8 @@ async def test_a_claim_is_answered_when_the_standby_has_it(
 
 
 async def test_what_others_have_flushed_here_is_still_waited_for_elsewhere(world: World) -> None:
-    """A claim's commit does not wait; then another session's brings the log to this disk, and to no
-    standby. Nothing is left to be flushed, and the claim must not be answered."""
+    """A claim's commit does not wait. Then another session's commit flushes the log to this disk, but
+    to no standby. Nothing is left to flush here, and still the claim must not be answered."""
     await ask_for_standbys(world)
     async with world.database.acquire() as connection:
         await connection.execute("SET synchronous_commit = local")
@@ -145,7 +145,7 @@ async def test_whoever_asks_for_no_standby_waits_for_none(world: World) -> None:
 
 @pytest.mark.parametrize("what", ["a delivery", "a JIT", "a limit", "an acknowledgement"])
 async def test_nothing_is_acknowledged_before_the_standby_has_it(world: World, what: str) -> None:
-    """I1: GitHub does not send again what was answered, and a Pod's JIT is in one hand only."""
+    """I1: GitHub does not send an acknowledged delivery again, and only one Pod holds a JIT."""
     account, pool = await world.account(), await world.pool()
     await world.queue(account, await world.key(account, pool), 1)
     [claim] = (await world.store.match(await world.idle_pods(pool, 1))).claims

@@ -57,7 +57,7 @@ def seed() -> Iterator[Path]:
 
 @pytest.fixture
 def data_dir(seed: Path, directory: Path) -> Path:
-    """One that has a database already: making one is most of the time a test takes."""
+    """A directory with a database: making one takes most of a test's time."""
     subprocess.run(["cp", "-a", seed, directory / "data"], check=True)
     (directory / "data/postgres.log").unlink()
     return directory / "data"
@@ -131,7 +131,7 @@ async def test_its_url_is_published_for_as_long_as_it_runs(data_dir: Path) -> No
 
 
 async def test_the_terminals_ctrl_c_does_not_reach_the_server(data_dir: Path) -> None:
-    """It is for paddock to stop it, after everything that uses it."""
+    """paddock stops it after everything that uses it."""
     async with EmbeddedPostgres(data_dir, settings=QUICK) as server:
         assert os.getpgid(server.pid) != os.getpgid(0)
 
@@ -232,7 +232,8 @@ async def test_kill_9_of_the_server_alone_is_noticed(data_dir: Path) -> None:
 
 @on_linux
 async def test_a_pid_file_that_names_a_stranger_is_no_obstacle(data_dir: Path) -> None:
-    """After a reboot the pid in the file is anybody's; PostgreSQL alone would refuse to start."""
+    """After a reboot another process may have the file's pid; PostgreSQL alone would refuse to
+    start."""
     user = server_user(data_dir / "postgres-18")
     with subprocess.Popen(["sleep", "60"], cwd="/", **user.subprocess_arguments()) as stranger:
         try:

@@ -1,5 +1,5 @@
-"""A host that calls itself unfit: out of its pool's room, known to everybody, and back when it is
-well."""
+"""A host that reports itself unfit: its pool loses its room, every reader shows the fault, and the
+host returns when it is well."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ async def test_batches_that_overlap_in_other_orders_do_not_deadlock(world: World
 
 @pytest.mark.parametrize("state", [JobState.WAITING, JobState.QUEUED, JobState.IN_PROGRESS])
 async def test_completed_is_final(world: World, state: JobState) -> None:
-    """I2: late `queued` redeliveries resurrect nothing, and nobody can write it by hand."""
+    """I2: late `queued` redeliveries resurrect nothing, and the schema refuses it too."""
     account = await world.account()
     key = await world.key(account, await world.pool())
     await world.report(account, key, world.facts(1, JobState.COMPLETED))
@@ -206,7 +206,7 @@ async def in_progress(world: World) -> Runner:
 
 
 async def test_a_runner_that_was_busy_by_its_own_word_learns_its_job(world: World) -> None:
-    """I73: it counts for one of the queued jobs until GitHub says which one it has."""
+    """I73: it counts for one of the queued jobs until GitHub names its job."""
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
     [job] = await world.queue(account, key, 1)
@@ -259,7 +259,7 @@ async def test_a_job_that_falls_back_finds_its_pool_deleted(world: World) -> Non
 
 
 async def test_a_job_does_not_fall_while_its_runner_lives(world: World) -> None:
-    """I32: it began on another after GitHub was asked. The schema would refuse it, too."""
+    """I32: GitHub was asked, and the job began on another. The schema would refuse it, too."""
     runner = await in_progress(world)
     assert runner.job is not None
     assert not await world.store.demote_job(world.host, runner.job, why="GitHub says queued")

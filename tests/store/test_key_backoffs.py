@@ -1,4 +1,4 @@
-"""I69: a key whose runners keep ending without a job backs off, and nobody else does."""
+"""I69: a key whose runners keep ending without a job backs off, and no other key does."""
 
 from __future__ import annotations
 

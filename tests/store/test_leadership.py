@@ -1,4 +1,4 @@
-"""One replica runs a loop; when it goes, another does."""
+"""One replica runs a loop; when it ends, another one does."""
 
 from __future__ import annotations
 

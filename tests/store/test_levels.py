@@ -1,4 +1,4 @@
-"""What is measured, read from rows when it is asked for."""
+"""The levels of the metrics, read from rows at each scrape."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_the_series_of_a_deleted_pool_disappear(watched: Watched) -> None:
 
 
 async def test_a_leak_cannot_hide_its_own_metric(watched: Watched) -> None:
-    """I61: nobody counted this name as owed; its row is enough."""
+    """I61: no code counted this name as owed; its row is enough."""
     world = watched.world
     await world.queue(watched.account, watched.key, 1)
     [claim] = (await world.store.match(await world.idle_pods(watched.pool, 1))).claims

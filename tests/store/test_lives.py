@@ -1,7 +1,7 @@
-"""Random lives of runners, written by several hands at once.
+"""Random lives of runners, written by several writers at once.
 
-Whatever they try, and however stale what they believe: no history leaves the diagram, no limit is
-exceeded, no Pod is in two claims (I14, I15, I16, I25).
+For any steps, and with any stale knowledge: no history leaves the diagram, no limit is exceeded, no
+Pod is in two claims (I14, I15, I16, I25).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def loop(postgres: EmbeddedPostgres) -> Iterator[Loop]:
         yield loop
 
 
-#: What one hand does to one runner. `stale` makes it act on what it knew two steps ago.
+#: What one writer does to one runner. `stale` makes it act on its knowledge of two steps before.
 actions = st.tuples(st.sampled_from(STEPS), st.integers(0, PODS - 1), st.booleans())
 
 

@@ -1,4 +1,4 @@
-"""The living are read for the price of those that changed, and are what the rows say."""
+"""Reading the live runners costs only those that changed, and returns what the rows say."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.world import World
 
 
 class Reader:
-    """Reads as the store does, and remembers which rows were asked for."""
+    """Reads as the store does, and records which rows it requested."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -116,7 +116,7 @@ async def test_a_restored_row_under_an_old_transactions_number_is_read_again(
     world: World, database: Database
 ) -> None:
     class Renumbered(Reader):
-        """A new server that has come to the number the old one was at."""
+        """A new server whose counter has come to the old one's number."""
 
         async def fetch(self, query: str, *arguments: Any) -> list[Any]:
             return [{**row, "xmin": 7} for row in await super().fetch(query, *arguments)]

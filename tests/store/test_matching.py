@@ -40,7 +40,7 @@ async def test_a_waiting_pod_is_claimed_for_a_queued_job(world: World) -> None:
 
 
 async def test_what_was_given_a_runner_is_not_demand_again(world: World) -> None:
-    """I73: a burst of three jobs asks for three runners, however often one looks."""
+    """I73: a burst of three jobs asks for three runners, in any number of matches."""
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
     pods = await world.idle_pods(pool, 10)
@@ -137,7 +137,7 @@ async def test_a_pools_maximum_counts_the_runners_of_accounts_that_want_nothing(
 async def test_a_pod_made_before_its_pool_was_described_anew_costs_what_it_cost_then(
     world: World,
 ) -> None:
-    """I48: the pool is cheaper now, and its old Pods are as large as they were."""
+    """I48: the pool is cheaper now, and its old Pods are as large as before."""
     account = await world.account(limits=Limits(vcpu_milli=6_000))
     pool = await world.pool(cost=Resources(vcpu_milli=4_000))
     key = await world.key(account, pool)
@@ -166,7 +166,7 @@ async def test_a_limit_lowered_below_use_stops_claims_and_ends_nothing(world: Wo
 
 
 async def test_mints_of_the_minute_count_whatever_became_of_them(database: Database) -> None:
-    """I25: a name that is settled within its minute was asked of GitHub all the same."""
+    """I25: GitHub got the request for a name also if it was settled within its minute."""
     world = await World(database).begin(mints=MintBudget(per_minute=5, per_hour=None))
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
@@ -198,7 +198,7 @@ async def test_claims_never_outrun_the_minute(database: Database) -> None:
 
 
 async def test_claims_never_outrun_the_hour(database: Database) -> None:
-    """Whatever is asked for, any hour's claims stay within the hour's quota."""
+    """For any demand, the claims of any hour stay within the hour's quota."""
     world = await World(database).begin(mints=MintBudget(per_minute=None, per_hour=20))
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
@@ -248,7 +248,8 @@ async def test_a_key_that_may_not_be_served_is_passed_over_with_its_reason(
 async def test_600_pods_that_wait_in_front_are_in_no_other_pools_way(
     world: World, what: str
 ) -> None:
-    """I77: they cost no place in the batch, whatever keeps their own pool from using them."""
+    """I77: they take no place in the batch, for any reason that keeps their own pool from using
+    them."""
     account = await world.account()
     crowd = await world.pool("linux", max_runners=0 if what == "full" else None)
     pool = await world.pool("macos")
@@ -335,7 +336,7 @@ async def test_a_pod_that_is_no_longer_idle_is_left_out_and_nothing_is_spent(wor
 async def test_a_runner_that_is_busy_by_its_own_word_has_one_of_the_queued_jobs(
     world: World,
 ) -> None:
-    """I73: the webhook that says which is on its way; it is not waited for long."""
+    """I73: the webhook that names the job is late; the matcher does not wait long for it."""
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
     pods = await world.idle_pods(pool, 2)

@@ -99,7 +99,7 @@ async def test_a_dry_run_changes_nothing(database: Database, files: Path) -> Non
 async def test_ten_replicas_at_once_apply_each_once(
     empty_database_url: str, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that wait outlast every time-out of their sessions."""
+    """Those that wait outlast the time-outs of their sessions."""
     monkeypatch.setattr(pool, "_SESSION", "SET lock_timeout = '50ms'; SET statement_timeout = '2s'")
     write(files, "0003_slow.sql", "SELECT pg_sleep(2.5);")
     replicas = await asyncio.gather(
@@ -126,7 +126,7 @@ async def test_whoever_waits_for_another_replica_says_so(database: Database, fil
 async def test_a_table_in_use_is_asked_for_again(
     database: Database, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I72: a migration that waited for its lock would make everybody wait behind it."""
+    """I72: if a migration waited for its lock, all other queries would wait behind it."""
     monkeypatch.setattr(migrate_module, "_TABLE_LOCK_TIMEOUT", 0.05)
     await migrate(database, directory=files)
     write(files, "0003_third.sql", "ALTER TABLE first ADD COLUMN more integer;")

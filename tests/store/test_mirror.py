@@ -22,7 +22,7 @@ from tests.support.time import ManualClock
 
 RUNNER = {"name": "runner", "image": "runner:1"}
 TEMPLATE = {"spec": {"containers": [RUNNER]}}
-#: Descriptions that stopped the mirror, and with it all pools that came after theirs.
+#: Descriptions that once stopped the mirror, and with it all pools after theirs.
 MALFORMED: dict[str, dict[str, Any]] = {
     "projected is text": {"volumes": [{"name": "v", "projected": "x"}]},
     "sources is text": {"volumes": [{"name": "v", "projected": {"sources": "x"}}]},
@@ -51,7 +51,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
 
 
 class Objects:
-    """Kept as an API server keeps them: each write of a description is a generation."""
+    """Keeps objects like an API server: each write of a description is a generation."""
 
     def __init__(self) -> None:
         self.pools: dict[str, PoolObject] = {}
@@ -133,7 +133,7 @@ async def applied(database: Database) -> int:
 async def test_an_object_that_has_not_changed_is_applied_once(
     mirror: PoolMirror, objects: Objects, store: PgStore, database: Database, clock: ManualClock
 ) -> None:
-    """PostgreSQL keeps a description in a hand of its own: it was taken for another one in every round,
+    """PostgreSQL normalises a stored description. The mirror took it for another one in every round,
     with a trial and an event each."""
     objects.describe("linux", minIdle=2, maxRunners=0, resources={"vcpu": "1.5"})
     for _ in range(4):
@@ -212,7 +212,7 @@ async def test_a_pool_whose_stored_description_is_no_longer_permitted_says_that_
 async def test_an_unexpected_failure_is_reported_and_holds_up_no_other(
     mirror: PoolMirror, objects: Objects, store: PgStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I57: whatever nobody thought of."""
+    """I57: for any unforeseen error."""
     apply_pool = store.apply_pool
 
     async def apply(pool: PoolFacts) -> PoolId:
@@ -234,8 +234,8 @@ async def test_an_unexpected_failure_is_reported_and_holds_up_no_other(
 async def test_pods_that_know_the_server_by_another_address_are_stale_if_it_is_https(
     store: PgStore, objects: Objects, database: Database, clock: ManualClock
 ) -> None:
-    """Turned on or off, TLS cuts off the Pods of before. Where all of them are cut off none is retired
-    for its silence, so a full pool would wait for ever."""
+    """Switching TLS on or off cuts off the existing Pods. Where all of them are cut off recovery
+    retires none for silence, so a full pool would wait for ever."""
     objects.describe("linux", minIdle=2)
 
     async def mirrored(server: str) -> str:

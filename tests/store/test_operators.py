@@ -1,4 +1,4 @@
-"""What operators do: done in their name, and one event of the log each, whichever way they came."""
+"""Operators' actions: done in their name, each with one event in the log, from every interface."""
 
 from __future__ import annotations
 

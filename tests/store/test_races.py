@@ -71,7 +71,7 @@ async def test_two_matchers_and_one_free_slot_make_one_claim(
 async def test_whatever_isolation_the_database_prefers(
     database: Database, database_url: str
 ) -> None:
-    """I25: a snapshot older than the lock would not have the claims of whoever held it before."""
+    """I25: a snapshot from before the lock would lack the claims of its previous holder."""
     name = database_url.partition("?")[0].rpartition("/")[2]
     async with database.statement() as session:
         await session.execute(
@@ -109,12 +109,12 @@ async def test_a_matcher_that_checks_the_limit_outside_the_lock_is_caught(
 
 
 async def test_what_a_match_returns_is_on_the_disk(database: Database, database_url: str) -> None:
-    """Nothing is minted for a claim that a crash could take back. The server writes to its log by
-    itself too: some of the looks may be unlucky, and not most."""
+    """No JIT is minted for a claim that a crash could undo. The server also writes to its log by
+    itself: some of the checks may fail for that reason, but not most."""
     world = await World(database).begin()
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
-    # Tests wait for no disk, but this one.
+    # Only this test waits for the disk.
     name = database_url.partition("?")[0].rpartition("/")[2]
     await world.rows(f"ALTER DATABASE {name} SET synchronous_commit = on")
     other = await Database.connect(database_url)
@@ -134,7 +134,8 @@ async def test_what_a_match_returns_is_on_the_disk(database: Database, database_
 async def test_a_matcher_that_stalls_in_its_turn_is_thrown_out(
     database: Database, database_url: str
 ) -> None:
-    """I72: the stalled one holds the lock and says nothing; the other goes on all the same."""
+    """I72: the stalled matcher holds the lock and sends nothing; the other one goes on all the
+    same."""
     world, pods = await one_pod_and_its_job(database)
     other = await Database.connect(database_url)
     try:
@@ -149,7 +150,8 @@ async def test_a_matcher_that_stalls_in_its_turn_is_thrown_out(
 
 
 async def test_a_match_waits_for_whoever_changes_who_may_claim(database: Database) -> None:
-    """I25: theirs is the lock of a transaction, its own that of a session, and they are the same."""
+    """I25: the changes take the lock for a transaction, the match for a session, and it is the same
+    lock."""
     world, pods = await one_pod_and_its_job(database)
     async with database.transaction() as connection:
         await connection.execute(MATCHER_LOCK)
@@ -190,7 +192,7 @@ async def test_a_match_that_does_not_come_to_its_end_lets_the_lock_go(
 
 
 class BreaksOff(PgStore):
-    """Between its two messages, lock in hand."""
+    """Breaks off between its two messages, with the lock held."""
 
     how: str
     deciding: asyncio.Event
@@ -210,7 +212,7 @@ class BreaksOff(PgStore):
 
 
 class StallsOnce(PgStore):
-    """With the lock in its hand, for longer than the server lets it have it."""
+    """Stalls with the lock held, for longer than the server allows."""
 
     stalls_before_it_hears = False
     stalls = 0
@@ -234,7 +236,8 @@ class StallsOnce(PgStore):
 async def test_a_match_that_stalled_is_made_again(
     database: Database, before_it_hears: bool
 ) -> None:
-    """It knows that nothing was written, and need not leave its Pods to whoever finds them later."""
+    """The matcher knows that nothing was written, so it matches the Pods again and leaves none for
+    later."""
     world, pods = await one_pod_and_its_job(database)
     await world.store.match([])  # its statements are known to the session, and sent as one message
     stalling = StallsOnce(database, clock=world.clock, ids=world.ids, actor="replica-1")

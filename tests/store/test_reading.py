@@ -1,4 +1,4 @@
-"""Looking, without touching: pages, filters, stories, and how little it may cost dispatch."""
+"""Read-only access: pages, filters, stories, and its small cost for dispatch."""
 
 from __future__ import annotations
 

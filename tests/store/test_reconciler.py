@@ -275,7 +275,7 @@ async def test_what_waited_for_a_deleted_pool_may_be_anothers(world: PoolWorld) 
     await world.queue(account, key, 1)
     await world.store.delete_pool(pool, why="renamed")
     [job] = await world.store.refused_jobs(10)
-    # Judged in the moment of the deletion.
+    # Judged at the moment of the deletion.
     await world.report(account, key, world.facts(7777))
     assert len(await world.store.refused_jobs(10)) == 1
     await world.round()
@@ -353,7 +353,7 @@ async def test_hosts_that_cannot_be_read_are_as_they_were(database: Database) ->
 
 
 async def test_an_exchange_on_full_hosts_does_not_feed_on_itself(world: PoolWorld) -> None:
-    """I52: those that leave still have their places; the pool's size is not smaller for that."""
+    """I52: the leaving Pods still have their places; the pool's size is not smaller for that."""
     world.fleet.set_capacity("host-1", Resources(runners=4, vcpu_milli=9000))
     await world.apply(minIdle=4, resources="{vcpu: 1}")
     await world.rounds()
@@ -491,7 +491,7 @@ async def test_one_create_that_fails_holds_up_no_other(world: PoolWorld) -> None
 
 
 async def test_a_fleet_that_is_slow_to_create_holds_up_nobody(world: PoolWorld) -> None:
-    """I57: with the loop as it runs, and none of its creates answered."""
+    """I57: the real loop runs, and none of its creates is answered."""
     await world.apply("slow", size=1)
     with world.fleet.stalled("create"):
         async with asyncio.TaskGroup() as group:
@@ -542,7 +542,7 @@ EVER = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class Restless:
-    """Always somebody who wakes it."""
+    """A waiter that is woken all the time."""
 
     def subscribe(self, *topics: Topic) -> Restless:
         return self
@@ -558,7 +558,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def failed_start(world: PoolWorld, host: str, *, why: str) -> None:
-    """A runner that was given up because nothing started it, as recovery would conclude it."""
+    """A runner that recovery gave up because it never started."""
     world.clock.advance(1)
     [pool] = [row["id"] for row in await world.rows("SELECT id FROM pools")]
     [pod] = await world.idle_pods(pool, 1)

@@ -1,4 +1,4 @@
-"""What recovery notes in the store: absence, a retirement's progress, echoes, suspects, actions."""
+"""What recovery stores: absences, a retirement's progress, echoes, suspects, actions."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_an_ended_runner_stops_counting_when_github_was_asked(scene: Yard)
 
 
 async def test_an_event_that_names_an_ended_runner_ends_its_echo(scene: Yard) -> None:
-    """I68: what it did is known; the next job does not wait for it."""
+    """I68: its job is known; the next job does not wait for it."""
     runner = await conclude(scene, await scene.running(), echoing=True)
     assert runner.hint is not None
     await scene.world.report(
@@ -284,7 +284,7 @@ async def test_a_job_that_waits_beside_supply_is_in_doubt_once_a_minute(scene: Y
 
 
 async def test_a_job_on_a_runner_that_lives_is_in_doubt_after_an_hour(scene: Yard) -> None:
-    """I27: and then it is asked about, no more."""
+    """I27: from then on GitHub is asked about it, and nothing else is done."""
     runner = await scene.running()
     assert runner.hint is not None
     await scene.world.report(

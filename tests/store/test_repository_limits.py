@@ -169,7 +169,7 @@ async def test_when_the_last_limit_goes_waiting_jobs_go_back_to_the_organisation
 async def test_a_job_that_came_while_the_limit_was_being_set_is_moved_before_it_is_served(
     org: Organisation,
 ) -> None:
-    """I78: its transaction read the scope of before, and committed after the limit."""
+    """I78: its transaction read the old scope, and committed after the limit."""
     pods = await org.world.idle_pods(org.pool, 3)
     stale = await org.world.key(org.account, org.pool)
     await org.limit("api")
@@ -181,7 +181,7 @@ async def test_a_job_that_came_while_the_limit_was_being_set_is_moved_before_it_
 async def test_runners_of_the_organisation_count_until_they_execute_another_repositorys_job(
     org: Organisation,
 ) -> None:
-    """I78: those that were there before the limit can still take its jobs."""
+    """I78: those from before the limit can still take its jobs."""
     world = org.world
     pods = await world.idle_pods(org.pool, 9)
     sites = await org.queue("site", 2)
@@ -209,7 +209,7 @@ async def test_runners_of_the_organisation_count_until_they_execute_another_repo
 async def test_a_runner_that_is_busy_with_a_job_that_is_not_known_counts(
     org: Organisation,
 ) -> None:
-    """I78: it says so itself, and GitHub has not said which job it is."""
+    """I78: the sidecar reports it as busy, and GitHub has not said which job it has."""
     world = org.world
     pods = await world.idle_pods(org.pool, 4)
     await org.queue("site")

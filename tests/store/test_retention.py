@@ -1,4 +1,4 @@
-"""History is forgotten in small batches; the living are not."""
+"""History is deleted in small batches; live rows are not."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_what_is_over_is_forgotten_in_its_time_and_what_lives_is_kept(worl
 
 
 async def test_a_runner_with_an_unsettled_name_is_remembered(world: World) -> None:
-    """I41: the debt at GitHub is known by its row."""
+    """I41: only its row records the debt at GitHub."""
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
     await world.queue(account, key, 1)
@@ -109,7 +109,7 @@ async def test_a_guid_is_remembered_for_longer_than_github_redelivers(world: Wor
 
 
 async def test_a_dead_delivery_is_forgotten_later_than_an_applied_one(world: World) -> None:
-    """An operator can still try it again when those that were applied are gone."""
+    """An operator can still retry it when applied ones are deleted."""
     for guid, state in (("dead", "dead"), ("done", "applied")):
         await world.rows(
             "INSERT INTO deliveries"
@@ -134,7 +134,7 @@ async def test_a_dead_delivery_is_forgotten_later_than_an_applied_one(world: Wor
 
 
 async def test_the_decision_in_force_is_remembered_however_old_it_is(world: World) -> None:
-    """I53: it is what a new leader begins with."""
+    """I53: a new leader begins with it."""
     pool = await world.pool()
     for wanted in (1, 2, 3):
         await world.rows(

@@ -43,7 +43,7 @@ async def running(world: World) -> Runner:
 
 
 async def completed(world: World, runner: Runner) -> Runner:
-    """GitHub says that its job has ended on it."""
+    """GitHub reports that its job has ended."""
     assert runner.account is not None
     facts = world.facts(1, JobState.COMPLETED, executor=executor(runner))
     await world.report(runner.account, await world.key(runner.account, runner.pool), facts)
@@ -182,7 +182,7 @@ async def test_a_released_claim_without_a_record_at_github_is_settled(world: Wor
 
 
 async def test_the_jit_is_erased_with_its_acknowledgement(world: World) -> None:
-    """I20: it exists while it waits to be acknowledged, and not a moment longer."""
+    """I20: it exists until it is acknowledged, and not a moment longer."""
     await running(world)
     [row] = await world.rows("SELECT jit, jit_key FROM runners")
     assert tuple(row) == (None, None)
@@ -269,7 +269,7 @@ async def report(world: World, runner: Runner, state: JobState, by: Executor) ->
 
 
 async def test_the_runner_github_names_is_busy_and_then_done(world: World) -> None:
-    """I23: whatever job it was claimed for."""
+    """I23: for any job it was claimed for."""
     runner = await running(world)
     await report(world, runner, JobState.IN_PROGRESS, executor(runner))
     busy = await world.store.runner(runner.id)

@@ -16,7 +16,7 @@ from tests.support.world import World
 
 STORE = Path(paddock.__file__).parent / "store"
 
-#: What a runner of the key is, and what it counts for: among live runners, among ended ones.
+#: Kinds of runners of the key, and what each counts for: among live runners, among ended ones.
 RUNNERS = {
     "claimed": ("state = 'claimed'", 1, 0),
     "armed": ("state = 'armed'", 1, 0),
@@ -39,7 +39,8 @@ async def world(database: Database) -> World:
 
 @pytest.mark.parametrize("kind", RUNNERS)
 async def test_all_that_count_supply_count_the_same(world: World, kind: str) -> None:
-    """I73, I68: what was served is neither served again, nor built for, nor surplus."""
+    """I73, I68: a served job is neither served again, nor built for, nor does its runner count as
+    surplus."""
     change, live, ended = RUNNERS[kind]
     account, pool = await world.account(), await world.pool()
     key = await world.key(account, pool)
@@ -91,7 +92,7 @@ async def _set(world: World, change: str, runner: object, ended: int) -> None:
 
 
 async def test_the_planner_looks_into_the_definition(world: World) -> None:
-    """Inlined, it is served by the partial indexes of live runners; history is not read."""
+    """Inlined, the definition uses the partial indexes of live runners; history is not read."""
     async with world.database.transaction() as connection:
         plan = "\n".join(
             row[0]

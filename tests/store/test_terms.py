@@ -1,4 +1,5 @@
-"""What binds a key is kept between matches: whatever changes it must bind the very next one."""
+"""The terms of a key are cached between matches: any change to them must apply to the very next
+match."""
 
 from __future__ import annotations
 

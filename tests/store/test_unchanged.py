@@ -1,4 +1,4 @@
-"""What is read again and found unchanged is not written, and no matcher is woken (I84)."""
+"""A reading that finds no change writes nothing and wakes no matcher (I84)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def world(database: Database) -> World:
 
 
 async def written(world: World) -> dict[str, list[tuple[str, str]]]:
-    """Where each row lies and which transaction wrote it: a rewritten row has another place."""
+    """Where each row is stored, and which transaction wrote it: a rewritten row has moved."""
     found = {}
     for table in _TABLES:
         rows = await world.rows(
@@ -39,7 +39,7 @@ async def written(world: World) -> dict[str, list[tuple[str, str]]]:
 
 @asynccontextmanager
 async def heard(database_url: str) -> AsyncIterator[list[str]]:
-    """What is sent to the replicas meanwhile."""
+    """The notifications that replicas get meanwhile."""
     told: list[str] = []
     connection = await asyncpg.connect(database_url)
     await connection.add_listener("paddock", lambda *said: told.append(str(said[-1])))

@@ -1,4 +1,4 @@
-"""Vitals: written in batches, without a lock on what dispatch needs."""
+"""Vitals: written in batches, without a lock on rows that dispatch needs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_a_runner_is_written_once_however_often_its_job_is_reported(world:
 
 
 class Poisoned:
-    """Refuses every batch with a certain Pod in it, as a database does that cannot store a value."""
+    """Refuses every batch with a certain Pod, like a database that cannot store one of its values."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []

@@ -1,4 +1,4 @@
-"""Lists say why each job waits: what `paddock why` says of it, in one read for a page."""
+"""Lists give each job's reason to wait: the same as `paddock why`, in one read per page."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def story(world: World, job: int) -> str:
 
 
 async def many_reasons(world: World) -> None:
-    """Jobs that wait for as many reasons as can be had at once."""
+    """Jobs that wait for as many different reasons as possible."""
     pool = await world.pool()
     paused, limited, served = (
         await world.account(),

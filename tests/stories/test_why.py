@@ -1,6 +1,6 @@
-"""`why`, against the truth of a whole world: our own services over the real store, in virtual time.
+"""`why`, compared with the truth of a whole world: our services over the real store, in virtual time.
 
-The world decides what really happened; the story, told from rows alone, has to say just that.
+The world decides what really happened; the story, made from rows alone, has to say the same.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def _administer(server: EmbeddedPostgres, statement: str) -> None:
 
 @pytest.fixture
 def world(session: Session, directory: Path) -> Tell:
-    """Runs a script in a world without accidents, and ends it with the script."""
+    """Runs a script in a world without random faults, which ends with the script."""
     path = directory / "app.pem"
     path.write_text(_KEY)
 

@@ -1,4 +1,4 @@
-"""The allocator: never over a limit, never idle without need, fair, oldest first."""
+"""The allocator: never over a limit, never idle without a reason, fair, oldest first."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ class After:
 
 @given(worlds())
 def test_no_limit_is_ever_exceeded(case: Case) -> None:
-    """I25, I45: an account's headroom is spent once, whichever pools and keys it is spent in."""
+    """I25, I45: an account's headroom is spent once, over all pools and keys."""
     after = After(case, case.allocate())
     for account, terms in case.accounts.items():
         used = after.accounts[account]
@@ -358,8 +358,8 @@ def test_an_allocation_does_not_depend_on_the_order_of_its_input(case: Case) -> 
 def test_with_saturated_demand_nobody_ends_above_another_by_more_than_one_pod(
     weights: list[int], used: list[int], count: int
 ) -> None:
-    """Weighted max-min: whoever received a Pod is, per unit of weight, no further than any other
-    account would be with one Pod more."""
+    """Weighted max-min: an account that received a Pod has, per unit of weight, no more than any other
+    account would have with one Pod more."""
     accounts = {
         n: AccountTerms(weight=weight, used=Resources(runners=used[n]))
         for n, weight in enumerate(weights)

@@ -202,7 +202,7 @@ async def test_a_short_want_is_waited_for(budget: MemoryBudget, clock: ManualClo
 async def test_a_long_want_is_refused_with_how_long_it_would_take(
     budget: MemoryBudget, clock: ManualClock
 ) -> None:
-    """I17: whoever asked can do other work meanwhile."""
+    """I17: the caller can do other work meanwhile."""
     await budget.take(REST, 3600)
     before = clock.now()
     with pytest.raises(BudgetSpent) as raised:

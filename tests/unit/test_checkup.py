@@ -1,4 +1,4 @@
-"""What `paddock doctor` says of a network it may not read, and of the certificate for Pods."""
+"""What `paddock doctor` says of a network that it may not read, and of the certificate for Pods."""
 
 from __future__ import annotations
 

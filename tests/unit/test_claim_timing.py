@@ -1,4 +1,4 @@
-"""The moments at which a claim, its mint and its leftovers are given up come in one order."""
+"""The order of the moments at which a claim, its mint and its leftovers are given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clocks that times are judged by: the database's, and GitHub's."""
+"""The clocks by which paddock judges times: the database's, and GitHub's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class World:
     seconds: float = 0.0
     own_ahead: float = 0.0
     database_ahead: float = 0.0
-    #: How long the question and its answer take.
+    #: How long the request and its answer take.
     there: float = 0.0
     back: float = 0.0
     away: bool = False
@@ -48,7 +48,7 @@ class World:
         return await DatabaseClock.measured(self.ask, self)
 
     def off(self, clock: HostClock | DatabaseClock) -> float:
-        """By how much it is ahead of the database's."""
+        """How far the clock is ahead of the database's."""
         true = NOON + timedelta(seconds=self.seconds + self.database_ahead)
         return round((clock.now() - true).total_seconds(), 6)
 

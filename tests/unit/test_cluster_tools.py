@@ -1,4 +1,4 @@
-"""What can be known of the test cluster without one."""
+"""Tests of the cluster tools that need no cluster."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_without_its_tools_it_is_said_that_policies_are_not_enforced(
 def test_rules_of_another_cluster_are_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are no programs to remove any with; none are asked for."""
+    """The programs that remove rules are not installed here, and none may be called."""
     monkeypatch.setenv("PATH", "/nowhere")
     kube_router.remove_rules(Layout(tmp_path))
 
@@ -131,7 +131,7 @@ def one_daemon(root: Path, script: str) -> OneDaemon:
 
 
 async def test_a_kubelet_that_gave_up_at_its_start_is_started_again(tmp_path: Path) -> None:
-    """It panics when the API server is away just then."""
+    """A kubelet panics if the API server is away while it starts."""
     once, up = tmp_path / "once", tmp_path / "up"
     gives_up = f"[ -e {once} ] || {{ touch {once}; exit 2; }}"
     cluster = one_daemon(tmp_path, f"{gives_up}; touch {up}; exec sleep 100")

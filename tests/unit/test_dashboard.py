@@ -57,7 +57,7 @@ def test_scales_end_at_round_numbers() -> None:
 
 
 def _overview(**changes: Any) -> Overview:
-    """One of a fleet in which nothing is, but for `changes`."""
+    """The overview of an empty fleet, with `changes`."""
     empty: dict[Any, Any] = {dict: {}, list: [], int: 0}
     nothing = {
         field.name: empty.get(get_origin(field.type) or field.type)

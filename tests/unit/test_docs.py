@@ -1,4 +1,4 @@
-"""The pages say what the code says, and lead where they say they lead."""
+"""The pages agree with the code, and their links lead to their targets."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_every_rule_of_recovery_stands_in_one_of_its_tables() -> None:
 
 
 def test_every_rule_and_every_ending_answers_a_failure() -> None:
-    """Whoever comes with a failure finds the rule, and whoever wrote a rule has said what for."""
+    """A reader with a failure finds its rule, and every rule and ending belongs to a failure."""
     rules = {name for mode in FAILURE_MODES for name in mode.rules}
     assert rules == {rule.name for rule in RECOVERY_RULES}
     assert {ending for mode in FAILURE_MODES for ending in mode.endings} == set(Ending)

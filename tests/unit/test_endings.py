@@ -1,4 +1,4 @@
-"""Every row of the table of endings by name, and the table as a whole over all that can be seen."""
+"""Every row of the table of endings by name, and the whole table over all possible evidence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLEAN_CODES = [0, 100, 101, 102, 103, 104]
 CODES = [*CLEAN_CODES, 1, 2, 5, 7, 105, 128, 134, 137, 139, 143]
 REASONS = ["Completed", "Error", "OOMKilled", "ContainerStatusUnknown", "StartError"]
 
-# No order in it: each row must win with the least evidence that could make its case.
+# No order: each row must win with the least evidence that could make its case.
 JOB = EndingEvidence(
     job=Answer.YES,
     lost_communication=Answer.NO,
@@ -268,7 +268,7 @@ def test_a_completed_runner_may_still_turn_out_to_have_been_lost() -> None:
 
 
 def everything() -> Iterator[EndingEvidence]:
-    """The whole product of what can be seen."""
+    """The product of all possible evidence."""
     fingerprints = [None] + [
         exited(code, reason, signal)
         for code, reason, signal in itertools.product(CODES, REASONS, (None, 9, 15))

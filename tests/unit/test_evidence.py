@@ -1,4 +1,4 @@
-"""What the parties' own records become, before any rule looks at them."""
+"""How the records of GitHub and the fleet become evidence, before any rule reads them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_container_that_waits_says_for_what(reason: str, seen: Container) -> N
 
 
 def test_a_container_never_ran_exactly_if_nothing_tells_that_it_did() -> None:
-    """I34. The sweep and the verdict read the same status; they must not come to two opinions."""
+    """I34. The sweep and the verdict read the same status; they must not reach two conclusions."""
     for state, last, started in itertools.product(
         STATES.values(), STATES.values(), (None, False, True)
     ):

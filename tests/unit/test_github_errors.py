@@ -1,4 +1,4 @@
-"""Every way GitHub says no, in its own words, and what paddock makes of it."""
+"""Every refusal of GitHub, in its own words, and paddock's reaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GitHub's things as values: where they are registered, what they say, what is doubted."""
+"""GitHub's objects as values: where they are registered, what they report, what is doubtful."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_name_left_over_by_a_lost_mint_is_deleted_and_never_used_again() -> No
     [replace(RUNNER, busy=True), replace(RUNNER, status="online"), replace(RUNNER, status="?")],
 )
 def test_a_runner_that_may_be_in_use_is_never_deleted_over_its_name(used: RunnerRecord) -> None:
-    """I19, I29: a status nobody has seen protects it."""
+    """I19, I29: an unknown status protects it."""
     assert decide_conflict(used).action is ConflictAction.RENAME
 
 

@@ -1,4 +1,4 @@
-"""The Apps a user may configure, and what they are told when it does not add up."""
+"""The Apps that an operator may configure, and the messages for contradictory settings."""
 
 from __future__ import annotations
 

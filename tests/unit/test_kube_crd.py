@@ -1,4 +1,5 @@
-"""The definition of RunnerPool says what the program reads. The API server's view: `tests/cluster`."""
+"""The definition of RunnerPool matches what the program reads. The API server's view:
+`tests/cluster`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Kubernetes' Pods, nodes and watches, read. The JSON is written by hand after the API's
-reference; what a real kubelet writes is read in `tests/cluster`."""
+"""Decoding Kubernetes' Pods, nodes and watches. The JSON is written by hand after the API's reference;
+`tests/cluster` decodes what a real kubelet writes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_deletion_was_asked_for_before_its_grace_period() -> None:
 def test_the_kubelets_own_deletion_is_not_taken_for_the_request(
     observed: int, asked_at: int
 ) -> None:
-    """I58: its runner ended at second 2, upon a request; or somebody deleted what had ended."""
+    """I58: its runner ended at second 2, upon a request; or a deletion came after its end."""
     finished = {"exitCode": 137, "reason": "Error", "finishedAt": "2026-11-16T01:00:02Z"}
     pod = read(
         body(
@@ -150,7 +150,7 @@ def test_the_schedulers_words_are_kept() -> None:
 
 
 def test_a_pod_without_its_label_is_still_ours() -> None:
-    """A Pod that is not seen is taken for gone."""
+    """paddock takes a Pod that a list lacks for deleted."""
     stripped = body(metadata={"labels": {}, "finalizers": ["paddock.dev/verdict"]})
     stripped["metadata"]["annotations"] = {"paddock.dev/pool": "linux"}
     assert is_ours(msgspec.convert(stripped, PodObject))
@@ -317,7 +317,7 @@ def test_a_host_whose_bootstrap_fails_is_fit_for_nobody_and_says_why() -> None:
 
 
 def test_a_mac_of_which_nothing_is_said_is_no_host_for_runners() -> None:
-    """Nothing filters its virtual machines, as far as anybody knows."""
+    """Without a report paddock cannot know that its virtual machines are filtered."""
     mac = {"labels": {"kubernetes.io/os": "darwin"}}
     assert host(node(metadata=mac)).leaving
     assert not host(node(metadata=mac, conditions=_condition("True"))).leaving

@@ -128,7 +128,7 @@ def test_nothing_runs_as_root_or_with_capabilities_unless_the_template_says_so()
 
 
 def test_our_parts_run_as_the_runners_user() -> None:
-    """What the poller leaves is the runner's to read and nobody else's."""
+    """Only the runner may read what the poller leaves."""
     made = pod(containers=[{**RUNNER, "securityContext": {"runAsUser": 1234}}])
     assert container(made, "poller")["securityContext"]["runAsUser"] == 1234
 

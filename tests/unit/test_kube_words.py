@@ -1,5 +1,5 @@
-"""Pods that are let go of, and the last words of those whose end is announced. How a real API server
-and a real kubelet see it is in `tests/cluster`."""
+"""Pods that paddock releases, and the logs of those whose deletion is announced. `tests/cluster` tests
+both with a real API server and a real kubelet."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def watched(fleet: KubeFleet) -> AsyncIterator[list[Any]]:
 
 
 async def heard(server: Server, fleet: KubeFleet) -> str | None:
-    """What is kept once its container is gone, and its log with it."""
+    """The log that is kept once its container, and so its own log, is deleted."""
     await until(lambda: "GET log" in server.requests)
     async with asyncio.timeout(60):
         words = await fleet.overheard(uid=UID)

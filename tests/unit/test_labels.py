@@ -1,4 +1,4 @@
-"""A job goes to the one pool that has all of its labels, or it is told why not."""
+"""A job goes to the one pool that has all of its labels, or gets the reason why it has no pool."""
 
 from __future__ import annotations
 

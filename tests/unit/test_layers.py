@@ -1,4 +1,4 @@
-"""What nobody may do but those whose business it is, read from the code itself."""
+"""Which modules may call which operations, checked on the code itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _calls(path: Path, method: str) -> list[int]:
 
 
 def _callers(method: str) -> set[str]:
-    """The adapters are the fleet itself."""
+    """Callers outside the adapters, which are the fleet itself."""
     return {
         str(path.relative_to(_ROOT))
         for path in sorted(_ROOT.rglob("*.py"))
@@ -31,13 +31,13 @@ def _callers(method: str) -> set[str]:
 
 
 def test_only_retire_asks_pods_to_go_and_only_conclude_takes_them_away() -> None:
-    """I35: whoever else wants a Pod gone fences it."""
+    """I35: any other module that wants a Pod gone fences it."""
     assert _callers("ask_to_go") == {"recovery/retire.py"}
     assert _callers("reap") == {"forensics/concluding.py"}
 
 
 def test_reaping_is_left_to_those_who_saw_the_end() -> None:
-    """`reap` is for Pods that ended and whose end is on record."""
+    """`reap` is for Pods that ended and whose end is recorded."""
     callers = {
         str(path.relative_to(_ROOT))
         for path in sorted(_ROOT.rglob("*.py"))

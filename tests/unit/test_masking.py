@@ -1,4 +1,4 @@
-"""Secrets in last words: a corpus of what is masked and of what stays, and hostile lines."""
+"""Secrets in logs: a corpus of what is masked and of what stays, and hostile lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text that others chose, shown as text; and no other way to the terminal than the one that does so."""
+"""Texts that others choose are shown as text, and no module writes to the terminal in another way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.hostile import PAYLOAD, controls
 
 _ROOT = Path(str(resources.files("paddock")))
 
-#: Anything, and more often than not what a terminal obeys.
+#: Any text, and often one with characters that a terminal obeys.
 texts = st.text(st.one_of(st.characters(codec=None), st.sampled_from(sorted(set(PAYLOAD)))))
 
 
@@ -99,7 +99,7 @@ _WRITES = {"echo", "secho", "print_exc", "print_exception", "print_stack", "basi
 
 
 def _ways_out(path: Path) -> set[str]:
-    """What in a module could write to a terminal."""
+    """Calls in a module that could write to a terminal."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         match node:

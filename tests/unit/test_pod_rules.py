@@ -1,4 +1,5 @@
-"""What a runner's Pod may contain, tried with templates that place a feature anywhere it may stand."""
+"""What a runner's Pod may contain, tested with templates that have a feature in every possible
+place."""
 
 from __future__ import annotations
 

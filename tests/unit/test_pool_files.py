@@ -1,4 +1,4 @@
-"""Pool files: what may stand in them, and all that is wrong with one at once."""
+"""Pool files: what they may contain, and all errors of one file at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RunnerPools and pool files that no author meant to write: each is read, or refused in a sentence."""
+"""Random RunnerPools and pool files: each is read, or refused in a sentence."""
 
 from __future__ import annotations
 

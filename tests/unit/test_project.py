@@ -1,4 +1,4 @@
-"""What the project says about itself is what was tested."""
+"""The project's metadata states what was tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done about a pool: drained, shrunk, rolled, filled, in every combination."""
+"""The decisions for a pool: drained, shrunk, rolled, filled, in every combination."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_a_gap_that_is_not_filled_says_why(situation: tuple[PoolAim, list[Candid
 def lives(
     wanted: PoolAim, waiting: list[Candidate], *, new_start: bool
 ) -> Iterator[list[Candidate]]:
-    """Round after round: what was fenced has left by the next, what was created is there."""
+    """Round after round: what was fenced has left by the next, what was created exists."""
     number = 1000
     while True:
         present = wanted.occupied + len(waiting)

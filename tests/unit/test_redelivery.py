@@ -1,4 +1,4 @@
-"""Which deliveries are asked for again: all that is missing, nothing that arrived, never for ever."""
+"""Which deliveries are requested again: all that are missing, none that arrived, never for ever."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def lists(draw: st.DrawFn) -> list[DeliveryRecord]:
 
 
 def unsettled(listed: list[DeliveryRecord], arrived: set[str]) -> dict[str, datetime]:
-    """Written down once more, by itself: when each GUID that is still missing was first sent."""
+    """An independent definition: when each GUID that is still missing was first sent."""
     missing: dict[str, datetime] = {}
     for guid in {each.guid for each in listed} - arrived:
         mine = [each for each in listed if each.guid == guid]
@@ -261,8 +261,8 @@ class Happens(StrEnum):
 def test_endless_redelivery_is_impossible(
     fates: list[Happens], at_last: Happens, listed_for: timedelta
 ) -> None:
-    """I7: whatever becomes of the redeliveries, a GUID is asked for some twenty times, further and
-    further apart, and never again after three days, however long GitHub lists an attempt."""
+    """I7: with any outcome of the redeliveries, a GUID is requested some twenty times at growing
+    intervals, and never again after three days, however long GitHub lists an attempt."""
     original = attempt(ago=timedelta(0))
     listed, arrived = [original], set[str]()
     memory: dict[str, Asked] = {}

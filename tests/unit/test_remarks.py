@@ -1,4 +1,4 @@
-"""What GitHub says is left of a budget: written often enough, and not with every answer."""
+"""GitHub's remaining quota: written often enough, and not with every answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY = BudgetKey(bucket=Bucket.REST, host=Host("github.com"), app=GitHubAppId(1))
 
 
 class Noting(MemoryBudget):
-    """Which remarks reached it."""
+    """Records the remarks that reach it."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
@@ -26,7 +26,7 @@ class Noting(MemoryBudget):
 
 
 class Patient(ManualClock):
-    """Nobody's time passes before the test says so."""
+    """Time passes only when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()

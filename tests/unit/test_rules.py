@@ -1,4 +1,4 @@
-"""The table of recovery: its incidents by name, and all that can be seen gone through whole."""
+"""The table of recovery: its incidents by name, and all possible evidence."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ ENDED = EndedEvidence(since=600)
 QUEUED = JobEvidence(state=JobState.QUEUED, since=LONG, queued=600)
 
 
-# Nobody is asked about what nobody suspects.
+# GitHub is not asked about runners without suspicion.
 
 
 @pytest.mark.parametrize("healthy", HEALTHY, ids=lambda each: each.state)
@@ -160,7 +160,7 @@ def test_s1_a_pod_whose_runner_terminated_before_is_protected() -> None:
 
 
 def _is_protected(runner: Container) -> None:
-    """Whatever GitHub says: until its own log, too, shows that no job was ever on it."""
+    """For any answer of GitHub: until its own log, too, shows that it never had a job."""
     assert orphan(runner).question is Question.LOG
     for log in (LogWord.UNREADABLE, LogWord.JOB):
         assert orphan(runner, log=log).action is PodAction.PROTECT
@@ -422,7 +422,7 @@ def test_silence_counts_only_while_others_are_answered() -> None:
 
 
 def test_a_lost_acknowledgement_is_no_lost_runner() -> None:
-    """Its JIT was staged, nobody heard so; the runner is online all the same."""
+    """Its JIT was staged, but the acknowledgement was lost; the runner is online all the same."""
     online = replace(ARMED, since=200, heard=200, pod=pod(up=200), record=RecordWord.IDLE)
     assert action(online) is NoAction.LEAVE
 
@@ -879,7 +879,7 @@ def acts(rule: Rule[Any, Any]) -> Callable[[Any], bool]:
 
 
 def lives(e: Evidence | PodEvidence) -> bool:
-    """A container that may be at work at this moment."""
+    """A container that may be at work now."""
     return (
         e.pod.sighting is Sighting.PRESENT
         and not e.pod.terminal
@@ -888,8 +888,8 @@ def lives(e: Evidence | PodEvidence) -> bool:
 
 
 def somebody_says_it_executes(e: Evidence) -> bool:
-    """In words of our own, not the table's: GitHub, the log, the sidecar, an event, the row. What was
-    begun is over when GitHub has reported its completion."""
+    """Defined here and not by the table: GitHub, the log, the sidecar, an event or the row says so. It
+    no longer executes when GitHub has reported its job's completion."""
     if e.record is RecordWord.BUSY and e.record_age <= USUAL.fresh:
         return True
     if e.state is S.BUSY and e.job is not JobState.COMPLETED:
@@ -1006,8 +1006,8 @@ def test_no_pod_of_an_unrecognised_shape_is_ended() -> None:
 
 
 def test_every_rule_has_an_answer_for_every_combination() -> None:
-    """A table that takes the first rule that holds lacks an answer only where a rule fails on what it
-    sees; so each is asked about all that there is."""
+    """A table whose first matching rule decides lacks an answer only where a rule fails on its
+    evidence. So each rule is evaluated for all possible evidence."""
     makers = {
         Subject.RUNNER: (runner, RUNNER_VALUES),
         "exception": (runner, EXCEPTIONS),

@@ -254,7 +254,7 @@ def test_the_target_is_the_formula(
     accounts: dict[AccountId, Allowance],
     repositories: dict[RepositoryId, Allowance],
 ) -> None:
-    """With one pool, whose headroom nobody else spends, and one key per account and repository."""
+    """With one pool, which alone spends the headroom, and one key per account and repository."""
     for load in loads:
         keys = load.keys[:1]
         alone = replace(load, keys=keys)

@@ -1,4 +1,4 @@
-"""What runs beside HTTP: one service's trouble is its own."""
+"""Services beside HTTP: a failure of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.time import ManualClock
 
 
 class Clock(ManualClock):
-    """Remembers how long it was slept for."""
+    """Records the requested sleeps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,14 +30,14 @@ AWAY = DatabaseUnavailable("The database is away.")
 
 
 class Impatient(ManualClock):
-    """Does not wait for a second try."""
+    """Cancels the service at its first wait, before a second try."""
 
     async def sleep(self, seconds: float) -> None:
         raise asyncio.CancelledError
 
 
 class Fragile:
-    """Fails with each of the errors in turn, having worked for so long; then ends."""
+    """Fails with each of the errors in turn, after working for so long; then ends."""
 
     def __init__(self, clock: Clock, *errors: str, works_for: float = 0.0) -> None:
         self._clock = clock
@@ -58,7 +58,7 @@ async def test_a_service_that_fails_is_started_again_later_each_time() -> None:
 
 
 async def test_a_service_that_lost_the_database_is_started_again_soon() -> None:
-    """I72: whatever is longer is added to how long the database was away."""
+    """I72: a longer back-off would be added to the outage of the database."""
     clock, left = Clock(), [AWAY, ExceptionGroup("two", [AWAY, AWAY])] * 4
 
     async def run() -> None:

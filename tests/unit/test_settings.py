@@ -1,4 +1,4 @@
-"""Settings: every mistake told at once, in a sentence that names the place."""
+"""Settings: all mistakes are reported at once, each in a sentence that names its place."""
 
 from __future__ import annotations
 

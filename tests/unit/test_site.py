@@ -20,7 +20,7 @@ _DIAGRAMS = [
     for text in _FENCE.findall(page.read_text("utf-8"))
 ]
 _ARCHITECTURE = (ROOT / "docs/architecture.md").read_text("utf-8")
-#: A row of its tables: a link to a file, and the functions that it names in it.
+#: A row of the page's table: a link to a file, and the functions that the row names in it.
 _ROW = re.compile(r"^\| \[`[^`]+`\]\(\.\./([^)]+\.\w+)\) \| ([^|]+) \|", re.MULTILINE)
 
 
@@ -113,7 +113,7 @@ def test_every_function_on_the_path_of_a_job_exists(file: str, functions: str) -
 
 
 def test_the_path_of_a_job_is_long_enough_to_be_read_from_the_page() -> None:
-    """A table in another form would be checked by nothing."""
+    """Rows in another form would be checked by no test."""
     rows = re.findall(r"^\| \[", _ARCHITECTURE.partition("## One job")[2], re.MULTILINE)
     assert len(_ROW.findall(_ARCHITECTURE)) == len(rows) > 0
 

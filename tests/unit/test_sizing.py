@@ -1,4 +1,4 @@
-"""Decisions on sizes, hosts to keep away from, and what a pool's description says of both."""
+"""Decisions on sizes, hosts to avoid, and the settings of both in a pool's description."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_fleet_that_cannot_tell_is_not_a_fleet_without_room() -> None:
 
 
 def test_a_pool_of_large_pods_is_not_starved_by_small_ones_for_ever() -> None:
-    """I47: small ones would take every place as it comes free, and the large one never fits."""
+    """I47: otherwise small ones take every place as it comes free, and the large one never fits."""
     small = pool(key(100, number=1), number=P, occupied=9, terms=Terms(stabilisation_window=0))
     patient = pool(key(1, number=2, waited=MINUTE), number=Q, cost=BIG)
     starved = pool(key(1, number=2, waited=6 * MINUTE), number=Q, cost=BIG)

@@ -1,4 +1,4 @@
-"""SQL is read like code: it has a purpose, an order, and no time or randomness of its own."""
+"""SQL files: each has a purpose and a defined order, and none uses time or randomness of its own."""
 
 from __future__ import annotations
 

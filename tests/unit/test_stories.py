@@ -1,4 +1,4 @@
-"""Stories answer for every state and every reason there is, in whole sentences."""
+"""Stories exist for every state and every reason, in whole sentences."""
 
 from __future__ import annotations
 

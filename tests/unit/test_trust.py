@@ -1,4 +1,4 @@
-"""Whose code a run is of: any doubt means untrusted."""
+"""Whether a run's code is trusted: any doubt means untrusted."""
 
 from __future__ import annotations
 

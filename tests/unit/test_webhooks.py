@@ -1,4 +1,4 @@
-"""Who signed a request, and what it says."""
+"""Which App signed a request, and what the request contains."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_a_form_without_a_payload_is_refused(body: bytes) -> None:
     ids=lambda body: repr(body[:40]),
 )
 def test_what_is_not_an_events_json_is_refused_in_a_sentence(body: bytes) -> None:
-    """I13: nothing gets as far as the table that could not be written to it."""
+    """I13: no input reaches the table that could not be stored in it."""
     with pytest.raises(Malformed, match=r"^The payload is not .*\.$"):
         read(body)
 
