@@ -225,7 +225,7 @@ def replay(
 
 @dataclass(slots=True)
 class _Cost:
-    """Of the runs of one kind of world."""
+    """The cost of the runs of one kind of world."""
 
     runs: int = 0
     steps: int = 0
@@ -277,7 +277,7 @@ def _seeds(text: str) -> range:
 
 
 def _never(exercised: Counter[str], allowed: frozenset[Fault]) -> list[str]:
-    """What could have happened, and did not: a promise that was never tried."""
+    """Promises, faults and steps that could have been tried, and never were."""
     wanted = [f"fault {fault}" for fault in sorted(allowed)]
     if allowed == ALL:
         wanted += [f"step {before} → {after}" for before, after in RUNNER_TRANSITIONS]

@@ -1149,7 +1149,7 @@ _WARM_PODS: Final = sum(pool.min_idle for pool in SMALL.pools)
 
 
 async def _none_is_retired(scene: Scene, during: Callable[[], Awaitable[None]]) -> None:
-    """Of the Pods that ask for work."""
+    """Breaks a promise if a Pod that asks for work is retired meanwhile."""
     await scene.sleep(WARM)
     await scene.until(lambda: len(scene.living) >= _WARM_PODS)
     await scene.sleep(150.0)

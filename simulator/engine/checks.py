@@ -389,7 +389,7 @@ _NO_FACTS: Final = (None, None, None)
 
 
 def _facts_of(pod: SimPod) -> tuple[int | None, int | None, str | None]:
-    """As its kubelet shows them, if its runner ran at all."""
+    """The facts that its kubelet shows, if its runner ran at all."""
     ended = pod.runner.terminated if pod.runner is not None else None
     return _NO_FACTS if ended is None else (ended.exit_code, ended.signal or None, ended.reason)
 
@@ -401,8 +401,8 @@ def _log_of(pod: SimPod) -> str | None:
 
 
 def _began_abnormal(row: Mapping[str, Any]) -> bool:
-    """By the evidence at the moment its end was seen. Later news change its class, not its log's
-    reading."""
+    """Judged by the evidence at the moment its end was seen. Later news change its class, not whether
+    its log is read."""
     evidence = msgspec.json.decode(row["evidence"], type=EndingEvidence)
     return classify(evidence).ending.abnormal
 

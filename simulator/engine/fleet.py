@@ -464,7 +464,7 @@ class SimFleet:
             self._show(pod.view())
 
     def look_strange(self, pod: SimPod, *, seconds: float) -> None:
-        """For this long the kubelet's report of it makes no sense."""
+        """Makes the kubelet's report of it unintelligible for this long."""
 
         def make_sense() -> None:
             pod.strange = False

@@ -54,7 +54,7 @@ class Pulse:
 
 
 class Wire:
-    """From a replica to the fake GitHub and back."""
+    """The transport from a replica to the fake GitHub and back."""
 
     def __init__(
         self,

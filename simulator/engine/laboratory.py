@@ -52,7 +52,7 @@ class Laboratory:
 
     @contextmanager
     def session(self) -> Iterator[tuple[Session, Key]]:
-        """For a run in this process."""
+        """A session for a run in this process."""
         worker = _Worker(self._url, self._key)
         try:
             yield worker.session, worker.key

@@ -165,7 +165,7 @@ class Operators:
     async def _on_account(
         self, login: str, act: Callable[[Store, AccountSummary], Awaitable[T]]
     ) -> T:
-        """As soon as paddock knows the repository."""
+        """Waits until paddock knows the account."""
         while True:
             accounts = await self.operate(lambda store: store.list_accounts())
             found = [account for account in accounts if account.login == login]
@@ -187,8 +187,8 @@ class Operators:
             self._stage.ledger.paused.discard(name)
 
     async def _delete_pool(self) -> None:
-        """And creates it again, under its old name or a new one: perhaps while its last Pods are
-        busy."""
+        """Deletes a pool and creates it again, under its old name or a new one: perhaps while its
+        last Pods are busy."""
         old, ledger = self._rng.choice(self._pools), self._stage.ledger
         pool = await self.operate(lambda store: store.find_pool(old.name))
         if pool is None:

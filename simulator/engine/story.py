@@ -91,7 +91,7 @@ class Story:
         self.installations.append(accounts.install(self.stage.app, account))
 
     async def unfold(self) -> None:
-        """Until the last job has come and faults have stopped."""
+        """Returns when the last job has come and faults have stopped."""
         async with asyncio.TaskGroup() as group:
             acts = [
                 self._queue_jobs(),
