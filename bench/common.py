@@ -121,7 +121,7 @@ def _busy_seconds() -> float | None:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """By nearest rank: a value that was measured."""
+    """The percentile by nearest rank: a value that was measured."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 

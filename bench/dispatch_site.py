@@ -119,7 +119,7 @@ class Cpu:
     at: float = field(default_factory=time.perf_counter)
 
     def since(self, before: Cpu) -> tuple[float, float]:
-        """As fractions of a core."""
+        """The use since then, as fractions of a core."""
         seconds = self.at - before.at
         return (
             (self.server - before.server) / seconds,
@@ -228,7 +228,7 @@ class Site:
 
 
 async def metrics(port: int) -> dict[str, float]:
-    """By name and labels, as Prometheus reads them."""
+    """The metrics by name and labels, as Prometheus reads them."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     text = (await reader.read()).partition(_END)[2].decode()

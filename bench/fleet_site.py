@@ -164,12 +164,12 @@ class Site:
             return None
 
     async def _refused(self) -> None:
-        """As the agent does: it polls again after a while."""
+        """Polls again after a while, as the agent does."""
         self.refused += 1
         await asyncio.sleep(self.dice.uniform(1.0, 5.0))
 
     def _given(self, handed: Handed, pool: str) -> tuple[Job, Runner]:
-        """As GitHub does: the oldest job of the runner's organisation and labels."""
+        """The oldest job of the runner's organisation and labels, as GitHub chooses it."""
         files = msgspec.json.decode(base64.b64decode(handed.jit))
         settings = msgspec.json.decode(base64.b64decode(files[".runner"]), type=Settings)
         login = settings.GitHubUrl.rpartition("/")[2]

@@ -68,7 +68,7 @@ class Burst:
 
 
 class Connection(asyncio.Protocol):
-    """One request after the other on a connection that stays open."""
+    """Sends one request after the other on an open connection."""
 
     def __init__(self, burst: Burst) -> None:
         self._burst = burst

@@ -26,7 +26,7 @@ OWNER = "paddock.dev/owner"
 
 
 def needed(pod: Mapping[str, Any]) -> Needed:
-    """From a Pod as plain JSON."""
+    """The needed fields of a Pod, from plain JSON."""
     metadata, status = pod["metadata"], pod.get("status", {})
     poller = _state(status.get("initContainerStatuses", ()), "poller")
     runner = _state(status.get("containerStatuses", ()), "runner")
