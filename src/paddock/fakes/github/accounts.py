@@ -70,8 +70,8 @@ class Accounts:
         return repository
 
     def delete_repository(self, repository: Repository) -> list[Job]:
-        """With its runs, jobs and runners. GitHub sends no webhook for its jobs, and its API shows
-        none. Returns them."""
+        """Deletes its runs, jobs and runners too. GitHub sends no webhook for its jobs, and its API
+        shows none. Returns them."""
         world = self._world
         del world.repositories[repository.full_name.lower()]
         forgotten = self._jobs.forget_repository(repository)

@@ -84,7 +84,7 @@ class RunnerBroker:
         return json_reply(self._auth.exchange(form.get("client_assertion", [""])[0]))
 
     async def connection_data(self, _request: Request) -> Response:
-        """Without authentication: github-act-runner retries any failure here for ever."""
+        """Needs no authentication: github-act-runner retries any failure here for ever."""
         service = {
             "serviceType": "distributedtask",
             "identifier": _SESSION_AREA,

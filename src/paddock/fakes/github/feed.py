@@ -98,7 +98,7 @@ class Feed:
         return _Taken(self, connection, job, key)
 
     async def receive(self, connection: FeedProtocol, job: Job, key: str) -> None:
-        """Until the connection ends, the job has a newer connection, or the job is over."""
+        """Returns when the connection ends, the job has a newer connection, or the job is over."""
 
         def on_message(message: bytes) -> None:
             try:

@@ -38,7 +38,7 @@ class FrameReader:
 
     @property
     def waits(self) -> bool:
-        """For the rest of a frame."""
+        """Whether the rest of a frame is missing."""
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> tuple[list[bytes], bytes]:

@@ -341,7 +341,8 @@ class Jobs:
         return True
 
     def delete_run(self, run: Run) -> None:
-        """With all its jobs; GitHub sends no webhook for them, as when a repository is deleted."""
+        """Deletes it with its jobs; GitHub sends no webhook for them, as when a repository is
+        deleted."""
         for job in run.jobs:
             self._leave_queue(job)
             job.status, job.conclusion = JobStatus.COMPLETED, "cancelled"

@@ -88,7 +88,7 @@ def _executes(runner: Runner, job: Job) -> bool:
 
 
 def _steps(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As GitHub's API shows them, in the order of their numbers."""
+    """The steps as GitHub's API shows them, in the order of their numbers."""
     ordered = sorted(results, key=lambda each: each.get("number") or 0)
     return [
         {

@@ -30,7 +30,7 @@ _COUNT: Final = len(_PRIMES)
 
 @dataclass(frozen=True)
 class RunnerKey:
-    """As `.credentials_rsaparams` has it: base64 of big-endian octets."""
+    """The format of `.credentials_rsaparams`: base64 of big-endian octets."""
 
     parameters: dict[str, str]
     public: RSAPublicKey
