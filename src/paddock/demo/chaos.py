@@ -50,7 +50,7 @@ class Chaos:
     incidents: Sequence[Incident] = tuple(INCIDENTS)
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs incidents for ever."""
         await self.around.idle()
         while True:
             async with asyncio.TaskGroup() as group:
@@ -120,7 +120,7 @@ class Chaos:
             await asyncio.sleep(_LOOK)
 
     async def _afterwards(self, case: Case) -> str:
-        """From the Pod's story; if there is none, from the job's."""
+        """The Pod's story; if there is none, the job's."""
         deadline = self.around.clock.monotonic() + _EXPLAINED_WITHIN
         while True:
             stories = await self._stories(case)
