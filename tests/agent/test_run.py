@@ -293,7 +293,7 @@ V1_TABLE = "5:cpu,cpuacct:/kubepods/x\n4:memory:/kubepods/x\n1:name=systemd:/\n0
 
 
 def _below(path: str, files: dict[str, str]) -> dict[str, str]:
-    """As seen from outside the container, where each controller has a tree."""
+    """The path as seen from outside the container, where each controller has a tree."""
     controller_of = {name: name.partition("/") for name in files}
     return {
         f"{first}{path}/{rest}" if slash else f"{path.strip('/')}/{name}": files[name]

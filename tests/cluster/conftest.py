@@ -236,7 +236,7 @@ async def _make(cluster: Cluster, api: Api, prefix: str) -> str:
 
 
 async def _remove(api: Api, namespace: str) -> None:
-    """Without waiting."""
+    """Requests the deletion without waiting for it."""
     await _force_away(api, f"/api/v1/namespaces/{namespace}/pods")
     await api.delete(f"/api/v1/namespaces/{namespace}")
 

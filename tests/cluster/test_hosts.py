@@ -315,7 +315,7 @@ async def _patch_status(api: Api, node: str, condition: dict[str, str]) -> None:
 
 
 def _nodes_of(pods: dict[str, Any]) -> list[str]:
-    """Of those that are there to stay."""
+    """The nodes of Pods that are not being deleted."""
     return sorted(
         each["spec"]["nodeName"]
         for each in pods["items"]

@@ -542,7 +542,7 @@ async def armed(release: Release, pod: str) -> AsyncIterator[None]:
 
 
 def compare(figures: Json) -> None:
-    """With what the page shows."""
+    """Compares the result with the page's table."""
     if os.environ.get("PADDOCK_RECORD_FIGURES") == "1":
         FIGURES.write_text(json.dumps(figures, indent=2) + "\n")
     assert json.loads(FIGURES.read_text()) == figures, "PADDOCK_RECORD_FIGURES=1 and `make docs`"

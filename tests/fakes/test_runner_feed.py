@@ -79,7 +79,7 @@ class TestFrames:
 
 @pytest.fixture
 async def token(world: World) -> str:
-    """Of a job that runs."""
+    """The token of a running job."""
     service = Service(decode_jit(world.mint()[1]))
     world.queue("true")
     await asyncio.to_thread(service.connect, "r1", "2.330.0")

@@ -952,7 +952,7 @@ def _read(path: Path) -> bytes:
 
 
 class Dispatch:
-    """As much of the dispatch endpoint as one Pod needs."""
+    """The part of the dispatch endpoint that one Pod needs."""
 
     def __init__(self, github: FakeGitHub, reviewer: LocalReviewer) -> None:
         self._github = github

@@ -27,7 +27,7 @@ def order(name: str) -> PodOrder:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """As much of actions/runner as is looked at."""
+    """The parts of actions/runner that the fleet reads."""
     directory = tmp_path / "actions-runner"
     (directory / "bin").mkdir(parents=True)
     (directory / "externals" / "node20").mkdir(parents=True)

@@ -128,7 +128,7 @@ async def test_every_queued_job_of_a_list_says_why_it_waits(site: Served) -> Non
 
 
 def _timeless(sentence: str) -> str:
-    """Without ages, which grow between two requests."""
+    """The text without ages, which grow between two requests."""
     return re.sub(r"[\d.]+ (s|min|h|days)\b", "…", sentence)
 
 
@@ -265,7 +265,7 @@ async def test_a_server_that_stops_sends_watchers_home(chaotic: Database) -> Non
             lines = answer.aiter_lines()
             await anext(lines)
             rest = asyncio.create_task(_drained(lines))
-        await rest  # it ended, although nobody hung up
+        await rest  # it ended, although the client did not hang up
 
 
 async def _drained(lines: AsyncIterator[str]) -> None:

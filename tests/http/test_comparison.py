@@ -25,7 +25,7 @@ MINUTE = 60.0
 
 @pytest.fixture
 async def scene(database: Database) -> AsyncIterator[Missed]:
-    """With a repository that is active and due."""
+    """A scene with a repository that is active and due."""
     async with missed_webhooks(database) as scene:
         scene.queue()
         await scene.settle()

@@ -44,7 +44,7 @@ class Scene:
     apps: Apps
 
     async def examine(self, *, groups: tuple[tuple[str, str], ...] = (), off: float = 0.0) -> str:
-        """What is wrong, with its remedy."""
+        """The problems found, each with its remedy."""
         found = [each async for each in examine_apps(self.apps, ShiftedClock(off), groups=groups)]
         return " | ".join(_told(each) for each in found if each.health is not Health.WELL)
 

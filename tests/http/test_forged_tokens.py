@@ -80,7 +80,7 @@ async def place(database: Database, tmp_path: Path) -> AsyncIterator[Place]:
 
 
 def forged(api: TokenApi, pod: str) -> dict[str, list[str]]:
-    """By kind. All but the first name a Pod that exists."""
+    """Forged tokens by kind. All but the first name a Pod that exists."""
     attacker, public = SigningKey(), base64.b64encode(api.key.id.encode()).decode()
     past = int(ManualClock().now().timestamp()) - 3600
     some = range(MANY)

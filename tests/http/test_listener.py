@@ -171,7 +171,7 @@ def request(path: str, *headers: str, method: str = "GET") -> bytes:
 
 
 def status(peer: socket.socket) -> int:
-    """Of the next answer; 0 if the connection ends without one."""
+    """The status of the next answer; 0 if the connection ends without one."""
     line = b""
     with suppress(ConnectionError):
         while not line.endswith(b"\r\n") and (byte := peer.recv(1)):

@@ -172,7 +172,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 async def place(postgres: EmbeddedPostgres) -> AsyncIterator[Scene]:
-    """One for all: a server takes seconds to start."""
+    """One for all tests: a server takes seconds to start."""
     async with (
         _database(postgres, "lost_replies") as url,
         site(url) as found,

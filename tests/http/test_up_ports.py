@@ -36,7 +36,7 @@ def attack(marker: Path) -> str:
 
 @asynccontextmanager
 async def ports_of(data_dir: Path, *options: str) -> AsyncIterator[set[int]]:
-    """Of a `paddock up` that has run jobs, and of all its processes, on any address."""
+    """The ports of a `paddock up` that has run jobs, of all its processes, on any address."""
     async with up(data_dir, *options) as process:
         await until(data_dir, DONE, 2)
         pids = descendants(process.pid)

@@ -553,7 +553,7 @@ class Restless:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  # nobody tells of it
+    while not holds():  # noqa: ASYNC110  # no event reports it
         await asyncio.sleep(0.01)
 
 

@@ -5,7 +5,7 @@ deletion is a request, an ended Pod stays to be seen until it is reaped, and any
     fleet.start_polling(name)            a healthy idle Pod, still `Pending` (I55)
     fleet.end_poller(name)               it holds its JIT; the runner's container starts
     fleet.end_runner(name, exit_code=137, reason="OOMKilled")
-    fleet.vanish(name)                   forced away: nobody sees its end
+    fleet.vanish(name)                   deleted by force: its end is never shown
     fleet.fail("reap", times=2)          the next two of these raise FleetUnavailable
     fleet.lose_reply("create")           the next create happens, and is not answered
     with fleet.stalled("create"): ...    creates wait
