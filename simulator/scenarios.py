@@ -856,7 +856,11 @@ async def _approved_after_days(scene: Scene) -> None:
     await scene.executed(job)
 
 
-@_told("cancelled-unapproved", "I12", "A job is cancelled before its approval, and nobody hears.")
+@_told(
+    "cancelled-unapproved",
+    "I12",
+    "A job is cancelled before its approval, and the webhook is lost.",
+)
 async def _cancelled_unapproved(scene: Scene) -> None:
     await scene.sleep(WARM)
     job = scene.queue(20.0, gated=True)
@@ -867,9 +871,7 @@ async def _cancelled_unapproved(scene: Scene) -> None:
     scene.at_github(hook_lost=0.0)
 
 
-@_told(
-    "given-back", "I37", "GitHub takes a job back from somebody else's runner, and tells nobody."
-)
+@_told("given-back", "I37", "GitHub takes a job back from a foreign runner, and sends no webhook.")
 async def _given_back(scene: Scene) -> None:
     await scene.sleep(WARM)
     account = scene.story.installations[0].account

@@ -231,8 +231,8 @@ def _recovery_rules(subject: Subject) -> Callable[[str], str]:
 #: How long the system of the incidents took (docs/incidents.md), where they say so.
 _BEFORE: Final = {
     "suspect": "its job waited for more than 100 minutes; since the fix 5 to 6 (S2)",
-    "never-registered": "nobody looked; since the fix 5 to 6 minutes (S2)",
-    "waiting-container": "nobody looked; since the fix 5 to 6 minutes (S2)",
+    "never-registered": "no component looked; since the fix 5 to 6 minutes (S2)",
+    "waiting-container": "no component looked; since the fix 5 to 6 minutes (S2)",
     "pod-without-row": "5 to 6 minutes, also with a job in it (S1)",
     "pod-ended": "about a minute (S4)",
     "missed-completion": "left to webhooks that are sent again (S2)",

@@ -45,7 +45,7 @@ class Promise(StrEnum):
     ASKED_ONCE = "a webhook that has arrived is not asked for again"
     REPLAYS = "a seed replays exactly"
     #: Not one of the product's promises: no mutant may name it.
-    SOUND = "no service fails in a way nobody foresaw"
+    SOUND = "no service fails in an unforeseen way"
 
 
 @dataclass(frozen=True, slots=True)

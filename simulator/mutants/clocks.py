@@ -43,7 +43,7 @@ def _jump_unnoticed(undo: ExitStack, _session: Session) -> None:
 @mutant(
     "jwt-by-our-clock",
     "I82",
-    "JWTs are dated by our clock, whatever GitHub says the time is.",
+    "JWTs are dated by our clock, even if GitHub's clock differs.",
     "database-clock-jumps",
     breaks=Promise.SERVED,
 )

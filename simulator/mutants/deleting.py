@@ -95,7 +95,7 @@ def _422_ignored(undo: ExitStack, _session: Session) -> None:
 @mutant(
     "204-trusted-alone",
     "I65",
-    "What GitHub has deleted is deleted here too; nobody asks the runner itself.",
+    "What GitHub has deleted is deleted here too; the runner's own log is not read.",
     "deleted-while-busy",
     breaks=Promise.LIVE_JOB,
 )

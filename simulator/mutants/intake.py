@@ -74,7 +74,7 @@ def _undoubted(undo: ExitStack, _session: Session) -> None:
 @mutant(
     "repository-gone-unproven",
     "I66",
-    "A repository that answers 404 is taken for deleted; nobody reads what else there is.",
+    "A repository that answers 404 is taken for deleted; its account's repositories are not read.",
     "repository-404-given-back",
     breaks=Promise.SERVED,
 )

@@ -29,7 +29,7 @@ from simulator.mutants.making import (
 @mutant(
     "no-replay",
     "I20",
-    "A JIT is handed out once; whoever did not get it is told to wait.",
+    "A JIT is handed out once; a Pod that did not receive it is told to wait.",
     "lost-reply",
     breaks=Promise.SERVED,
 )
@@ -75,7 +75,7 @@ def _used_jit(undo: ExitStack, session: Session) -> None:
 @mutant(
     "late-release-without-generation",
     "I16",
-    "A failed mint releases its runner's claim, whichever claim that is by now.",
+    "A failed mint releases its runner's claim, even if that is a newer claim by now.",
     "late-release",
     breaks=Promise.LIMIT,
     also="the table of legal transitions, and the state that a release asks for",

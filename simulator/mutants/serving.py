@@ -163,7 +163,7 @@ def _unapproved_never_asked(undo: ExitStack, _session: Session) -> None:
 @mutant(
     "stays-with-a-stranger",
     "I37",
-    "A job that is on a runner nobody here knows is left there, whatever GitHub says.",
+    "A job that is on a runner unknown to paddock is left there, even if GitHub says otherwise.",
     "given-back",
     breaks=Promise.SERVED,
 )

@@ -20,7 +20,7 @@ from simulator.mutants.making import mutant, swapped
 @mutant(
     "batch-by-arrival",
     "I77",
-    "A match takes the Pods that have waited longest, whatever their pools.",
+    "A match takes the Pods that have waited longest, of any pool.",
     "crowded-pool",
     breaks=Promise.PROMPT,
 )

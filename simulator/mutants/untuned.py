@@ -39,7 +39,7 @@ def _freed_with_the_job(undo: ExitStack, session: Session) -> None:
 @mutant(
     "proof-once",
     "I65",
-    "A runner that shows no job once is deleted; nobody looks again.",
+    "A runner that shows no job once is deleted; recovery does not look again.",
     "late-log",
     breaks=Promise.LIVE_JOB,
 )
@@ -70,7 +70,7 @@ def _debts_unpaid(undo: ExitStack, _session: Session) -> None:
 @mutant(
     "waiting-is-demand",
     "I12",
-    "A job that waits for somebody's approval is given a runner.",
+    "A job that waits for an approval is given a runner.",
     "gated-job",
     breaks=Promise.ENOUGH,
 )
@@ -86,7 +86,7 @@ def _waiting_is_demand(undo: ExitStack, session: Session) -> None:
 @mutant(
     "strangers-end-untold",
     "I58",
-    "A Pod that no row knows and that has ended is deleted; nobody writes down how it ended.",
+    "A Pod that no row knows and that has ended is deleted; how it ended is not recorded.",
     "restored-backup",
     breaks=Promise.VERDICT,
 )

@@ -223,7 +223,7 @@ def test_a_job_that_waits_for_an_approval(world: Tell) -> None:
         story = await why(scene, job.id)
         assert story.state == "waiting"
         assert story.why.startswith("GitHub holds it for an approval")
-        assert story.next.startswith("Somebody approves it at GitHub")
+        assert story.next.startswith("A reviewer approves it at GitHub")
         scene.github.jobs.approve(job)
         await scene.executed(job)
         await scene.sleep(5.0)
@@ -309,7 +309,7 @@ def test_a_runner_that_somebody_deleted_from_outside(world: Tell) -> None:
         await scene.sleep(20.0)
         runner = await why(scene, pod.name)
         assert runner.why.startswith(
-            "It ended as terminated: somebody other than paddock asked for its Pod's deletion."
+            "It ended as terminated: a client other than paddock asked for its Pod's deletion."
         )
         assert f"job {job.id}" in runner.why
 

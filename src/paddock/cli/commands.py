@@ -24,7 +24,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "pools": ("pools:app", "The pools runners come from, and their sizes explained."),
     "accounts": ("accounts:app", "Whom paddock works for, and what they may use."),
     "deliveries": ("deliveries:app", "Webhooks as they arrived, and what became of them."),
-    "pause": ("pausing:pause", "Claim nothing for anybody; what is at work goes on."),
+    "pause": ("pausing:pause", "Claim no runner for any account; running jobs go on."),
     "resume": ("pausing:resume", "Claim again."),
     "rules": ("rules:rules", "What recovery looks for, and what it does about it."),
     "drain": ("drain:drain", "Delete every pool of the cluster, before uninstalling."),

@@ -63,7 +63,7 @@ async def _drain(settings: Settings, *, abandon: bool) -> None:
         left = await leaving.abandon()
         show(f"abandoned: {left}")
         if left.alive:
-            show("still running, and nobody's now: " + ", ".join(left.alive))
+            show("still running, and no longer managed: " + ", ".join(left.alive))
     except FleetUnavailable as error:
         raise NotFound(str(error)) from None
     finally:

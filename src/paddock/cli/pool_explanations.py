@@ -67,7 +67,7 @@ def _sizing(explanation: PoolExplanation, now: datetime) -> Iterator[str]:
     past = explanation.decision
     if past is None:
         if explanation.pool.state == "active":
-            yield "  Nobody has decided on its size yet: is paddock running?"
+            yield "  Its size has not been decided yet: is paddock running?"
         return
     decision = past.decision
     yield f"  should have {decision.target}: {decision.why}."

@@ -182,7 +182,9 @@ async def _out_of_memory(around: Surroundings, tell: Tell) -> None:
     await _dies(around, tell, name="out-of-memory", die="oom", ending=ending)
 
 
-@_incident("deleted-from-outside", "S1", "somebody deletes a Pod by hand while it executes a job")
+@_incident(
+    "deleted-from-outside", "S1", "an operator deletes a Pod by hand while it executes a job"
+)
 async def _deleted(around: Surroundings, tell: Tell) -> None:
     job = around.demo.queue_one("deleted-from-outside", seconds=30)
     pod = await around.executor(job)
@@ -192,7 +194,7 @@ async def _deleted(around: Surroundings, tell: Tell) -> None:
             job=job.id,
             pod=pod,
             endings=[Ending.TERMINATED],
-            afterwards="somebody other than paddock asked for its Pod's deletion",
+            afterwards="a client other than paddock asked for its Pod's deletion",
         )
     )
     await asyncio.to_thread(around.directory(pod).request_deletion, around.clock.now())
@@ -225,7 +227,7 @@ async def _webhook_lost(around: Surroundings, tell: Tell) -> None:
     await around.completed(job)
 
 
-@_incident("stray", "S1", "somebody makes a Pod that no row knows")
+@_incident("stray", "S1", "an operator makes a Pod that no row knows")
 async def _stray(around: Surroundings, tell: Tell) -> None:
     pod = PodName(f"demo-{around.ids.suffix(10)}")
     order = PodOrder(runner=RunnerId(around.ids.uuid()), name=pod, pool="demo", spec="{}")

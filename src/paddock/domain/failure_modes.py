@@ -278,7 +278,7 @@ _PADDOCK: Final = (
 _PEOPLE: Final = (
     FailureMode(
         party=Party.PEOPLE,
-        what="Somebody deletes a Pod",
+        what="An operator deletes a Pod",
         rules=("leaving", "retiring"),
         job="If it has one: over, by that hand. Kubernetes cannot be made to wait.",
         endings=(Ending.TERMINATED, Ending.LEFT),

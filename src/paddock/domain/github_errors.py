@@ -71,7 +71,7 @@ class Side(StrEnum):
 
     THING = "what was asked for"  # one job, or else the scope
     SCOPE = "its scope"  # the repository or account, never a single job
-    ASKER = "whoever asked"  # the account, or the App when it asked for itself
+    ASKER = "the asker"  # the account, or the App when it asked for itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

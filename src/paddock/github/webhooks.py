@@ -81,7 +81,7 @@ class Signatures:
                 secret = wrapped.get_secret_value().encode()
                 if not secret:
                     raise ValueError(
-                        f"{app.key} has an empty webhook secret, with which anybody can sign: set "
+                        f"{app.key} has an empty webhook secret, with which any sender can sign: set "
                         "the one that GitHub has."
                     )
                 if hosts.setdefault(secret, app.host) != app.host:

@@ -92,7 +92,7 @@ def _refused(configured: partial[Configuration]) -> str | None:
     except ConfigurationRefused as error:
         return str(error)
     if cluster is None:
-        _say("[kubernetes] is not configured: nobody is told how this goes.")
+        _say("[kubernetes] is not configured: no Node's condition reports how this goes.")
     return None
 
 

@@ -45,7 +45,7 @@ def _told(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Told:
             return Told(
                 "GitHub holds it for an approval (a protected environment or a required review), and "
                 "until then it gets no runner.",
-                "Somebody approves it at GitHub, which then calls it queued; or rejects it, and it "
+                "A reviewer approves it at GitHub, which then calls it queued; or rejects it, and it "
                 "is over.",
             )
         case JobState.QUEUED:
@@ -71,7 +71,8 @@ def _in_progress(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> 
     if ours.runner.state is not RunnerState.GONE:
         return Told(
             f"{pod} has been executing it for {age}.",
-            "It ends by itself, and GitHub reports that. Nobody here ends it, however long it takes.",
+            "It ends by itself, and GitHub reports that. Paddock does not end it, however "
+            "long it takes.",
         )
     assert ours.verdict is not None
     return Told(

@@ -58,7 +58,8 @@ def _told(dossier: RunnerDossier, now: datetime, t: Thresholds) -> Told:
         case RunnerState.CLAIMED:
             return Told(
                 f"It was matched with work of {dossier.account} {age} ago; its JIT is being minted.",
-                "GitHub answers the mint; if nobody finishes it, its next question takes it over.",
+                "GitHub answers the mint. If its replica does not finish it, the next poll takes "
+                "it over.",
             )
         case RunnerState.ARMED:
             return Told(
@@ -70,7 +71,7 @@ def _told(dossier: RunnerDossier, now: datetime, t: Thresholds) -> Told:
         case RunnerState.BUSY:
             return Told(
                 f"It has been executing {_named(_executed(dossier))} for {age}.",
-                "Its job ends by itself. Nobody here ends it, however long it takes.",
+                "Its job ends by itself. Paddock does not end it, however long it takes.",
             )
         case RunnerState.DONE:
             return Told(
@@ -167,7 +168,7 @@ def _told_end(verdict: VerdictOnFile) -> str:
     evidence = _evidence(verdict)
     if verdict.ending is Ending.TERMINATED and evidence is not None and evidence.deleted:
         return (
-            f"somebody other than paddock asked for its Pod's deletion. {verdict.why.rstrip('.')}"
+            f"a client other than paddock asked for its Pod's deletion. {verdict.why.rstrip('.')}"
         )
     if verdict.ending is Ending.HARD_DELETED:
         return f"{clause(verdict.ending.meaning)}. {verdict.why.rstrip('.')}"

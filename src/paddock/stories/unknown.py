@@ -52,7 +52,7 @@ def _because(told: PassedOver) -> Told:
         case _:
             return Told(
                 sentence(f"Its webhook changed nothing: {told.note}"),
-                "Nothing will: nobody is waiting for it here.",
+                "Nothing will: no part of paddock waits for it.",
             )
 
 

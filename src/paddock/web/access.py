@@ -108,8 +108,8 @@ class Access:
             return Refused(403, "Only those whom the authenticating proxy names are let in.")
         return Refused(
             403,
-            "Nobody is let in yet: set PADDOCK_DASHBOARD_TOKEN, or name an authenticating proxy in "
-            "PADDOCK_DASHBOARD_PROXY_HEADER and PADDOCK_DASHBOARD_PROXY_NETWORKS.",
+            "The dashboard admits no user yet: set PADDOCK_DASHBOARD_TOKEN, or name an authenticating "
+            "proxy in PADDOCK_DASHBOARD_PROXY_HEADER and PADDOCK_DASHBOARD_PROXY_NETWORKS.",
         )
 
     def check_action(self, request: HTTPConnection, visitor: Visitor, token: str) -> None:
@@ -127,7 +127,7 @@ class Access:
         # alone: a proxy may have ended TLS.
         same = site == "same-origin" if site else _authority(origin) == _authority(_host(request))
         if not same:
-            raise Refused(403, "Another site asked for this, or nobody knows which.")
+            raise Refused(403, "Another site sent this request, or its origin is unknown.")
 
     def begin_session(self, token: str) -> str | None:
         """The cookie for a visitor with the right token; otherwise `None`."""

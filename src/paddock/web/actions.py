@@ -43,7 +43,7 @@ SAID: Final[dict[str, str]] = {
     "resume-pool": "The pool gives out runners again.",
     "pause-account": "The account is paused: it gets no more runners, and what runs goes on.",
     "resume-account": "The account gets runners again.",
-    "pause-dispatch": "All dispatch is paused: nobody gets a runner, and what runs goes on.",
+    "pause-dispatch": "All dispatch is paused: no job gets a runner, and running jobs go on.",
     "resume-dispatch": "Runners are given out again.",
     "nothing": "That was so already.",
 }

@@ -35,8 +35,8 @@ class DashboardSettings(BaseModel):
 
     token: SecretStr | None = Field(
         default=None,
-        description="whoever has it may look, in a browser or with `Authorization: Bearer`; like the "
-        "output of `openssl rand -base64 32`",
+        description="a user who has it may look, in a browser or with `Authorization: Bearer`; like "
+        "the output of `openssl rand -base64 32`",
     )
     proxy_header: str | None = Field(
         default=None,
@@ -91,8 +91,8 @@ class DashboardSettings(BaseModel):
     def _proxy_is_whole(self) -> DashboardSettings:
         if (self.proxy_header is None) != (not self.proxy_networks):
             raise ValueError(
-                "proxy_header and proxy_networks go together: without the second anybody could send "
-                "the header, without the first nobody is named."
+                "proxy_header and proxy_networks go together: without the second any peer could send "
+                "the header, without the first no user is named."
             )
         return self
 
