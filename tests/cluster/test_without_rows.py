@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -115,9 +116,16 @@ async def test_restoring_an_hour_old_backup_kills_nothing_alive(site: KubeSite) 
     await site.kill(server)
     backup = await back_up(site)
 
+    began = datetime.now(UTC)
     server = await site.server()
-    jobs = [site.queue(**site.gate.job()) for _ in range(3)]
+    # Otherwise a job could be given to a new Pod before one of these two asks the new server.
+    await site.until(
+        "SELECT count(*) = 2 FROM runners WHERE state = 'idle' AND heard_at > $1", began
+    )
+    jobs = [site.queue(**site.gate.job()) for _ in range(2)]
     pods = [await site.busy(job) for job in jobs]
+    jobs.append(site.queue(**site.gate.job()))
+    pods.append(await site.busy(jobs[-1]))
     await site.kill(server)
     await restore(site, backup)
     known = {name for (name,) in await site.rows("SELECT pod_name FROM runners")}
