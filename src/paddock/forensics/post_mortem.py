@@ -6,8 +6,9 @@ read is added to the verdict, once. Then, or when the time is up, the row says t
 wanted, and only after that the Pod is deleted. After a crash or a change of leader at any point, the
 next look at the rows goes on. Recovery's rule `concluded` finds a Pod that was not deleted.
 
-Pods of one node are asked for one after the other, and no second log of a node that does not answer is
-asked for in the same pass: a thousand Pods of one dead node delay the logs of no other node.
+The logs of one node are requested one after the other. In one pass a node that does not answer is
+requested once more at most, for a log whose time is up: a thousand Pods of one dead node delay the
+logs of no other node.
 """
 
 from __future__ import annotations
