@@ -27,7 +27,14 @@ import pytest
 
 _MODULES = Path(__file__).parent / "node_modules" / "@octokit"
 _DESCRIPTION = _MODULES / "openapi" / "generated" / "api.github.com.json"
+_CLOUD = _MODULES / "openapi" / "generated" / "ghec.json"
 _EXAMPLES = _MODULES / "webhooks-examples" / "api.github.com" / "index.json"
+
+#: Operations that only the description of Enterprise Cloud has.
+_CLOUD_PATHS = (
+    "/orgs/{org}/actions/runners/deprecations/{version}",
+    "/repos/{owner}/{repo}/actions/runners/deprecations/{version}",
+)
 
 #: Values in a schema that are data, not schemas.
 _DATA = frozenset({"enum", "default", "example", "examples", "const", "required"})
@@ -53,7 +60,10 @@ def require(path: Path) -> Path:
 
 
 def load() -> Contract:
-    return Contract(json.loads(require(_DESCRIPTION).read_text()))
+    description = json.loads(require(_DESCRIPTION).read_text())
+    cloud = json.loads(require(_CLOUD).read_text())
+    description["paths"] |= {path: cloud["paths"][path] for path in _CLOUD_PATHS}
+    return Contract(description)
 
 
 def webhook_examples(event: str) -> list[_Json]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,10 +34,11 @@ from paddock.domain.github import (
 )
 from paddock.domain.github_errors import Failure, GitHubError, Kind
 from paddock.domain.ids import GitHubRunnerId, JobId
+from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
 from paddock.domain.states import JobState
 from paddock.fakes.github import FakeGitHub, FaultKind, JobSpec, Reply, Request
 from paddock.fakes.github.keys import public_half
-from paddock.fakes.github.records import Installation, Repository
+from paddock.fakes.github.records import Installation, Repository, VersionDates
 from paddock.fakes.github.server import serving, wall_clock
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.budget import MemoryBudget
@@ -197,6 +199,18 @@ async def _groups(s: Scene) -> None:
     ]
 
 
+async def _version_schedule(s: Scene) -> None:
+    ends_at = datetime(2026, 3, 16, tzinfo=UTC)
+    s.fake.world.version_dates["2.330.0"] = VersionDates(runtime_deprecates_at=ends_at)
+    for scope in (ACME, SITE):
+        known = await s.github.get_version_schedule(s.who, scope, RunnerVersion("2.330.0"))
+        assert known == VersionSchedule(
+            version=RunnerVersion("2.330.0"), registration_ends_at=None, runtime_ends_at=ends_at
+        )
+        unknown = await s.github.get_version_schedule(s.who, scope, RunnerVersion("9.9.9"))
+        assert isinstance(unknown, Absent)
+
+
 async def _job(s: Scene) -> None:
     run, job = s.queue("linux", "large")
     found = await s.github.get_job(s.who, SITE, job)
@@ -269,6 +283,7 @@ CALLS: dict[str, Callable[[Scene], Awaitable[None]]] = {
     "get_runner": _get_runner,
     "control_read": _control,
     "list_runner_groups": _groups,
+    "get_version_schedule": _version_schedule,
     "get_job": _job,
     "get_run": _run,
     "list_active_runs": _active,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from random import Random
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import pytest
 from paddock.fakes.github import FakeGitHub, FaultKind, JobSpec
 from paddock.fakes.github.answers import DOCUMENTATION
 from paddock.fakes.github.api import ERRORS
+from paddock.fakes.github.records import VersionDates
 from paddock.fakes.github.server import wall_clock
 from tests.contract.conftest import Scene
 
@@ -57,6 +59,13 @@ def _group(scene: Scene) -> int:
     return scene.github.accounts.add_group(
         scene.organization, "builders", repositories=[scene.repository]
     ).id
+
+
+def _version(s: Scene) -> str:
+    s.github.world.version_dates["2.330.0"] = VersionDates(
+        runtime_deprecates_at=datetime(2026, 3, 16, tzinfo=UTC)
+    )
+    return "2.330.0"
 
 
 _MINT = {"name": "r9", "runner_group_id": 1, "labels": ["linux"], "work_folder": "_work"}
@@ -165,6 +174,18 @@ CASES = [
         204,
         "DELETE",
         lambda s: f"{_REPO}/actions/runners/{_repository_runner(s)}",
+    ),
+    Case(
+        "organization_runner_version",
+        200,
+        "GET",
+        lambda s: f"{_ORG}/runners/deprecations/{_version(s)}",
+    ),
+    Case(
+        "repository_runner_version",
+        200,
+        "GET",
+        lambda s: f"{_REPO}/actions/runners/deprecations/{_version(s)}",
     ),
     Case("runner_groups", 200, "GET", lambda s: f"{_ORG}/runner-groups" if _group(s) else ""),
     Case("runner_group", 200, "GET", lambda s: f"{_ORG}/runner-groups/{_group(s)}"),

@@ -42,6 +42,7 @@ class Operation(StrEnum):
     GET_RUNNER = "get a runner"
     LIST_RUNNERS = "list runners"
     LIST_GROUPS = "list runner groups"
+    GET_VERSION = "get a runner version's dates"
     GET_JOB = "get a job"
     GET_RUN = "get a run"
     LIST_RUNS = "list runs"

@@ -41,6 +41,7 @@ from paddock.domain.github import (
 from paddock.domain.github_errors import BackOff, GitHubError, Kind
 from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.names import RUNNER_NAME_MAX
+from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
 from paddock.github import wire
 from paddock.github.apps import Apps
 from paddock.github.budget import Budget
@@ -186,6 +187,23 @@ class GitHubClient:
         )
         pages = await self._caller.everything(who, request, wire.Groups)
         return [group.record(who.host) for page in pages for group in page.runner_groups]
+
+    async def get_version_schedule(
+        self, who: InstallationKey, scope: Scope, version: RunnerVersion
+    ) -> VersionSchedule | Absent:
+        request = Request(
+            operation=Operation.GET_VERSION,
+            method="GET",
+            path=f"{scope.path}/actions/runners/deprecations/{version}",
+            what=f"show the dates of runner version {version} at {_place(who, scope)}",
+            at=_back_off(scope),
+        )
+        found = await self._look_up(who, request, wire.VersionDates, _runners(who, scope))
+        if isinstance(found, Absent):
+            return found
+        if found.runner_version != version:
+            raise self._caller.malformed(request, "it is about another version")
+        return found.schedule(version)
 
     async def get_job(
         self, who: InstallationKey, repository: Scope, job: JobId

@@ -30,6 +30,7 @@ from paddock.domain.github import (
     RunRecord,
 )
 from paddock.domain.ids import GitHubRunnerId, JobId
+from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
 from paddock.github.auth import Token
 from paddock.github.connection import BadAnswer
 
@@ -244,6 +245,19 @@ class Group(msgspec.Struct):
 
 class Groups(msgspec.Struct):
     runner_groups: list[Group]
+
+
+class VersionDates(msgspec.Struct):
+    runner_version: str
+    registration_deprecates_at: Time | None = None
+    runtime_deprecates_at: Time | None = None
+
+    def schedule(self, version: RunnerVersion) -> VersionSchedule:
+        return VersionSchedule(
+            version=version,
+            registration_ends_at=self.registration_deprecates_at,
+            runtime_ends_at=self.runtime_deprecates_at,
+        )
 
 
 class Delivery(msgspec.Struct):

@@ -28,6 +28,7 @@ from paddock.domain.github import (
     Scope,
 )
 from paddock.domain.ids import GitHubRunnerId, JobId
+from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
 
 
 class GitHub(Protocol):
@@ -88,6 +89,14 @@ class GitHub(Protocol):
 
     async def list_runner_groups(self, who: InstallationKey, scope: Scope) -> Sequence[RunnerGroup]:
         """The groups of an organisation. (A repository's runners are all in its default group.)"""
+        ...
+
+    async def get_version_schedule(
+        self, who: InstallationKey, scope: Scope, version: RunnerVersion
+    ) -> VersionSchedule | Absent:
+        """Until when the scope's runners of that version may register and get jobs. `Absent`: GitHub
+        does not know the version, or has no such dates (Enterprise Server, and accounts without
+        Enterprise Cloud as far as its description tells). That is no evidence."""
         ...
 
     async def get_job(

@@ -148,6 +148,28 @@ def delete_repository_runner(call: Call) -> Reply:
     return _delete_runner(call, _runner(call, call.repository()))
 
 
+def _version_dates(call: Call) -> Reply:
+    version = call.params["version"]
+    dates = call.world.version_dates.get(version)
+    if dates is None:
+        raise answers.not_found()
+    return Reply(200, payloads.version_dates(version, dates))
+
+
+@routes.add("GET", "/orgs/{org}/actions/runners/deprecations/{version}", permission=_ORG_READ)
+def organization_runner_version(call: Call) -> Reply:
+    call.organization()
+    return _version_dates(call)
+
+
+@routes.add(
+    "GET", "/repos/{owner}/{repo}/actions/runners/deprecations/{version}", permission=_REPO_READ
+)
+def repository_runner_version(call: Call) -> Reply:
+    call.repository()
+    return _version_dates(call)
+
+
 @routes.add("POST", "/orgs/{org}/actions/runners/generate-jitconfig", permission=_ORG_WRITE)
 def mint_organization(call: Call) -> Reply:
     organization = call.organization()

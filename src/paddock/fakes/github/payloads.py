@@ -20,6 +20,7 @@ from paddock.fakes.github.records import (
     Runner,
     RunnerGroup,
     Token,
+    VersionDates,
 )
 from paddock.fakes.github.world import World
 
@@ -274,6 +275,14 @@ def runner(world: World, of: Runner, *, busy: bool | None = None) -> Json:
             {"id": number, "name": label, "type": "custom"}
             for number, label in enumerate(of.labels, start=1)
         ],
+    }
+
+
+def version_dates(version: str, of: VersionDates) -> Json:
+    return {
+        "runner_version": version,
+        "registration_deprecates_at": _maybe(of.registration_deprecates_at),
+        "runtime_deprecates_at": _maybe(of.runtime_deprecates_at),
     }
 
 

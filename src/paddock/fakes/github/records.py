@@ -102,6 +102,14 @@ class Token:
     repositories: frozenset[int] | None
 
 
+@dataclass(frozen=True, slots=True)
+class VersionDates:
+    """Until when a version of the runner may register and get jobs; `None`: no date is set."""
+
+    registration_deprecates_at: datetime | None = None
+    runtime_deprecates_at: datetime | None = None
+
+
 @dataclass(slots=True, eq=False)
 class RunnerGroup:
     id: int

@@ -183,7 +183,7 @@ class Runners:
             raise RegistrationDeletedError(
                 "The runner registration has been deleted from the server, please re-configure."
             )
-        if version in world.deprecated_versions:
+        if world.refuses_version(version):
             raise VersionDeprecatedError(
                 f"Runner version v{version} is deprecated and cannot receive messages."
             )

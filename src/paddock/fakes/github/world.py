@@ -25,6 +25,7 @@ from paddock.fakes.github.records import (
     RunnerEnd,
     RunnerGroup,
     Token,
+    VersionDates,
 )
 from paddock.fakes.github.schedule import Schedule
 from paddock.fakes.github.truth import Truth
@@ -104,8 +105,10 @@ class World:
         self.runs: dict[int, Run] = {}
         self.jobs: dict[int, Job] = {}
         self.deliveries: dict[int, Delivery] = {}
-        #: Runner versions that GitHub no longer accepts.
+        #: Runner versions that GitHub no longer accepts, whatever dates it has announced.
         self.deprecated_versions: set[str] = set()
+        #: The dates of each version that GitHub knows.
+        self.version_dates: dict[str, VersionDates] = {}
 
     def advance(self) -> None:
         """Plays all due events, each at its own time."""
@@ -190,6 +193,12 @@ class World:
         """What GitHub says, which may differ from the truth."""
         has_job = runner.job is not None or runner.offered is not None
         return has_job and (runner.busy_from is None or self.time >= runner.busy_from)
+
+    def refuses_version(self, version: str) -> bool:
+        dates = self.version_dates.get(version)
+        ends_at = None if dates is None else dates.runtime_deprecates_at
+        ended = ends_at is not None and ends_at <= self.time
+        return ended or version in self.deprecated_versions
 
     def remove_runner(self, runner: Runner, end: RunnerEnd) -> None:
         """Removes the record. Its process, if it has one, is not told: it notices by itself. If it

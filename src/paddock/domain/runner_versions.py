@@ -1,0 +1,54 @@
+"""Versions of the runner program: which one a Pod has, and until when GitHub accepts it.
+
+GitHub stops giving jobs to a version of actions/runner at a date that it announces. A runner of a
+refused version costs a mint and a Pod, and its job goes on waiting. So the date of each version is read
+from GitHub, reported weeks ahead, and nothing is minted for Pods whose version is refused (I91).
+
+A version comes from a Pod, whose image is not paddock's: it is text to be checked. An unknown version
+is no evidence against its Pod.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, NewType
+
+RunnerVersion = NewType("RunnerVersion", str)
+
+#: No version of actions/runner is longer than nine characters; the schema has the same bound.
+LONGEST: Final = 32
+_VERSION: Final = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}")
+
+#: How long before its end a version is reported. A release is accepted for at least 30 days after the
+#: next one, so three weeks leave nine days without a report, and two week-ends to renew an image.
+NOTICE: Final = timedelta(weeks=3)
+#: GitHub publishes a new date when it releases a version, and has moved dates before.
+ASK_AGAIN: Final = timedelta(days=1)
+#: GitHub could not be asked.
+ASK_AFTER_FAILURE: Final = timedelta(hours=1)
+
+
+def runner_version(text: str) -> RunnerVersion | None:
+    """The version that a Pod reports; `None` for any other text."""
+    text = text.strip()
+    return RunnerVersion(text) if _VERSION.fullmatch(text) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSchedule:
+    """GitHub's dates for a version, in one scope. `None`: no date is set.
+
+    The registration of a JIT runner is a request of paddock's, which names no version. So only
+    `runtime_ends_at`, from which on the version gets no jobs, withholds mints; both dates are reported.
+    """
+
+    version: RunnerVersion
+    registration_ends_at: datetime | None
+    runtime_ends_at: datetime | None
+
+    @property
+    def first_end(self) -> datetime | None:
+        ends = [end for end in (self.registration_ends_at, self.runtime_ends_at) if end is not None]
+        return min(ends, default=None)
