@@ -17,11 +17,11 @@ from paddock.cli.output import complain, say, show, show_json, table
 from paddock.domain.recovery.table import RULES
 from paddock.domain.states import RUNNER_TRANSITIONS
 from simulator.engine.faults import ALL, Fault, parse_faults
-from simulator.engine.laboratory import differing, laboratory
 from simulator.engine.scale import LARGE, SMALL
-from simulator.engine.simulation import Plan, Result, simulate
+from simulator.engine.seed_runs import differing, laboratory
+from simulator.engine.simulation import Result, SeedPlan, simulate
 from simulator.engine.times import summary
-from simulator.engine.trace import Line
+from simulator.engine.trace import TraceLine
 from simulator.mutant_commands import mutants, scenario
 
 app = typer.Typer(
@@ -200,7 +200,7 @@ def replay(
 ) -> None:
     """Tell the story of one seed, step by step."""
 
-    def tell(line: Line) -> None:
+    def tell(line: TraceLine) -> None:
         if only is None or only in str(line):
             show(str(line))
 
@@ -245,8 +245,8 @@ class _Cost:
         }
 
 
-def _plan(seed: int, jobs: int | None, faults: frozenset[Fault], worlds: World) -> Plan:
-    drawn = Plan.of(seed, faults=faults, jobs=jobs)
+def _plan(seed: int, jobs: int | None, faults: frozenset[Fault], worlds: World) -> SeedPlan:
+    drawn = SeedPlan.of(seed, faults=faults, jobs=jobs)
     if worlds is World.SEED:
         return drawn
     scale = LARGE if worlds is World.LARGE else SMALL

@@ -8,12 +8,12 @@ import typer
 
 from paddock.cli.options import Json
 from paddock.cli.output import complain, say, show, show_json, table
-from simulator.engine.laboratory import laboratory
-from simulator.engine.simulation import Plan
-from simulator.hunt import LARGE_SEEDS, Hunt, run_mutants
+from simulator.engine.seed_runs import laboratory
+from simulator.engine.simulation import SeedPlan
+from simulator.mutant_runs import LARGE_SEEDS, MutantRun, run_mutants
 from simulator.mutants import MUTANTS
 from simulator.scenarios import SCENARIOS
-from simulator.stage import play
+from simulator.scripted_world import play
 
 
 def mutants(
@@ -38,7 +38,7 @@ def mutants(
         raise typer.BadParameter(
             f"there is no mutant {', '.join(unknown)}; there are {', '.join(MUTANTS)}."
         )
-    found: dict[str, Hunt] = {}
+    found: dict[str, MutantRun] = {}
     with laboratory() as lab:
         for hunt in run_mutants(lab, names or None, workers=workers, large=large):
             found[hunt.name] = hunt
@@ -72,20 +72,20 @@ def mutants(
         raise typer.Exit(1)
 
 
-def _where(hunt: Hunt) -> str:
+def _where(hunt: MutantRun) -> str:
     if hunt.trial is None:
         return f"{hunt.trials} trials"
     world = "large world" if hunt.trial.large else "seed"
     return f"{hunt.trial.scenario or world} {hunt.trial.seed}"
 
 
-def _end(hunt: Hunt) -> str:
+def _end(hunt: MutantRun) -> str:
     if hunt.violation is None:
         return f"survived {hunt.trials} trials"
     return f"killed in {_where(hunt)} at step {hunt.violation.step}: {hunt.breaks.name}"
 
 
-def _json(hunt: Hunt) -> dict[str, Any]:
+def _json(hunt: MutantRun) -> dict[str, Any]:
     violation, trial = hunt.violation, hunt.trial
     return {
         "name": hunt.name,
@@ -123,7 +123,7 @@ def scenario(
     with laboratory() as lab, lab.session() as (session, key):
         result = play(
             SCENARIOS[name],
-            Plan(seed=seed, faults=frozenset()),
+            SeedPlan(seed=seed, faults=frozenset()),
             session=session,
             key=key,
             tell=lambda line: show(str(line)) if only is None or only in str(line) else None,

@@ -1,4 +1,4 @@
-"""Stories of real incidents, or of coincidences that seeds meet too rarely (`simulator.stage`).
+"""Stories of real incidents, or of coincidences that seeds meet too rarely (see `scripted_world`).
 
 Each ends well with the product as it is, and exposes at least one mutant (`simulator.mutants`).
 """
@@ -27,7 +27,7 @@ from simulator.engine.fleet import Jit, SimPod
 from simulator.engine.loop import Turn
 from simulator.engine.pods import OURS
 from simulator.engine.scale import LINUX, MACOS, SMALL
-from simulator.stage import WARM, Scenario, Scene, Script
+from simulator.scripted_world import WARM, Scenario, Scene, Script
 
 _TOLD: list[Scenario] = []
 

@@ -43,8 +43,8 @@ from paddock.domain.recovery.thresholds import Thresholds, reasons
 from paddock.domain.retention import RETENTION
 from paddock.domain.states import HOLDS_CAPACITY, RUNNER_TRANSITIONS, RunnerState
 from paddock.fleet.kube.pod_rules import RULES as POD_RULES
+from paddock.fleet.kube.pod_rules import FieldRule as PodRule
 from paddock.fleet.kube.pod_rules import Privileged
-from paddock.fleet.kube.pod_rules import Rule as PodRule
 from paddock.github.settings import GitHubAppSettings
 from paddock.host.special_ranges import GLOBAL_UNICAST, SPECIAL_RANGES
 from paddock.log_events import EVENTS, RunnerFields

@@ -15,7 +15,7 @@ from paddock.domain.fingerprints import RUNNER_CONTAINER, ContainerStatus
 from paddock.domain.pods import Phase, Pod
 from paddock.fleet.kube.api import KubeApi, Resource
 from paddock.fleet.kube.pod_lists import PodLists
-from paddock.fleet.kube.watching import PodWatch
+from paddock.fleet.kube.pod_watch import PodWatch
 from paddock.system import SystemClock
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from simulator.engine.database import Session
 
 #: No table outside this list refers to a table in it.
-_REWOUND: Final = ("runners", "mints", "jobs", "job_checks", "echoes", "verdicts", "vitals")
+_REWOUND: Final = ("runners", "mints", "jobs", "job_checks", "supply_graces", "verdicts", "vitals")
 
 
 class Backup:

@@ -18,7 +18,7 @@ from paddock.domain.endings import LOG_WANTED_FOR, Ending, EndingEvidence, class
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
 from paddock.fakes.github import FakeGitHub
 from paddock.fakes.github.records import Job, JobStatus
-from paddock.forensics.concluding import CLOCKS_DIFFER
+from paddock.forensics.conclusion import CLOCKS_DIFFER
 from paddock.forensics.masking import MASK
 from paddock.forensics.post_mortem import TAIL_BYTES, TAIL_LINES
 from simulator.engine.database import Session

@@ -191,13 +191,13 @@ def parse_faults(text: str) -> frozenset[Fault]:
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class FaultMix:
     """Which faults are active in one seed, and how strong."""
 
     strength: dict[Fault, float]
 
     @classmethod
-    def draw(cls, allowed: Iterable[Fault], rng: random.Random) -> Weather:
+    def draw(cls, allowed: Iterable[Fault], rng: random.Random) -> FaultMix:
         allowed = frozenset(allowed)
         strength = {}
         for fault in Fault:  # always the same draws, also for faults that are not allowed
@@ -207,14 +207,14 @@ class Weather:
         return cls(strength)
 
     @classmethod
-    def all_of(cls, faults: Iterable[Fault]) -> Weather:
+    def all_of(cls, faults: Iterable[Fault]) -> FaultMix:
         return cls(dict.fromkeys(sorted(faults), 1.0))
 
 
 class Faults:
     """Draws whether a fault occurs. `on` is false once faults have stopped."""
 
-    def __init__(self, weather: Weather, rng: random.Random, trace: Trace) -> None:
+    def __init__(self, weather: FaultMix, rng: random.Random, trace: Trace) -> None:
         self._strength = weather.strength
         self._rng = rng
         self._trace = trace

@@ -30,7 +30,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
 from paddock.ports import FleetUnavailable
 from simulator.engine.faults import Fault, Faults
-from simulator.engine.machine import Machine
+from simulator.engine.replica_process import ReplicaProcess
 from simulator.engine.time import VirtualClock
 from simulator.engine.trace import Trace
 
@@ -121,7 +121,7 @@ class SimPod:
     #: does not know that job.
     forgotten: bool = False
     #: The replica that holds its request for work, and since when.
-    asks: tuple[Machine, float] | None = None
+    asks: tuple[ReplicaProcess, float] | None = None
     jit: Jit | None = None
     removed: bool = False
     deleted_by: str | None = None

@@ -17,22 +17,22 @@ from paddock.store.wakeups import PgSubscription
 from simulator.engine.database import Session
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.fleet import SimFleet
-from simulator.engine.machine import Machine
+from simulator.engine.replica_process import ReplicaProcess
 from simulator.engine.trace import Trace
 
 #: Called after every store method that committed, with its name, its arguments and its result.
 Committed = Callable[[str, tuple[Any, ...], object], None]
 
 
-class Airwaves:
+class WakeupTransport:
     """Wake-ups on their way from the database to the replicas."""
 
     def __init__(self, session: Session, faults: Faults) -> None:
         self._session = session
         self._faults = faults
-        self._listeners: list[tuple[Machine, PgSubscription]] = []
+        self._listeners: list[tuple[ReplicaProcess, PgSubscription]] = []
 
-    def subscribe(self, machine: Machine, topics: frozenset[Topic]) -> PgSubscription:
+    def subscribe(self, machine: ReplicaProcess, topics: frozenset[Topic]) -> PgSubscription:
         subscription = PgSubscription(topics)
         self._listeners.append((machine, subscription))
         return subscription
@@ -55,7 +55,7 @@ class Airwaves:
 
 
 class MachineWakeups:
-    def __init__(self, airwaves: Airwaves, machine: Machine) -> None:
+    def __init__(self, airwaves: WakeupTransport, machine: ReplicaProcess) -> None:
         self._airwaves = airwaves
         self._machine = machine
 
@@ -70,8 +70,8 @@ class StoreGate:
         self,
         store: PgStore,
         *,
-        machine: Machine,
-        airwaves: Airwaves,
+        machine: ReplicaProcess,
+        airwaves: WakeupTransport,
         faults: Faults,
         trace: Trace,
         refused: Callable[[str, Exception], None],
@@ -146,7 +146,7 @@ class StoreGate:
 class FleetGate:
     """The fleet's API and its reviewer, as one replica reaches them."""
 
-    def __init__(self, fleet: SimFleet, *, machine: Machine, faults: Faults) -> None:
+    def __init__(self, fleet: SimFleet, *, machine: ReplicaProcess, faults: Faults) -> None:
         self._fleet = fleet
         self._machine = machine
         self._faults = faults
@@ -265,7 +265,7 @@ class Leases:
 class LeaseSession:
     """The part of a session that leadership needs."""
 
-    def __init__(self, leases: Leases, machine: Machine) -> None:
+    def __init__(self, leases: Leases, machine: ReplicaProcess) -> None:
         self._leases = leases
         self.machine = machine
         self.locks: list[tuple[int, int]] = []
@@ -296,7 +296,7 @@ class LeaseSession:
 class LeaseDatabase:
     """The part of a `Database` that leadership needs."""
 
-    def __init__(self, leases: Leases, machine: Machine) -> None:
+    def __init__(self, leases: Leases, machine: ReplicaProcess) -> None:
         self._leases = leases
         self._machine = machine
 

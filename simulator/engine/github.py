@@ -12,10 +12,10 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from paddock.fakes.github import FakeGitHub, Reply, Request
-from paddock.github.connection import Answer, NoAnswer
+from paddock.github.connection import ApiResponse, NoAnswer
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.loop import VirtualLoop
-from simulator.engine.machine import Machine
+from simulator.engine.replica_process import ReplicaProcess
 from simulator.engine.time import BEGINNING
 
 API_URL = "http://github.simulated"
@@ -28,7 +28,7 @@ _NEXT = re.compile(r'<([^>]+)>; rel="next"')
 _TICK = timedelta(microseconds=1)
 
 
-class Pulse:
+class GitHubTimers:
     """Runs the model's timers when they are due."""
 
     def __init__(self, github: FakeGitHub, loop: VirtualLoop) -> None:
@@ -59,7 +59,7 @@ class Wire:
     def __init__(
         self,
         github: FakeGitHub,
-        machine: Machine,
+        machine: ReplicaProcess,
         faults: Faults,
         answered: Callable[[str, int, Mapping[str, str]], None],
     ) -> None:
@@ -78,7 +78,7 @@ class Wire:
         token: str,
         params: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
-    ) -> Answer:
+    ) -> ApiResponse:
         address = urlsplit(path)
         query = dict(parse_qsl(address.query)) | {
             name: str(value) for name, value in (params or {}).items()
@@ -109,14 +109,14 @@ class Wire:
     async def aclose(self) -> None: ...
 
 
-def _answer(reply: Reply) -> Answer:
+def _answer(reply: Reply) -> ApiResponse:
     body = b""
     if isinstance(reply.body, str):
         body = reply.body.encode()
     elif reply.body is not None:
         body = msgspec.json.encode(reply.body)
     following = _NEXT.search(reply.headers.get("link", ""))
-    return Answer(
+    return ApiResponse(
         status=reply.status,
         headers=reply.headers,
         body=body,

@@ -29,7 +29,7 @@ from paddock.fakes.github.runners import (
 )
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.fleet import Jit, SimFleet, SimPod
-from simulator.engine.machine import Processes
+from simulator.engine.replica_process import Processes
 from simulator.engine.time import VirtualClock
 from simulator.engine.trace import Trace
 
@@ -64,11 +64,11 @@ OURS: Final = frozenset(
 )
 
 
-class Unreachable(Exception):
+class NoReplicaReached(Exception):
     """No replica received the request."""
 
 
-class Lost(Exception):
+class AnswerLost(Exception):
     """A replica may have served the request; its answer did not arrive."""
 
 
@@ -86,7 +86,7 @@ class Network(Protocol):
     async def report_job(self, pod: SimPod) -> None: ...
 
 
-class Exit(Exception):
+class ProcessExit(Exception):
     """The runner's process ended: its code, how it really ended, and how it may be judged."""
 
     def __init__(
@@ -219,7 +219,7 @@ class _Life:
                 return
             await self._start()
             await self._run(jit)
-        except Exit as end:
+        except ProcessExit as end:
             self._dead()
             pod.lingers = self.faults.strike(Fault.POD_LINGERS)
             fleet.finish(pod, end.fate, set(end.endings), code=end.code, reason=end.reason)
@@ -340,7 +340,7 @@ class _Life:
         while True:
             try:
                 answer = await self.pods.network.poll(self.pod, _WAIT)
-            except Lost:
+            except AnswerLost:
                 if self.faults.strike(Fault.POLLER_HANGS):
                     self.fleet.trouble(self.pod, "its poller hangs")
                     await asyncio.Event().wait()
@@ -348,7 +348,7 @@ class _Life:
                 if failures > 1:
                     await asyncio.sleep(self._backoff(failures))
                 continue
-            except (Unreachable, Unavailable):
+            except (NoReplicaReached, Unavailable):
                 failures += 1
                 await asyncio.sleep(self._backoff(failures))
                 continue
@@ -373,7 +373,7 @@ class _Life:
         while self.pods.clock.monotonic() < deadline:
             try:
                 answer = await self.pods.network.acknowledge(self.pod, delivery)
-            except (Unreachable, Lost, Unavailable):
+            except (NoReplicaReached, AnswerLost, Unavailable):
                 await asyncio.sleep(pause)
                 pause *= 2
             else:
@@ -422,7 +422,7 @@ class _Life:
         if faults.strike(Fault.LEAVES):
             await asyncio.sleep(rng.uniform(0.1, 2.0))
             self.github.runners.disconnect(session)
-            raise Exit(0, "left without a job", frozenset({Ending.NEVER_RAN}), "Completed")
+            raise ProcessExit(0, "left without a job", frozenset({Ending.NEVER_RAN}), "Completed")
         await self._listen(jit, session)
 
     async def _connect(self, jit: Jit, version: str) -> str:
@@ -434,17 +434,17 @@ class _Life:
                 )
             except SessionConflictError:
                 if self.pods.clock.monotonic() > until:
-                    raise Exit(5, "session conflict", frozenset({Ending.CRASH})) from None
+                    raise ProcessExit(5, "session conflict", frozenset({Ending.CRASH})) from None
                 await asyncio.sleep(30.0)
             except VersionDeprecatedError:
                 ending = frozenset({Ending.RUNNER_OUTDATED})
-                raise Exit(7, "outdated", ending) from None
+                raise ProcessExit(7, "outdated", ending) from None
             except RegistrationDeletedError:
                 self.say("runner registration has been deleted")
                 # It cannot have had a job; which class is right depends on which component removed its
                 # record.
                 endings = frozenset({Ending.CRASH, *OURS})
-                raise Exit(1, "registration deleted", endings) from None
+                raise ProcessExit(1, "registration deleted", endings) from None
             else:
                 return session.id
 
@@ -461,7 +461,7 @@ class _Life:
                 else:
                     self.say("runner registration has been deleted")
                     endings = frozenset({Ending.CRASH, *OURS})
-                    raise Exit(1, "registration deleted", endings) from None
+                    raise ProcessExit(1, "registration deleted", endings) from None
             if isinstance(found, Offer):
                 await asyncio.sleep(self.rng.uniform(0.05, 0.5))
                 try:
@@ -548,19 +548,21 @@ class _Job:
             return
         except JobGoneError:
             self._life.say("the job was given up by GitHub")
-            raise Exit(105, "gave its job up", frozenset({Ending.HANDSHAKE_FAILED})) from None
+            raise ProcessExit(
+                105, "gave its job up", frozenset({Ending.HANDSHAKE_FAILED})
+            ) from None
 
     async def _end(self, *, cancelled: bool) -> None:
         life, pod = self._life, self._life.pod
         match self._fate:
             case Fault.OOM:
-                raise Exit(137, "oom", frozenset({Ending.HOST_OOM}), "OOMKilled")
+                raise ProcessExit(137, "oom", frozenset({Ending.HOST_OOM}), "OOMKilled")
             case Fault.SIGKILL:
-                raise Exit(137, "sigkill", frozenset({Ending.GUEST_OOM_OR_KILL}))
+                raise ProcessExit(137, "sigkill", frozenset({Ending.GUEST_OOM_OR_KILL}))
             case Fault.SIGTERM:
-                raise Exit(143, "sigterm", frozenset({Ending.TERMINATED}))
+                raise ProcessExit(143, "sigterm", frozenset({Ending.TERMINATED}))
             case Fault.RUNNER_CRASH:
-                raise Exit(134, "crash", frozenset({Ending.CRASH}))
+                raise ProcessExit(134, "crash", frozenset({Ending.CRASH}))
             case Fault.GIVEN_BACK:
                 asyncio.get_running_loop().call_later(
                     life.rng.uniform(1.0, 20.0),
@@ -568,12 +570,12 @@ class _Job:
                     self._given,
                     self._jit.runner_id,
                 )
-                raise Exit(137, "killed at its start", frozenset({Ending.GUEST_OOM_OR_KILL}))
+                raise ProcessExit(137, "killed at its start", frozenset({Ending.GUEST_OOM_OR_KILL}))
             case Fault.NO_COMPLETION:
                 # GitHub's later answer refines it; the class from the fingerprint alone is accepted
                 # too.
                 endings = frozenset({Ending.HANDSHAKE_FAILED})
-                raise Exit(0, "clean exit, never reported", endings, "Completed")
+                raise ProcessExit(0, "clean exit, never reported", endings, "Completed")
             case Fault.HANG:
                 life.fleet.trouble(pod, "hangs")
                 # It executes nothing any more, though it still looks busy.
@@ -593,11 +595,13 @@ class _Job:
         try:
             self._github.runners.complete(self._session, self._job, conclusion)
         except RunnerRefused:
-            raise Exit(105, "gave its job up", frozenset({Ending.HANDSHAKE_FAILED})) from None
+            raise ProcessExit(
+                105, "gave its job up", frozenset({Ending.HANDSHAKE_FAILED})
+            ) from None
         self._life.say(f"Job {self._name} completed with result: {conclusion}")
         self._life.pod.process = True
         if self._life.faults.strike(Fault.LINGERS):
             self._life.fleet.trouble(self._life.pod, "does not exit after its job")
             await asyncio.Event().wait()
         await asyncio.sleep(self._life.rng.uniform(0.05, 1.5))
-        raise Exit(code, "completed", frozenset({Ending.COMPLETED}), "Completed")
+        raise ProcessExit(code, "completed", frozenset({Ending.COMPLETED}), "Completed")

@@ -41,17 +41,17 @@ from simulator.engine.database import Session, database_over
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.fleet import SimFleet, SimPod
 from simulator.engine.gates import (
-    Airwaves,
     Committed,
     FleetGate,
     LeaseDatabase,
     Leases,
     MachineWakeups,
     StoreGate,
+    WakeupTransport,
 )
 from simulator.engine.github import Wire
-from simulator.engine.machine import Machine, Processes
-from simulator.engine.pods import Lost, Unavailable, Unreachable
+from simulator.engine.pods import AnswerLost, NoReplicaReached, Unavailable
+from simulator.engine.replica_process import Processes, ReplicaProcess
 from simulator.engine.time import SeededIds, VirtualClock
 from simulator.engine.trace import Trace
 
@@ -68,7 +68,7 @@ _ANSWER_SECONDS: Final = 15.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Surroundings:
+class ReplicaContext:
     """The surroundings of every replica."""
 
     session: Session
@@ -82,7 +82,7 @@ class Surroundings:
     rng: random.Random
     faults: Faults
     trace: Trace
-    airwaves: Airwaves
+    airwaves: WakeupTransport
     leases: Leases
     #: A store method raised an error that it never should raise.
     refused: Callable[[str, Exception], None]
@@ -96,12 +96,12 @@ class Surroundings:
 class SimReplica:
     """One replica: started again, as a new machine, each time it has died."""
 
-    def __init__(self, name: str, around: Surroundings, own_clock: VirtualClock) -> None:
+    def __init__(self, name: str, around: ReplicaContext, own_clock: VirtualClock) -> None:
         self.name = name
         #: Its machine's clock, which may be wrong.
         self.own_clock = own_clock
         self._around = around
-        self.machine = Machine(name, around.processes)
+        self.machine = ReplicaProcess(name, around.processes)
         self._ids = SeededIds(random.Random(around.rng.getrandbits(64)), around.clock)  # noqa: S311
         self.dispatcher: Dispatcher | None = None
         self.identities: Identities | None = None
@@ -116,7 +116,7 @@ class SimReplica:
         return self.machine.alive and self.dispatcher is not None
 
     def start(self) -> None:
-        self.machine = Machine(self.name, self._around.processes)
+        self.machine = ReplicaProcess(self.name, self._around.processes)
         self.machine.spawn(self._main(), name=self.name).add_done_callback(self._ended)
 
     def crash(self, why: str) -> None:
@@ -260,7 +260,7 @@ class SimReplica:
 class Site:
     """All replicas behind one address."""
 
-    def __init__(self, replicas: list[SimReplica], around: Surroundings) -> None:
+    def __init__(self, replicas: list[SimReplica], around: ReplicaContext) -> None:
         self.replicas = replicas
         self._around = around
 
@@ -272,7 +272,7 @@ class Site:
             lambda replica: replica.poll(pod, wait), timeout=wait + _ANSWER_SECONDS
         )
         if self._around.faults.strike(Fault.POLL_REPLY_LOST):
-            raise Lost
+            raise AnswerLost
         return answer
 
     async def acknowledge(self, pod: SimPod, delivery: UUID) -> bool | Leave:
@@ -281,7 +281,7 @@ class Site:
             lambda replica: replica.acknowledge(pod.token, delivery), timeout=3.0
         )
         if self._around.faults.strike(Fault.ACK_LOST):
-            raise Lost
+            raise AnswerLost
         return answer
 
     async def report_job(self, pod: SimPod) -> None:
@@ -289,7 +289,7 @@ class Site:
         for _ in range(5):
             try:
                 await self._ask(lambda replica: replica.report_job(pod), timeout=10.0)
-            except (Unreachable, Lost, Unavailable):
+            except (NoReplicaReached, AnswerLost, Unavailable):
                 await asyncio.sleep(2.0)
             else:
                 return
@@ -297,7 +297,7 @@ class Site:
     def _reach(self, pod: SimPod, fault: Fault) -> None:
         # The idle-only egress policy (S5): a Pod with an owner's label reaches no replica.
         if pod.owner is not None or self._around.faults.strike(fault):
-            raise Unreachable
+            raise NoReplicaReached
 
     # GitHub.
 
@@ -310,21 +310,21 @@ class Site:
             status = await self._ask(
                 lambda replica: replica.receive(outgoing), timeout=_HOOK_TIMEOUT
             )
-        except Unreachable:
+        except NoReplicaReached:
             status = 502
-        except (Lost, Unavailable):
+        except (AnswerLost, Unavailable):
             status = 0
         self._around.github.hooks.finished(outgoing.delivery_id, status)
 
     def _light(self) -> None:
         if self._around.faults.dark:
-            raise Unreachable
+            raise NoReplicaReached
 
     async def _ask(self, request: Callable[[SimReplica], Awaitable[T]], *, timeout: float) -> T:
         """Asks a replica that serves; its process may crash meanwhile."""
         up = [replica for replica in self.replicas if replica.serving]
         if not up:
-            raise Unreachable
+            raise NoReplicaReached
         replica = self._around.rng.choice(up)
         task: asyncio.Task[Any] = replica.machine.spawn(
             _serve(request, replica), name=f"request to {replica.name}"
@@ -334,12 +334,12 @@ class Site:
                 await asyncio.wait({task})
         except TimeoutError:
             task.cancel()
-            raise Lost from None
+            raise AnswerLost from None
         except asyncio.CancelledError:
             task.cancel()  # the client has hung up
             raise
         if task.cancelled():
-            raise Lost
+            raise AnswerLost
         error = task.exception()
         if isinstance(error, StoreError | FleetUnavailable):
             raise Unavailable from error

@@ -32,24 +32,24 @@ from paddock.recovery.terms import RecoveryTerms
 from paddock.store.store import PgStore
 from simulator.engine.checks import Checks, Promise, Violation
 from simulator.engine.database import Session, database_over
-from simulator.engine.faults import ALL, Fault, Faults, Weather
+from simulator.engine.faults import ALL, Fault, FaultMix, Faults
 from simulator.engine.fleet import Jit, SimFleet, SimPod
-from simulator.engine.gates import Airwaves, Leases, StoreGate
-from simulator.engine.github import API_URL, Pulse, seen_at_github
+from simulator.engine.gates import Leases, StoreGate, WakeupTransport
+from simulator.engine.github import API_URL, GitHubTimers, seen_at_github
 from simulator.engine.ledger import Ledger
 from simulator.engine.loop import Turn, VirtualLoop
-from simulator.engine.machine import Machine, Processes
+from simulator.engine.loop_intervals import LoopIntervals
 from simulator.engine.pods import DEPRECATED, Pods, must_not_break
 from simulator.engine.prompt import Prompt
-from simulator.engine.replicas import SimReplica, Site, Surroundings
-from simulator.engine.rhythm import Rhythm
+from simulator.engine.replica_process import Processes, ReplicaProcess
+from simulator.engine.replicas import ReplicaContext, SimReplica, Site
 from simulator.engine.scale import LARGE, SMALL, Scale, scale_of
 from simulator.engine.story import Stage, Story
 from simulator.engine.time import SeededIds, VirtualClock
 from simulator.engine.times import DONE_ACTIONS, Times
-from simulator.engine.trace import Line, Trace
-from simulator.enough import Enough
+from simulator.engine.trace import Trace, TraceLine
 from simulator.limit_check import LimitCheck
+from simulator.waste_checks import WasteChecks
 
 APP_ID: Final = 310_001
 SECRET: Final = "simulated"  # noqa: S105 - a fake's
@@ -88,7 +88,7 @@ _SHORT_TERMS: Final = RecoveryTerms(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SeedPlan:
     """What a run is made of; equal plans give equal runs."""
 
     seed: int
@@ -98,7 +98,7 @@ class Plan:
     large: bool = False
 
     @classmethod
-    def of(cls, seed: int, *, faults: frozenset[Fault] = ALL, jobs: int | None = None) -> Plan:
+    def of(cls, seed: int, *, faults: frozenset[Fault] = ALL, jobs: int | None = None) -> SeedPlan:
         """Every fifth seed is a large world."""
         scale = scale_of(seed)
         jobs = scale.jobs if jobs is None else jobs
@@ -111,7 +111,7 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    plan: Plan
+    plan: SeedPlan
     steps: int
     virtual: float
     seconds: float
@@ -120,7 +120,7 @@ class Result:
     exercised: dict[str, int]
     #: By rule, how long each recovery took.
     times: dict[str, list[float]] = field(default_factory=dict)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[TraceLine] = field(default_factory=list)
 
 
 class Key:
@@ -132,12 +132,12 @@ class Key:
 
 
 def simulate(
-    plan: Plan,
+    plan: SeedPlan,
     *,
     session: Session,
     key: Key,
     keep: bool = False,
-    tell: Callable[[Line], None] | None = None,
+    tell: Callable[[TraceLine], None] | None = None,
     world: Callable[..., Simulation] | None = None,
 ) -> Result:
     """`world` makes the simulation, for a story that the seed does not draw."""
@@ -173,7 +173,7 @@ def _timing(rng: random.Random, *, short: bool) -> Timing:
     return replace(timing, lease=_SHORT_LEASE, lost_lingers=(0.0, 60.0))
 
 
-def _stream(plan: Plan, name: str) -> random.Random:
+def _stream(plan: SeedPlan, name: str) -> random.Random:
     """One generator for each part: more draws in one do not change the others."""
     return random.Random(f"{plan.seed}/{name}")  # noqa: S311
 
@@ -194,13 +194,13 @@ class Simulation:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SeedPlan,
         session: Session,
         key: Key,
         loop: VirtualLoop,
         *,
         keep: bool,
-        tell: Callable[[Line], None] | None,
+        tell: Callable[[TraceLine], None] | None,
     ) -> None:
         self._plan = plan
         self._session = session
@@ -213,7 +213,7 @@ class Simulation:
         clock = self._clock = VirtualClock(loop)
         self._database_clock = VirtualClock(loop)
         self.trace = Trace(step=lambda: loop.steps, now=loop.time, keep=keep, tell=tell)
-        weather = Weather.draw(plan.faults, _stream(plan, "weather"))
+        weather = FaultMix.draw(plan.faults, _stream(plan, "weather"))
         self.faults = Faults(weather, _stream(plan, "faults"), self.trace)
         short = self.faults.in_the_air(Fault.SHORT_DAY)
         if short:
@@ -249,7 +249,7 @@ class Simulation:
             on_violation=self._violated,
             strict=not self.meddled_with,
         )
-        self._enough = Enough(
+        self._enough = WasteChecks(
             fleet=self._fleet,
             github=self._github,
             ledger=self._ledger,
@@ -276,7 +276,7 @@ class Simulation:
             now=loop.time,
             violate=self.checks.violate,
         )
-        self._airwaves = Airwaves(session, self.faults)
+        self._airwaves = WakeupTransport(session, self.faults)
         apps = Apps(
             [
                 GitHubApp(
@@ -289,7 +289,7 @@ class Simulation:
                 )
             ]
         )
-        around = Surroundings(
+        around = ReplicaContext(
             session=session,
             fleet=self._fleet,
             github=self._github,
@@ -337,8 +337,8 @@ class Simulation:
         rng = _stream(self._plan, "clocks")
         return [rng.uniform(-_MOST_SKEW, _MOST_SKEW) for _ in range(self._plan.replicas)]
 
-    def _draw_rhythm(self) -> Rhythm:
-        return Rhythm.draw(_stream(self._plan, "rhythm"))
+    def _draw_rhythm(self) -> LoopIntervals:
+        return LoopIntervals.draw(_stream(self._plan, "rhythm"))
 
     def _wire_up(self) -> None:
         self._fleet.on_delete = self.checks.deleting
@@ -395,7 +395,7 @@ class Simulation:
     def _on_turn(self, turn: Turn) -> None:
         self.trace.note(turn.actor.name, turn.what)
         times = _AT_A_MINT if turn.what.endswith("/generate-jitconfig") else 1.0
-        if isinstance(turn.actor, Machine) and self.faults.strike(Fault.CRASH, times=times):
+        if isinstance(turn.actor, ReplicaProcess) and self.faults.strike(Fault.CRASH, times=times):
             for replica in self._replicas:
                 if replica.machine is turn.actor:
                     replica.crash(f"before {turn.what}")
@@ -423,7 +423,7 @@ class Simulation:
 
     async def main(self) -> None:
         story = self._story()
-        self._pulse = Pulse(self._github, self._loop)
+        self._pulse = GitHubTimers(self._github, self._loop)
         for replica in self._replicas:
             replica.start()
         await story.begin()
@@ -445,8 +445,8 @@ class Simulation:
         await self._count()
 
     def _story(self) -> Story:
-        operator = Machine("operator", self._processes)
-        calm = Faults(Weather({}), _stream(self._plan, "operator"), self.trace)
+        operator = ReplicaProcess("operator", self._processes)
+        calm = Faults(FaultMix({}), _stream(self._plan, "operator"), self.trace)
         gate = StoreGate(
             PgStore(
                 database_over(self._session),

@@ -18,7 +18,7 @@ from simulator.engine.database import Session
 from simulator.engine.disasters import Disasters
 from simulator.engine.faults import CHANCE, Fault, Faults
 from simulator.engine.fleet import Node, SimFleet
-from simulator.engine.gates import Airwaves, Leases
+from simulator.engine.gates import Leases, WakeupTransport
 from simulator.engine.ledger import Ledger
 from simulator.engine.operators import Operators
 from simulator.engine.pods import Pods
@@ -46,7 +46,7 @@ class Stage:
     operator: Store
     session: Session
     leases: Leases
-    airwaves: Airwaves
+    airwaves: WakeupTransport
     ledger: Ledger
     clock: VirtualClock
     database_clock: VirtualClock

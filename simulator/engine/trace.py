@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TraceLine:
     step: int
     at: float
     who: str
@@ -27,14 +27,14 @@ class Trace:
         step: Callable[[], int],
         now: Callable[[], float],
         keep: bool = False,
-        tell: Callable[[Line], None] | None = None,
+        tell: Callable[[TraceLine], None] | None = None,
     ) -> None:
         self._step = step
         self._now = now
         self._keep = keep
         self._tell = tell
         self._hash = hashlib.blake2b(digest_size=16)
-        self.lines: list[Line] = []
+        self.lines: list[TraceLine] = []
         #: How often each fault, rule and transition occurred.
         self.exercised: Counter[str] = Counter()
 
@@ -42,7 +42,7 @@ class Trace:
         step, now = self._step(), self._now()
         self._hash.update(f"{step} {now!r} {who} {what}\n".encode())
         if self._keep or self._tell:
-            line = Line(step, now, who, what)
+            line = TraceLine(step, now, who, what)
             if self._keep:
                 self.lines.append(line)
             if self._tell:
@@ -51,7 +51,7 @@ class Trace:
     def remark(self, who: str, what: str) -> None:
         """For readers only: two runs need not have it in common."""
         if self._keep or self._tell:
-            line = Line(self._step(), self._now(), who, what)
+            line = TraceLine(self._step(), self._now(), who, what)
             if self._keep:
                 self.lines.append(line)
             if self._tell:

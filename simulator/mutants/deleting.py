@@ -10,7 +10,7 @@ from typing import Any
 from paddock.domain.github import Removal
 from paddock.domain.pods import Pod
 from paddock.domain.runners import Runner
-from paddock.forensics.concluding import Conclusion
+from paddock.forensics.conclusion import Conclusion
 from paddock.pools.reconciler import Reconciler
 from paddock.recovery.retire import Retirement
 from simulator.engine.checks import Promise

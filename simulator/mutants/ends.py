@@ -11,7 +11,7 @@ from paddock.domain.endings import LOG_WANTED_FOR
 from paddock.domain.pods import Pod
 from paddock.domain.recovery.records import WantedLog
 from paddock.domain.runners import Runner
-from paddock.forensics.concluding import Concluded, Conclusion
+from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.forensics.post_mortem import TAIL_BYTES, TAIL_LINES, PostMortem, _Tail
 from paddock.ports import FleetUnavailable
 from paddock.recovery.adopt import Adoption

@@ -10,7 +10,7 @@ from paddock.dispatch.pauses import Place
 from paddock.domain.github_errors import BackOff
 from paddock.domain.recovery.evidence import Subject
 from paddock.github import facts
-from paddock.recovery.asking import Asker
+from paddock.recovery.github_lookups import GitHubLookups
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
 from simulator.mutants.making import mutant, swapped, table, without
@@ -82,7 +82,7 @@ def _gone_unproven(undo: ExitStack, _session: Session) -> None:
     async def gone(*_: object) -> bool:
         return True
 
-    undo.enter_context(swapped(Asker, "_is_gone", gone))
+    undo.enter_context(swapped(GitHubLookups, "_is_gone", gone))
 
 
 @mutant(

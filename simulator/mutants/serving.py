@@ -17,7 +17,7 @@ from paddock.domain.recovery.rule import Rule
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import WaitingPods
 from paddock.domain.states import RunnerState
-from paddock.forensics.concluding import Conclusion
+from paddock.forensics.conclusion import Conclusion
 from paddock.pools.hosts import Hosts
 from paddock.recovery.jobs import JobRecovery
 from paddock.store import matching
@@ -41,7 +41,7 @@ from simulator.mutants.making import (
     breaks=Promise.ENOUGH,
 )
 def _serve_without_asking(undo: ExitStack, _session: Session) -> None:
-    undo.enter_context(swapped(Conclusion, "_echoes_until", lambda *_: None))
+    undo.enter_context(swapped(Conclusion, "_supply_grace_until", lambda *_: None))
 
 
 @mutant(
@@ -78,7 +78,7 @@ def _job_unserved(undo: ExitStack, _session: Session) -> None:
 
     async def nothing(self: Any, _echoes: object) -> None: ...
 
-    undo.enter_context(swapped(Conclusion, "_echoes_until", for_ever))
+    undo.enter_context(swapped(Conclusion, "_supply_grace_until", for_ever))
     undo.enter_context(swapped(JobRecovery, "_end", nothing))
 
 

@@ -16,7 +16,7 @@ from paddock.domain.recovery.evidence import Container, Subject
 from paddock.domain.recovery.predicates import alive
 from paddock.domain.recovery.rule import Rule
 from paddock.domain.runners import Runner
-from paddock.recovery.gather import Look
+from paddock.recovery.gather import RoundView
 from paddock.recovery.loop import Recovery
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
@@ -37,7 +37,7 @@ def _sweeping(undo: ExitStack) -> None:
     """In each round a stamped Pod without a claim that is old enough is taken for leaked."""
     slow_round = Recovery._slow_round  # noqa: SLF001
 
-    async def swept(self: Any, look: Look) -> None:
+    async def swept(self: Any, look: RoundView) -> None:
         claimed = {runner.pod_name for runner in look.runners if runner.key is not None}
         for name, pod in sorted(look.pods.items()):
             old = look.now - pod.created_at >= _SWEPT_AFTER

@@ -10,7 +10,7 @@ from paddock.domain import endings, redelivery
 from paddock.domain.pods import Pod
 from paddock.domain.recovery.evidence import Subject
 from paddock.domain.runners import Runner
-from paddock.forensics.concluding import Concluded, Conclusion
+from paddock.forensics.conclusion import Concluded, Conclusion
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
 from simulator.mutants.making import (

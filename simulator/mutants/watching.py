@@ -11,7 +11,7 @@ from paddock.domain.pods import Pod, PodList
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
 from paddock.github.client import GitHubClient
-from paddock.recovery.gather import Look
+from paddock.recovery.gather import RoundView
 from paddock.recovery.loop import Recovery
 from paddock.recovery.observe import PodView
 from paddock.recovery.runners import RunnerRecovery
@@ -81,7 +81,7 @@ def _empty_is_gone(undo: ExitStack, _session: Session) -> None:
 
     thresholds = RunnerRecovery._thresholds  # noqa: SLF001
 
-    def hasty(self: Any, runner: Runner, look: Look) -> Thresholds:
+    def hasty(self: Any, runner: Runner, look: RoundView) -> Thresholds:
         return replace(thresholds(self, runner, look), absent_reads=1)
 
     undo.enter_context(swapped(PodView, "_suspicious", believed))

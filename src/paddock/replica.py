@@ -13,6 +13,7 @@ from typing import Protocol
 from paddock.dispatch.comparison import Comparison
 from paddock.dispatch.debts import DebtCollector
 from paddock.dispatch.deliveries import DeliveryApplier
+from paddock.dispatch.delivery_writer import DeliveryWriter
 from paddock.dispatch.dispatcher import Dispatcher
 from paddock.dispatch.groups import RunnerGroups
 from paddock.dispatch.housekeeping import Housekeeping
@@ -23,8 +24,7 @@ from paddock.dispatch.minting import Minter
 from paddock.dispatch.redelivery import Redelivery
 from paddock.dispatch.refusals import RefusalReview
 from paddock.dispatch.sealing import Sealer
-from paddock.dispatch.settling import Settler
-from paddock.dispatch.steps import Stopwatch
+from paddock.dispatch.step_times import StepTimes
 from paddock.dispatch.trust import TrustReview
 from paddock.github.budget import Budget
 from paddock.pools.mirror import PoolMirror
@@ -94,11 +94,9 @@ def intake(replica: Replica) -> Sequence[Service]:
         apps=list(replica.apps),
         new_account=replica.new_account,
     )
-    settler = Settler(store)
-    reads = InstallationReads(
-        store=store, installations=installations, clock=clock, settler=settler
-    )
-    applier = DeliveryApplier(store=store, reads=reads, settler=settler, wakeups=replica.wakeups)
+    writer = DeliveryWriter(store)
+    reads = InstallationReads(store=store, installations=installations, clock=clock, writer=writer)
+    applier = DeliveryApplier(store=store, reads=reads, writer=writer, wakeups=replica.wakeups)
     groups = RunnerGroups(store=store, github=github, apps=replica.apps, wakeups=replica.wakeups)
     redelivery = Redelivery(
         store=store, github=github, budget=replica.budget, clock=clock, apps=replica.apps
@@ -115,7 +113,7 @@ def intake(replica: Replica) -> Sequence[Service]:
         Service("comparison", comparison.run),
         Service("debts", DebtCollector(store=store, github=github, clock=clock).run),
         Service("housekeeping", Housekeeping(store=store, clock=clock).run),
-        Service("stopwatch", Stopwatch(store=store, clock=clock, wakeups=replica.wakeups).run),
+        Service("step-times", StepTimes(store=store, clock=clock, wakeups=replica.wakeups).run),
     )
     return (
         Service("deliveries", applier.run),

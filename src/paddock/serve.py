@@ -41,9 +41,9 @@ from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds
 from paddock.web.app import Application
 from paddock.web.console import Console
+from paddock.web.console_setup import open_console
 from paddock.web.health import Readiness
 from paddock.web.metrics import Metrics
-from paddock.web.opening import open_console
 from paddock.web.pods import PodEndpoints
 from paddock.web.receiver import Receiver
 from paddock.web.server import CannotListen, bind, serving, url_of
@@ -105,7 +105,7 @@ async def serve(
     certificate = _certificate(settings)
     with ExitStack() as sockets:
         listener = sockets.enter_context(_listener(settings.listen_address))
-        doors = [
+        pod_listeners = [
             each and sockets.enter_context(_listener(each))
             for each in (settings.pods_address, settings.vitals_address)
         ]
@@ -143,12 +143,16 @@ async def serve(
                 *((Service("certificate", certificate.run),) if certificate else ()),
             )
             await stack.enter_async_context(running(beside, replica.clock, troubles))
-            limits = _limits(settings, listeners=1 + sum(1 for door in doors if door))
+            limits = _limits(
+                settings, listeners=1 + sum(1 for pod_listener in pod_listeners if pod_listener)
+            )
             await stack.enter_async_context(serving(application, listener, limits=limits))
-            for door, answers in zip(doors, _doors(endpoints), strict=True):
-                if door:
+            for pod_listener, answers in zip(
+                pod_listeners, _pod_applications(endpoints), strict=True
+            ):
+                if pod_listener:
                     await stack.enter_async_context(
-                        serving(answers, door, limits=limits, certificate=certificate)
+                        serving(answers, pod_listener, limits=limits, certificate=certificate)
                     )
             stack.push_async_callback(console.live.close)
             if work:
@@ -239,7 +243,7 @@ def check_settings(settings: Settings) -> None:
         case FleetKind.LOCAL:
             mistakes.append(_LOCAL)
         case FleetKind.KUBE:
-            from paddock.fleet.kube.opening import placement
+            from paddock.fleet.kube.setup import placement
 
             if not settings.sealing:
                 mistakes.append(_UNSEALED)
@@ -265,13 +269,13 @@ async def configured_fleet(settings: Settings) -> AsyncIterator[OpenFleet | None
             raise SettingsError(_LOCAL)
         case FleetKind.KUBE:
             # Imported only if needed: it takes seven megabytes.
-            from paddock.fleet.kube.opening import opened
+            from paddock.fleet.kube.setup import open_kube
 
             _sealer(settings)  # raises before anything is started
             async with AsyncExitStack() as stack:
                 try:
                     kube = await stack.enter_async_context(
-                        opened(settings.kube, clock=SystemClock())
+                        open_kube(settings.kube, clock=SystemClock())
                     )
                 except ValueError as error:
                     raise SettingsError(f"{str(error).rstrip('.')}.") from None
@@ -312,7 +316,7 @@ def _endpoints(work: Dispatching, replica: Replica) -> PodEndpoints:
     )
 
 
-def _doors(endpoints: PodEndpoints | None) -> tuple[ASGIApp, ASGIApp]:
+def _pod_applications(endpoints: PodEndpoints | None) -> tuple[ASGIApp, ASGIApp]:
     """The applications at the addresses that only Pods reach."""
     if endpoints is None:
         return Starlette(), Starlette()

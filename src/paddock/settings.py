@@ -174,7 +174,7 @@ class RecoverySettings(BaseModel):
     removals: int = _threshold("removals")
     removed: float = _threshold("removed")
     adopt: float = _threshold("adopt")
-    echo: float = _threshold("echo")
+    supply_grace: float = _threshold("supply_grace")
     verdict: float = _threshold("verdict")
     in_progress: float = _threshold("in_progress")
     unheard: float = _threshold("unheard")

@@ -87,7 +87,7 @@ class Pod:
     server: Scripted
     directory: Path
     #: Divides the agent's own waiting times.
-    hurry: str = "20"
+    speedup: str = "20"
     _started: list[Process] = field(default_factory=list)
 
     @property
@@ -142,9 +142,9 @@ class Pod:
     ) -> Process:
         options = ["--server", self.server.url, "--token-file", str(self.token_file)]
         options += ["--stage", str(self.stage), *more]
-        hurry = {"PADDOCK_AGENT_HURRY": self.hurry}
+        speedup = {"PADDOCK_AGENT_SPEEDUP": self.speedup}
         return await self.start(
-            *PYTHON, str(AGENT), command, *options, env={**hurry, **(env or {})}, before=before
+            *PYTHON, str(AGENT), command, *options, env={**speedup, **(env or {})}, before=before
         )
 
     async def poll(self, *more: str, **how: Any) -> Process:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paddock.agent.backoff import MOST, MOST_ASKED_FOR, Backoff
-from paddock.agent.exits import Exit
+from paddock.agent.exits import AgentExit
 from tests.agent.conftest import AGENT, JIT, PYTHON, TOKEN, Pod, command_line
 from tests.agent.scripted import (
     ACK,
@@ -40,7 +40,7 @@ ROOT = os.geteuid() == 0
 async def test_work_is_staged_and_acknowledged(pod: Pod) -> None:
     pod.server.will(DISPATCH, WORK)
     ended = await (await pod.poll()).ends()
-    assert ended.code == Exit.STAGED
+    assert ended.code == AgentExit.STAGED
     assert pod.staged == ["jit", "name", "run"]
     assert (pod.stage / "jit").read_text() == JIT + "\n"
     assert (pod.stage / "name").read_text() == "pool-a-1-1\n"
@@ -60,7 +60,7 @@ async def test_the_jit_is_given_to_the_runners_user(pod: Pod) -> None:
     pod.server.will(DISPATCH, WORK)
     ended = await (await pod.poll("--runner-uid", "1001", "--runner-gid", "1002")).ends()
     found = (pod.stage / "jit").stat()
-    assert ended.code == Exit.STAGED
+    assert ended.code == AgentExit.STAGED
     assert (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) == (0o400, 1001, 1002)
 
 
@@ -73,7 +73,7 @@ def _may_not_give_files_away() -> None:
 async def test_a_poller_that_could_not_give_the_jit_away_does_not_ask_for_work(pod: Pod) -> None:
     uid = str(os.geteuid() + 1001)
     ended = await (await pod.poll("--runner-uid", uid, before=_may_not_give_files_away)).ends()
-    assert ended.code == Exit.CANNOT_STAGE
+    assert ended.code == AgentExit.CANNOT_STAGE
     assert ended.says("cannot stage")
     assert pod.server.asked == []
 
@@ -81,7 +81,7 @@ async def test_a_poller_that_could_not_give_the_jit_away_does_not_ask_for_work(p
 async def test_without_a_stage_no_work_is_asked_for(pod: Pod) -> None:
     pod.stage.rmdir()
     ended = await (await pod.poll()).ends()
-    assert (ended.code, pod.server.asked) == (Exit.CANNOT_STAGE, [])
+    assert (ended.code, pod.server.asked) == (AgentExit.CANNOT_STAGE, [])
     assert str(pod.stage) in ended.err
 
 
@@ -102,12 +102,12 @@ async def test_the_token_is_read_anew_for_every_call(pod: Pod) -> None:
 
 async def test_nothing_yet_is_asked_again(pod: Pod) -> None:
     pod.server.will(DISPATCH, NOTHING_YET, NOTHING_YET, WORK)
-    assert (await (await pod.poll()).ends()).code == Exit.STAGED
+    assert (await (await pod.poll()).ends()).code == AgentExit.STAGED
     assert len(pod.server.of(DISPATCH)) == 3
 
 
 async def test_a_server_that_never_has_anything_is_not_asked_without_pause(pod: Pod) -> None:
-    pod.hurry = "1"
+    pod.speedup = "1"
     pod.server.will(DISPATCH, *[NOTHING_YET] * 10_000)
     poller = await pod.poll()
     await pod.server.until_asked(DISPATCH, 5)
@@ -120,7 +120,7 @@ async def test_told_to_leave_it_leaves_so_that_no_runner_starts(pod: Pod) -> Non
     """I24. An init container that fails takes its Pod along."""
     pod.server.will(DISPATCH, Reply(410, {"reason": "it is being retired"}))
     ended = await (await pod.poll()).ends()
-    assert ended.code == Exit.LEFT
+    assert ended.code == AgentExit.LEFT
     assert pod.staged == []
     assert ended.events[-1]["why"] == "it is being retired"
 
@@ -128,13 +128,13 @@ async def test_told_to_leave_it_leaves_so_that_no_runner_starts(pod: Pod) -> Non
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_refused_token_is_tried_again_for_a_while(pod: Pod, status: int) -> None:
     pod.server.will(DISPATCH, *[Reply(status, {"error": "no"})] * 3, WORK)
-    assert (await (await pod.poll()).ends()).code == Exit.STAGED
+    assert (await (await pod.poll()).ends()).code == AgentExit.STAGED
 
 
 async def test_a_token_that_is_refused_for_good_ends_the_poller(pod: Pod) -> None:
     pod.server.will(DISPATCH, *[Reply(401, {"error": "Not one of a Pod's."})] * 50)
     ended = await (await pod.poll()).ends()
-    assert (ended.code, pod.staged) == (Exit.TOKEN_REFUSED, [])
+    assert (ended.code, pod.staged) == (AgentExit.TOKEN_REFUSED, [])
     assert "Not one of a Pod's." in ended.events[-1]["why"]
     assert len(pod.server.of(DISPATCH)) == 10
 
@@ -143,7 +143,7 @@ async def test_a_token_that_is_refused_for_good_ends_the_poller(pod: Pod) -> Non
 async def test_a_file_that_holds_no_token_is_said_to(pod: Pod, content: str) -> None:
     pod.token_file.write_text(content)
     ended = await (await pod.poll()).ends()
-    assert (ended.code, pod.server.asked) == (Exit.TOKEN_REFUSED, [])
+    assert (ended.code, pod.server.asked) == (AgentExit.TOKEN_REFUSED, [])
     assert str(pod.token_file) in ended.events[-1]["why"]
 
 
@@ -169,7 +169,7 @@ BROKEN: dict[str, Answer] = {
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 async def test_it_outlives_a_server_that_is_unwell(pod: Pod, broken: Answer) -> None:
     pod.server.will(DISPATCH, broken, broken, WORK)
-    assert (await (await pod.poll()).ends()).code == Exit.STAGED
+    assert (await (await pod.poll()).ends()).code == AgentExit.STAGED
     assert (pod.stage / "jit").read_text() == JIT + "\n"
 
 
@@ -181,7 +181,7 @@ async def test_it_outlives_a_server_that_is_away(pod: Pod) -> None:
     async with scripted_server(port=port) as back:
         back.will(DISPATCH, NOTHING_YET, WORK)
         ended = await poller.ends()
-    assert ended.code == Exit.STAGED
+    assert ended.code == AgentExit.STAGED
     assert ended.says("answered again")
 
 
@@ -200,7 +200,7 @@ async def test_a_lost_reply_is_asked_for_again_at_once(pod: Pod, cut: CutShort) 
     """I20: the same JIT comes again until it is acknowledged. Half of one is never staged."""
     pod.server.will(DISPATCH, cut, WORK)
     ended = await (await pod.poll()).ends()
-    assert ended.code == Exit.STAGED
+    assert ended.code == AgentExit.STAGED
     assert (pod.stage / "jit").read_text() == JIT + "\n"
     assert len(pod.server.of(DISPATCH)) == 2
     assert len(pod.server.of(ACK)) == 1
@@ -210,14 +210,14 @@ async def test_a_lost_reply_is_asked_for_again_at_once(pod: Pod, cut: CutShort) 
 async def test_a_server_that_falls_silent_is_asked_again(pod: Pod) -> None:
     pod.server.will(DISPATCH, Hold(), WORK)
     ended = await (await pod.poll("--wait", "0.1")).ends()
-    assert ended.code == Exit.STAGED
+    assert ended.code == AgentExit.STAGED
     assert ended.says("lost an answer")
 
 
 @pytest.mark.parametrize("answer", [Dribble(WORK), Reply(200, WORK.content, chunked=True)])
 async def test_an_answer_may_come_in_pieces(pod: Pod, answer: Answer) -> None:
     pod.server.will(DISPATCH, answer)
-    assert (await (await pod.poll()).ends()).code == Exit.STAGED
+    assert (await (await pod.poll()).ends()).code == AgentExit.STAGED
     assert len(pod.server.of(DISPATCH)) == 1
 
 
@@ -225,7 +225,7 @@ async def test_a_lost_acknowledgement_is_repeated(pod: Pod) -> None:
     pod.server.will(DISPATCH, WORK)
     pod.server.will(ACK, CutShort(Reply(204), 0), Reply(503, {"error": "later"}), Reply(204))
     ended = await (await pod.poll()).ends()
-    assert (ended.code, len(pod.server.of(ACK))) == (Exit.STAGED, 3)
+    assert (ended.code, len(pod.server.of(ACK))) == (AgentExit.STAGED, 3)
     assert ended.says("acknowledged")
 
 
@@ -235,7 +235,7 @@ async def test_an_acknowledgement_is_given_up_after_a_few_seconds(pod: Pod, answ
     pod.server.will(DISPATCH, WORK)
     pod.server.will(ACK, *[answer] * 1000)
     ended = await (await pod.poll()).ends()
-    assert (ended.code, pod.staged) == (Exit.STAGED, ["jit", "name", "run"])
+    assert (ended.code, pod.staged) == (AgentExit.STAGED, ["jit", "name", "run"])
     assert ended.says("not acknowledged")
 
 
@@ -245,7 +245,7 @@ async def test_a_jit_that_is_not_ours_is_not_run(pod: Pod, status: int) -> None:
     pod.server.will(DISPATCH, WORK)
     pod.server.will(ACK, Reply(status, {"error": "That delivery was not made to this Pod."}))
     ended = await (await pod.poll()).ends()
-    assert (ended.code, pod.staged) == (Exit.LEFT, [])
+    assert (ended.code, pod.staged) == (AgentExit.LEFT, [])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -258,7 +258,7 @@ async def test_told_to_stop_while_it_polls_it_stages_nothing(pod: Pod, number: i
 
 
 async def test_told_to_stop_while_it_backs_off_it_stops(pod: Pod) -> None:
-    pod.hurry = "1"
+    pod.speedup = "1"
     pod.server.will(DISPATCH, *[Reply(503, {}, ("Retry-After: 60",))] * 5)
     poller = await pod.poll()
     await pod.server.until_asked(DISPATCH)
@@ -316,7 +316,7 @@ async def test_links_on_the_stage_are_replaced_not_followed(pod: Pod) -> None:
     for name in ("jit", "run", "name", ".jit.unfinished", ".run.unfinished", ".probe.unfinished"):
         (pod.stage / name).symlink_to(victim)
     pod.server.will(DISPATCH, WORK)
-    assert (await (await pod.poll()).ends()).code == Exit.STAGED
+    assert (await (await pod.poll()).ends()).code == AgentExit.STAGED
     assert victim.read_text() == "untouched"
     assert not (pod.stage / "jit").is_symlink()
     assert (pod.stage / "jit").read_text() == JIT + "\n"
@@ -325,7 +325,7 @@ async def test_links_on_the_stage_are_replaced_not_followed(pod: Pod) -> None:
 async def test_a_stage_that_cannot_be_cleared_is_not_used(pod: Pod) -> None:
     (pod.stage / "jit").mkdir()
     ended = await (await pod.poll()).ends()
-    assert (ended.code, pod.server.asked) == (Exit.CANNOT_STAGE, [])
+    assert (ended.code, pod.server.asked) == (AgentExit.CANNOT_STAGE, [])
 
 
 async def test_over_tls_with_its_own_authority(pod: Pod, directory: Path) -> None:
@@ -395,7 +395,7 @@ async def test_a_wrong_command_line_is_explained(
     pod: Pod, arguments: list[str], sentence: str
 ) -> None:
     ended = await (await pod.start(sys.executable, "-m", "paddock.agent", *arguments)).ends()
-    assert ended.code == Exit.USAGE
+    assert ended.code == AgentExit.USAGE
     assert sentence in ended.err
     assert "Traceback" not in ended.err
 

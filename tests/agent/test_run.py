@@ -476,7 +476,7 @@ async def test_poller_script_and_runner_together_run_a_job(pod: Pod, shell: list
         work = {"delivery": "d-1", "runner_name": "r-1", "jit": jit}
         pod.server.will(DISPATCH, Reply(200, work))
         assert (await (await pod.poll()).ends()).code == 0
-        env = {"STAGE": str(pod.stage), "PADDOCK_FAKE_RUNNER_HURRY": "100"}
+        env = {"STAGE": str(pod.stage), "PADDOCK_FAKE_RUNNER_SPEEDUP": "100"}
         runner = [sys.executable, "-m", "paddock.fakes.runner", "run"]
         ended = await (await pod.run(shell, *runner, env=env)).ends()
     assert (ended.code, job.conclusion) == (102, "failure")

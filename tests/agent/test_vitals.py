@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from paddock.agent.exits import Exit
+from paddock.agent.exits import AgentExit
 from paddock.agent.samples import FIELDS, Samples, parse
 from paddock.domain.vitals import MOST_REPORTED, Sample
 from paddock.web.pods import Report
@@ -61,7 +61,7 @@ async def _reported(pod: Pod, *times: int) -> None:
 
 async def _ends(pod: Pod, sidecar: Process, runner: Runner) -> None:
     runner.ends()
-    assert (await sidecar.ends()).code == Exit.STAGED
+    assert (await sidecar.ends()).code == AgentExit.STAGED
 
 
 async def test_samples_are_reported_as_they_come(pod: Pod, runner: Runner) -> None:
@@ -169,7 +169,7 @@ async def test_the_last_moments_are_reported_when_it_is_told_to_stop(
     await asyncio.sleep(0.2)
     runner.measures(1, 2)
     sidecar.signal(signal.SIGTERM)
-    assert (await sidecar.ends()).code == Exit.STAGED
+    assert (await sidecar.ends()).code == AgentExit.STAGED
     assert _times(pod.server.of(VITALS)) == [1, 2]
 
 
@@ -180,7 +180,7 @@ async def test_a_server_that_is_silent_does_not_keep_it_from_ending(
     runner.measures(1)
     runner.ends()
     sidecar = await pod.agent("vitals")
-    assert (await sidecar.ends()).code == Exit.STAGED
+    assert (await sidecar.ends()).code == AgentExit.STAGED
 
 
 async def test_without_a_runner_it_waits(pod: Pod) -> None:
@@ -189,7 +189,7 @@ async def test_without_a_runner_it_waits(pod: Pod) -> None:
     await asyncio.sleep(0.3)
     assert sidecar.alive
     sidecar.signal(signal.SIGTERM)
-    assert (await sidecar.ends()).code == Exit.STAGED
+    assert (await sidecar.ends()).code == AgentExit.STAGED
     assert pod.server.asked == []
 
 
@@ -243,7 +243,7 @@ async def test_whatever_a_job_puts_there_instead_says_nothing(
     assert sidecar.alive
     sidecar.signal(signal.SIGTERM)
     ended = await sidecar.ends()
-    assert ended.code == Exit.STAGED
+    assert ended.code == AgentExit.STAGED
     assert "Traceback" not in ended.err
     assert pod.server.asked == []
 

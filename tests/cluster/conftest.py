@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from paddock.fleet.kube.opening import Kube
+from paddock.fleet.kube.setup import Kube
 from paddock.pools import crd
 from tests.support.chart import helm
 from tests.support.kube import Installed, installed

@@ -16,7 +16,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Phase, Pod
 from paddock.domain.recovery.evidence import Container, container_seen, poller_seen
 from paddock.fleet.kube.api import REQUESTS
-from paddock.fleet.kube.opening import Kube
+from paddock.fleet.kube.setup import Kube
 from paddock.fleet.kube.token_claims import AUDIENCES
 from paddock.ports import FleetUnavailable
 from tests.support.kube import Installed, order, template

@@ -19,7 +19,7 @@ from paddock.fleet.kube.objects import OWNER_LABEL
 from paddock.host.cluster import ClusterReports
 from paddock.host.configuration import Cluster as ClusterConfiguration
 from paddock.host.errors import ReportFailed
-from paddock.host.reports import CONDITION, Outcome, Report, Reports
+from paddock.host.reports import CONDITION, AttemptResult, Report, Reports
 from tests.support.kube import DEPLOY, PATHS, installed, runner_template
 from tests.support.kube_site import KubeSite, kube_site
 from tests.support.mac import Mac
@@ -43,7 +43,7 @@ class KubeMac:
     node: str
     reports: Reports
 
-    def run(self) -> Outcome:
+    def run(self) -> AttemptResult:
         keeping = self.mac.keeping()
         keeping.reports = self.reports
         return keeping.until_it_succeeds(1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from paddock.fleet.kube import shapes
-from paddock.fleet.kube.opening import placement
+from paddock.fleet.kube.setup import placement
 from paddock.fleet.kube.shapes import TemplateRefused, manifest
 from tests.support.kube import Installed, order
 from tests.support.pod_security import baseline

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paddock.domain.pool_objects import DRAIN_FINALIZER
-from paddock.fleet.kube.opening import Kube
+from paddock.fleet.kube.setup import Kube
 from paddock.pools.mirror import PoolMirror
 from paddock.store.database import Database
 from paddock.store.store import PgStore
@@ -205,7 +205,7 @@ async def test_an_object_older_than_the_finalizer_gets_it_and_goes_when_its_pool
     await mirror.round()
     await mirror.round()
     assert await place.api.exists(path)
-    assert await store.bury_pools() == ["linux"]
+    assert await store.delete_drained_pools() == ["linux"]
     await mirror.round()
     await place.api.until_gone(path)
 

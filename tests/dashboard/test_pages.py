@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from paddock.domain.endings import Ending
 from paddock.domain.plain_text import escaped
 from paddock.store.embedded import EmbeddedPostgres
-from paddock.web.dashboard.words import length
+from paddock.web.dashboard.formatting import length
 from paddock.web.settings import DashboardSettings
 from tests.dashboard.accessibility import problems, unseen_focus
 from tests.dashboard.conftest import Site, look, serving

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from paddock.fleet.kube.opening import placement
+from paddock.fleet.kube.setup import placement
 from paddock.fleet.kube.shapes import manifest
 from paddock.settings import Settings, load
 from paddock.web.tls import CertificateFiles, load_certificate

@@ -23,7 +23,7 @@ _PATIENCE = 30.0
 CONTROL_SECRET = "the test's own"
 
 #: Divides the runner's own waiting times.
-_HURRY = "100"
+_SPEEDUP = "100"
 
 
 @dataclass
@@ -89,7 +89,7 @@ class World:
             sys.executable,
             *("-m", "paddock.fakes.runner", "run", *arguments),
             env=os.environ
-            | {"ACTIONS_RUNNER_INPUT_JITCONFIG": encoded, "PADDOCK_FAKE_RUNNER_HURRY": _HURRY}
+            | {"ACTIONS_RUNNER_INPUT_JITCONFIG": encoded, "PADDOCK_FAKE_RUNNER_SPEEDUP": _SPEEDUP}
             | dict(env or {}),
             cwd=self.directory,
             stdout=asyncio.subprocess.PIPE,

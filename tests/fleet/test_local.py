@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from paddock.domain.endings import Ending, EndingEvidence, classify
-from paddock.domain.fingerprints import Answer, ever_started, fingerprint
+from paddock.domain.fingerprints import Certainty, ever_started, fingerprint
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
@@ -32,8 +32,8 @@ from paddock.fakes.github.records import Step
 from paddock.fakes.github.server import serving, wall_clock
 from paddock.fleet.local import fleet as fleet_module
 from paddock.fleet.local import processes
-from paddock.fleet.local.census import START_PATIENCE
 from paddock.fleet.local.fleet import LocalFleet, Programs
+from paddock.fleet.local.pod_scan import START_PATIENCE
 from paddock.fleet.local.reviewer import LocalReviewer
 from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
 from paddock.ports import Fleet, FleetUnavailable, Reviewer
@@ -180,14 +180,14 @@ async def test_a_life_from_polling_to_the_end(machine: Machine) -> None:
 
     idle = await polling(fleet)
     assert idle.phase is Phase.PENDING
-    assert ever_started(idle.containers) is Answer.NO
+    assert ever_started(idle.containers) is Certainty.NO
 
     machine.go(idle)
     busy = await running(fleet)
     assert busy.poller is not None
     assert busy.poller.state.terminated is not None
     assert busy.poller.state.terminated.exit_code == 0
-    assert ever_started(busy.containers) is Answer.YES
+    assert ever_started(busy.containers) is Certainty.YES
     assert fingerprint(busy.containers) is None
 
     (machine.directory(busy) / "work" / "finish").touch()
@@ -227,7 +227,7 @@ async def test_an_end_is_recorded_as_it_was(
         number,
         "Error",
     )
-    evidence = EndingEvidence(fingerprint=end, job=Answer.YES, lost_communication=Answer.NO)
+    evidence = EndingEvidence(fingerprint=end, job=Certainty.YES, lost_communication=Certainty.NO)
     assert classify(evidence).ending is ending
 
 
@@ -249,7 +249,7 @@ async def test_a_poller_that_leaves_starts_no_runner(machine: Machine) -> None:
     await fleet.create(order())
     pod = await ended(fleet)
     assert pod.phase is Phase.FAILED
-    assert ever_started(pod.containers) is Answer.NO
+    assert ever_started(pod.containers) is Certainty.NO
     assert pod.poller is not None
     assert pod.poller.state.terminated is not None
     assert pod.poller.state.terminated.exit_code == 79
@@ -285,7 +285,7 @@ async def test_a_single_container_runs_from_its_first_second(machine: Machine) -
     await fleet.create(order(shape="single"))
     idle = await running(fleet)
     assert idle.containers == (idle.poller,)
-    assert ever_started(idle.containers) is Answer.YES
+    assert ever_started(idle.containers) is Certainty.YES
     machine.go(idle)
     done = await ended(fleet)
     end = fingerprint(done.containers)
@@ -439,7 +439,7 @@ async def test_an_idle_pod_that_is_deleted_starts_no_runner(machine: Machine) ->
     await fleet.ask_to_go(pod.name, uid=pod.uid)
     done = await ended(fleet)
     assert done.phase is Phase.FAILED
-    assert ever_started(done.containers) is Answer.NO
+    assert ever_started(done.containers) is Certainty.NO
     assert not (machine.directory(pod) / "ran").exists()
 
 
@@ -499,7 +499,7 @@ async def test_a_killed_supervisor_is_a_lost_node(machine: Machine) -> None:
     end = fingerprint(done.containers)
     assert end is not None
     assert end.reason == "ContainerStatusUnknown"
-    assert ever_started(done.containers) is Answer.YES
+    assert ever_started(done.containers) is Certainty.YES
     evidence = EndingEvidence(fingerprint=end, pod_reason=done.reason or "")
     assert classify(evidence).ending is Ending.NODE_LOST
 
@@ -512,7 +512,7 @@ async def test_a_supervisor_killed_while_polling_leaves_a_runner_that_never_star
     await polling(fleet)
     os.kill(machine.supervisor(pod), signal.SIGKILL)
     done = await ended(fleet)
-    assert ever_started(done.containers) is Answer.NO
+    assert ever_started(done.containers) is Certainty.NO
     await until(lambda: not processes_in(machine.root))
 
 
@@ -545,7 +545,7 @@ async def test_a_pod_without_a_supervisor_fails_and_never_runs(
     machine.clock.by = START_PATIENCE
     [failed] = (await fleet.list()).pods
     assert (failed.phase, failed.reason) == (Phase.FAILED, "SupervisorFailed")
-    assert ever_started(failed.containers) is Answer.NO
+    assert ever_started(failed.containers) is Certainty.NO
     late = [sys.executable, "-m", "paddock.fleet.local.supervisor", str(machine.directory(pod))]
     subprocess.run(late, check=True)
     assert (await fleet.list()).pods == (failed,)

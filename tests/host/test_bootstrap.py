@@ -7,7 +7,7 @@ import re
 import pytest
 
 from paddock.host.anchor import NAME
-from paddock.host.launching import KEEPER, MACHINES
+from paddock.host.launchd import KEEPER, MACHINES
 from paddock.host.tools import ToolFailed
 from tests.support.mac import BUSY, Mac
 

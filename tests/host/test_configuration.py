@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.host.anchor import render
-from paddock.host.configuration import Configuration, Network, Service, read
+from paddock.host.configuration import Configuration, Network, ServiceSettings, read
 from paddock.host.errors import ConfigurationRefused
 
 
@@ -39,8 +39,8 @@ def test_all_that_can_be_set(tmp_path: Path) -> None:
         """,
     )
     assert found.network.allowed == (
-        Service(address="10.0.5.7", port=443),
-        Service(address="fd00::7", port=443),
+        ServiceSettings(address="10.0.5.7", port=443),
+        ServiceSettings(address="fd00::7", port=443),
     )
     assert found.program == ("/usr/local/bin/machines", "--node", "mac-7")
     assert found.cluster is not None
@@ -91,7 +91,7 @@ def test_the_label_of_every_rule_changes_with_any_of_them() -> None:
 def test_what_is_allowed_comes_before_what_is_blocked() -> None:
     """The first rule that matches decides."""
     text = render(
-        Network(allowed=(Service(address="10.0.5.7", port=443),)), "pass in from any"
+        Network(allowed=(ServiceSettings(address="10.0.5.7", port=443),)), "pass in from any"
     ).text
     order = [text.index(part) for part in ("pass in from any", "to 10.0.5.7", "block return")]
     assert order == sorted(order)

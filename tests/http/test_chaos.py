@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from paddock.demo.chaos import Line
+from paddock.demo.chaos import ChaosLine
 from paddock.demo.demo import HURRIED_RECOVERY
 from paddock.demo.incidents import INCIDENTS, Case
 from paddock.domain.recovery.thresholds import Thresholds
@@ -40,15 +40,15 @@ ALL = [incident.name for incident in INCIDENTS]
 LONG = "PADDOCK_TEST_CHAOS" in os.environ
 
 
-def lines(data_dir: Path) -> list[Line]:
+def lines(data_dir: Path) -> list[ChaosLine]:
     try:
         said = (data_dir / "chaos.jsonl").read_bytes()
     except FileNotFoundError:
         return []
-    return [msgspec.json.decode(line, type=Line) for line in said.splitlines()]
+    return [msgspec.json.decode(line, type=ChaosLine) for line in said.splitlines()]
 
 
-async def over(data_dir: Path, incidents: Sequence[str], *, within: float) -> dict[str, Line]:
+async def over(data_dir: Path, incidents: Sequence[str], *, within: float) -> dict[str, ChaosLine]:
     """The last line of each incident."""
     async with asyncio.timeout(within):
         while True:
@@ -69,7 +69,7 @@ async def store_of(data_dir: Path) -> AsyncIterator[PgStore]:
         await database.close()
 
 
-async def _check(store: PgStore, data_dir: Path, line: Line) -> None:
+async def _check(store: PgStore, data_dir: Path, line: ChaosLine) -> None:
     case = line.case
     await _is_found_out(data_dir, case)
     told = await _stories(store, case)

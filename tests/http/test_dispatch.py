@@ -25,7 +25,7 @@ from paddock.domain.pods import PodIdentity, PodOrder
 from paddock.domain.runners import WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FaultKind, JobSpec
-from paddock.forensics.concluding import Conclusion
+from paddock.forensics.conclusion import Conclusion
 from paddock.store.database import Database
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds

@@ -16,10 +16,10 @@ import jwt
 import pytest
 
 from paddock.fleet.kube.api import Call, Resource
-from paddock.fleet.kube.opening import Kube, opened
 from paddock.fleet.kube.review_limits import CONNECTIONS, PEER_BURST
 from paddock.fleet.kube.reviewer import REJECTED_FOR
 from paddock.fleet.kube.settings import KubeSettings
+from paddock.fleet.kube.setup import Kube, open_kube
 from paddock.fleet.kube.token_keys import READ_EVERY
 from paddock.store.database import Database
 from tests.support.pod_gate import PodGate, pod_gate
@@ -72,7 +72,7 @@ async def place(database: Database, tmp_path: Path) -> AsyncIterator[Place]:
             kubeconfig=kubeconfig,
         )
         async with (
-            opened(settings, clock=clock) as kube,
+            open_kube(settings, clock=clock) as kube,
             pod_gate(database, kube.reviewer) as gate,
         ):
             yield Place(gate, api, kube, clock)

@@ -21,7 +21,7 @@ import pytest
 from pydantic import SecretStr
 
 import paddock.agent
-from paddock.agent.exits import Exit
+from paddock.agent.exits import AgentExit
 from paddock.dispatch.debts import DebtCollector
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName
@@ -223,7 +223,7 @@ async def poll(scene: Scene, directory: Path) -> Staged:
     poller = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-I", "-S", str(AGENT), "poll", *options),
-        env={**os.environ, "PADDOCK_AGENT_HURRY": "5"},
+        env={**os.environ, "PADDOCK_AGENT_SPEEDUP": "5"},
         stderr=asyncio.subprocess.PIPE,
     )
     try:
@@ -233,7 +233,7 @@ async def poll(scene: Scene, directory: Path) -> Staged:
         if poller.returncode is None:
             poller.kill()
             await poller.wait()
-    assert poller.returncode == Exit.STAGED, said.decode()
+    assert poller.returncode == AgentExit.STAGED, said.decode()
     return Staged(pod, (stage / "name").read_text().strip(), (stage / "jit").read_text().strip())
 
 

@@ -27,7 +27,7 @@ from structlog.testing import capture_logs
 
 import paddock.web.server
 import paddock.web.tls
-from paddock.agent.exits import Exit
+from paddock.agent.exits import AgentExit
 from paddock.domain.pods import Audience, PodIdentity
 from paddock.fakes.github import JobSpec
 from paddock.listener import ListenerLimits
@@ -210,7 +210,7 @@ async def test_a_job_is_handed_out_over_tls(
         await gate.scene.deliver()
         await gate.scene.apply()
         ended = await poller.ends()
-        assert ended.code == Exit.STAGED
+        assert ended.code == AgentExit.STAGED
         assert ended.says("acknowledged")
         assert pod.staged == ["jit", "name", "run"]
 
@@ -222,7 +222,7 @@ async def test_the_sidecar_reports_over_tls(pod: Pod, server: TlsServer, ca: Pat
     sidecar = await pod.agent("vitals", "--ca-file", str(ca))
     await pod.until(lambda: server.polls.tokens == [TOKEN])
     (vitals / "ended").write_text("1700000009 100\n")
-    assert (await sidecar.ends()).code == Exit.STAGED
+    assert (await sidecar.ends()).code == AgentExit.STAGED
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ async def test_pods_that_trust_both_authorities_notice_nothing(
     # Its held poll ends, and the next one gets the other certificate.
     server.polls.answer.set()
     ended = await poller.ends()
-    assert ended.code == Exit.STAGED
+    assert ended.code == AgentExit.STAGED
     assert not ended.says("failed")
     assert ended.says("acknowledged")
 
@@ -354,13 +354,13 @@ async def test_a_pod_that_learns_of_the_new_authority_too_late_asks_until_it_doe
 async def test_authorities_that_cannot_be_read_leave_those_of_before(
     pod: Pod, server: TlsServer, ca: Path, content: bytes
 ) -> None:
-    pod.hurry = "20"
+    pod.speedup = "20"
     poller = await pod.poll("--ca-file", str(ca), "--wait", "1")
     await server.polls.until_held()
     SecretVolume(ca.parent).write(**{"ca.crt": content})
     server.polls.answer.set()
     ended = await poller.ends()
-    assert ended.code == Exit.STAGED
+    assert ended.code == AgentExit.STAGED
     assert ended.says("authorities.rejected")
 
 
@@ -384,7 +384,7 @@ async def test_a_renewed_certificate_is_used_while_polls_are_held(
     assert shown == expiry.timestamp()
     assert server.polls.held == 1
     server.polls.answer.set()
-    assert (await poller.ends()).code == Exit.STAGED
+    assert (await poller.ends()).code == AgentExit.STAGED
 
 
 async def test_the_files_are_looked_at_again_and_again(
@@ -638,7 +638,7 @@ async def test_a_full_listener_closes_handshakes_and_no_held_poll(
             assert closed("full") == before + 3
             assert server.polls.held == 1
             server.polls.answer.set()
-            assert (await poller.ends()).code == Exit.STAGED
+            assert (await poller.ends()).code == AgentExit.STAGED
 
 
 async def test_handshakes_that_are_over_are_not_counted(

@@ -17,7 +17,7 @@ from paddock.domain.jobs import Executor
 from paddock.domain.names import PodName
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
-from paddock.forensics.concluding import Conclusion
+from paddock.forensics.conclusion import Conclusion
 from paddock.forensics.masking import mask
 from paddock.ports import Circumstances, FleetUnavailable
 from tests.support.recovery import Yard, waiting

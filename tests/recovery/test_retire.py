@@ -15,7 +15,7 @@ from paddock.domain.pods import Phase
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.vitals import VitalsReport
-from paddock.recovery.retire import Retirement, Step
+from paddock.recovery.retire import Retirement, RetireStep
 from paddock.recovery.search import RunnerSearch
 from tests.support.recovery import HOST, Yard, waiting
 from tests.support.world import executor
@@ -41,7 +41,7 @@ def searching(scene: Yard) -> RunnerSearch:
 
 async def step(
     scene: Yard, runner: Runner, *, looked: bool = True, search: RunnerSearch | None = None
-) -> Step:
+) -> RetireStep:
     """One round, with or without a newer reading of the fleet."""
     row = await scene.row(runner)
     assert row.state is RunnerState.RETIRING
@@ -62,7 +62,7 @@ async def steps(
     *,
     pause: float = 0,
     search: RunnerSearch | None = None,
-) -> list[Step]:
+) -> list[RetireStep]:
     taken = []
     for _ in range(count):
         taken.append(await step(scene, runner, search=search))
@@ -73,7 +73,7 @@ async def steps(
 async def searched(scene: Yard, runner: Runner) -> RunnerSearch:
     """The retirement has waited for a search, and its two lists have been read since."""
     search = searching(scene)
-    assert await step(scene, runner, search=search) is Step.STOPPED
+    assert await step(scene, runner, search=search) is RetireStep.STOPPED
     for _ in range(2):
         await search.round()
         scene.world.clock.advance(60)
@@ -83,7 +83,7 @@ async def searched(scene: Yard, runner: Runner) -> RunnerSearch:
 async def test_a_pod_for_which_no_name_was_chosen_is_deleted_at_once(scene: Yard) -> None:
     runner = await scene.fenced(await scene.idle(), retired=Retired.UNWANTED)
 
-    assert await step(scene, runner) is Step.DELETED
+    assert await step(scene, runner) is RetireStep.DELETED
     assert scene.deleted == [runner.pod_name]
     assert not scene.github.calls
 
@@ -92,9 +92,9 @@ async def test_github_is_asked_before_the_fleet(scene: Yard) -> None:
     """I35"""
     runner = await scene.fenced(await scene.armed())
 
-    assert await step(scene, runner) is Step.DEREGISTERED
+    assert await step(scene, runner) is RetireStep.DEREGISTERED
     assert scene.deleted == []
-    assert await step(scene, runner) is Step.DELETED
+    assert await step(scene, runner) is RetireStep.DELETED
     assert scene.github.records == {}
 
 
@@ -104,7 +104,7 @@ async def test_a_runner_github_calls_busy_lives(scene: Yard) -> None:
     scene.github.say(runner, busy=True)
     runner = await scene.fenced(runner)
 
-    assert await step(scene, runner) is Step.BUSY
+    assert await step(scene, runner) is RetireStep.BUSY
     row = await scene.row(runner)
     assert (row.state, row.job) == (RunnerState.BUSY, None)
     assert scene.deleted == []
@@ -115,13 +115,13 @@ async def test_a_runner_that_started_is_proved_idle_twice(scene: Yard) -> None:
     runner = await scene.fenced(await scene.running())
 
     assert await steps(scene, runner, 4, pause=40) == [
-        Step.DEREGISTERED,
-        Step.PROVED,
-        Step.WAITS,
-        Step.WAITS,
+        RetireStep.DEREGISTERED,
+        RetireStep.PROVED,
+        RetireStep.WAITS,
+        RetireStep.WAITS,
     ]
     assert scene.deleted == []
-    assert await step(scene, runner) is Step.DELETED
+    assert await step(scene, runner) is RetireStep.DELETED
 
 
 async def test_a_job_that_github_denied_is_seen_in_the_log(scene: Yard) -> None:
@@ -132,7 +132,7 @@ async def test_a_job_that_github_denied_is_seen_in_the_log(scene: Yard) -> None:
     scene.says(runner, "Running job: build")
     runner = await scene.fenced(runner)
 
-    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.BUSY]
+    assert await steps(scene, runner, 2) == [RetireStep.DEREGISTERED, RetireStep.BUSY]
     assert scene.deleted == []
 
 
@@ -143,7 +143,7 @@ async def test_a_job_that_begins_between_the_two_proofs_is_seen(scene: Yard) -> 
     scene.says(runner, "Running job: build")
     scene.world.clock.advance(90)
 
-    assert await step(scene, runner) is Step.BUSY
+    assert await step(scene, runner) is RetireStep.BUSY
     assert scene.deleted == []
 
 
@@ -158,7 +158,7 @@ async def test_a_job_that_the_sidecar_marked_is_believed(scene: Yard) -> None:
     await scene.world.store.add_vitals([report])
     runner = await scene.fenced(runner)
 
-    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.BUSY]
+    assert await steps(scene, runner, 2) == [RetireStep.DEREGISTERED, RetireStep.BUSY]
     assert scene.deleted == []
 
 
@@ -172,9 +172,9 @@ async def test_a_log_that_cannot_be_read_stops_it(scene: Yard, why: str) -> None
         scene.fleet.fail("log_tail")
 
     assert await steps(scene, runner, 3, pause=90) == [
-        Step.DEREGISTERED,
-        Step.STOPPED,
-        Step.STOPPED,
+        RetireStep.DEREGISTERED,
+        RetireStep.STOPPED,
+        RetireStep.STOPPED,
     ]
     assert scene.deleted == []
 
@@ -184,9 +184,9 @@ async def test_no_answer_from_github_stops_it(scene: Yard) -> None:
     runner = await scene.fenced(await scene.armed())
     scene.github.down = True
 
-    assert await steps(scene, runner, 2) == [Step.STOPPED, Step.STOPPED]
+    assert await steps(scene, runner, 2) == [RetireStep.STOPPED, RetireStep.STOPPED]
     scene.github.down = False
-    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.DELETED]
+    assert await steps(scene, runner, 2) == [RetireStep.DEREGISTERED, RetireStep.DELETED]
 
 
 async def test_a_look_from_before_the_deregistration_proves_nothing(scene: Yard) -> None:
@@ -194,7 +194,7 @@ async def test_a_look_from_before_the_deregistration_proves_nothing(scene: Yard)
     runner = await scene.fenced(await scene.armed())
     await step(scene, runner)
 
-    assert await step(scene, runner, looked=False) is Step.WAITS
+    assert await step(scene, runner, looked=False) is RetireStep.WAITS
     assert scene.deleted == []
 
 
@@ -209,9 +209,9 @@ async def test_a_runner_that_finished_is_left_ten_minutes(scene: Yard) -> None:
     assert done.state is RunnerState.DONE
     runner = await scene.fenced(done, retired=Retired.FINISHED)
 
-    assert await step(scene, runner) is Step.WAITS
+    assert await step(scene, runner) is RetireStep.WAITS
     scene.world.clock.advance(600)
-    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.DELETED]
+    assert await steps(scene, runner, 2) == [RetireStep.DEREGISTERED, RetireStep.DELETED]
 
 
 async def test_another_pod_of_the_same_name_is_left_alone(scene: Yard) -> None:
@@ -223,7 +223,7 @@ async def test_another_pod_of_the_same_name_is_left_alone(scene: Yard) -> None:
         name=old.name, uid="another", pool=old.pool, phase=old.phase, created_at=old.created_at
     )
 
-    assert await step(scene, runner) is Step.OVERTAKEN
+    assert await step(scene, runner) is RetireStep.OVERTAKEN
     assert scene.deleted == []
 
 
@@ -236,7 +236,7 @@ async def test_a_row_from_a_restored_backup_kills_nothing(scene: Yard) -> None:
 
     taken = await steps(scene, runner, 6, pause=90)
 
-    assert Step.DELETED not in taken
+    assert RetireStep.DELETED not in taken
     assert scene.deleted == []
 
 
@@ -256,7 +256,7 @@ async def test_a_row_from_a_restored_backup_leaves_no_record_at_github(scene: Ya
 
     search = await searched(scene, runner)
     taken = await steps(scene, runner, 3, search=search)
-    assert taken == [Step.IDENTIFIED, Step.DEREGISTERED, Step.DELETED]
+    assert taken == [RetireStep.IDENTIFIED, RetireStep.DEREGISTERED, RetireStep.DELETED]
     assert scene.github.records == {}
 
 
@@ -275,7 +275,7 @@ async def test_a_row_from_a_restored_backup_learns_its_name_from_github(scene: Y
     runner = await scene.fenced(runner)
 
     search = await searched(scene, runner)
-    assert await steps(scene, runner, 2, search=search) == [Step.IDENTIFIED, Step.BUSY]
+    assert await steps(scene, runner, 2, search=search) == [RetireStep.IDENTIFIED, RetireStep.BUSY]
     row = await scene.row(runner)
     assert (row.state, row.github_id, row.account) == (RunnerState.BUSY, 9, scene.account)
     assert scene.deleted == []
@@ -288,7 +288,7 @@ async def test_a_pod_of_one_container_is_proved_when_it_may_have_a_jit(scene: Ya
     scene.fleet.logs[runner.pod_name] = "Listening for Jobs\n"
     runner = await scene.fenced(runner)
 
-    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.PROVED]
+    assert await steps(scene, runner, 2) == [RetireStep.DEREGISTERED, RetireStep.PROVED]
     assert scene.deleted == []
 
 
@@ -300,7 +300,7 @@ async def test_a_pod_of_one_container_that_polls_after_the_fence_goes_at_once(sc
     scene.world.clock.advance(1)
     await scene.world.store.hear_pod(runner.pod_name, pod_uid=pod.uid)
 
-    assert await step(scene, await scene.row(runner)) is Step.DELETED
+    assert await step(scene, await scene.row(runner)) is RetireStep.DELETED
 
 
 async def test_a_poll_before_the_fence_proves_nothing_of_a_pod_of_one_container(
@@ -312,7 +312,7 @@ async def test_a_poll_before_the_fence_proves_nothing_of_a_pod_of_one_container(
     scene.fleet.end_poller(runner.pod_name)
     runner = await scene.fenced(runner)
 
-    assert await step(scene, runner) is not Step.DELETED
+    assert await step(scene, runner) is not RetireStep.DELETED
     assert scene.deleted == []
 
 
@@ -334,7 +334,7 @@ async def test_the_name_of_a_mint_under_way_stays_a_debt(scene: Yard) -> None:
     assert claimed is not None
     runner = await scene.fenced(claimed)
 
-    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.DELETED]
+    assert await steps(scene, runner, 2) == [RetireStep.DEREGISTERED, RetireStep.DELETED]
     [mint] = await scene.world.rows("SELECT state FROM mints")
     assert mint["state"] == "chosen"
 
@@ -346,7 +346,7 @@ async def test_a_runner_whose_process_is_over_needs_no_proof(scene: Yard) -> Non
     ended = scene.fleet.end_runner(runner.pod_name, exit_code=100)
     scene.fleet.pods[runner.pod_name] = replace(ended, phase=Phase.RUNNING)
 
-    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.DELETED]
+    assert await steps(scene, runner, 2) == [RetireStep.DEREGISTERED, RetireStep.DELETED]
 
 
 CRASHES = ("delete_runner", "note_deregistered", "note_proved", "note_deletion", "ask_to_go")
@@ -395,6 +395,6 @@ async def test_a_fleet_that_is_away_is_asked_again(scene: Yard) -> None:
     runner = await scene.fenced(await scene.idle())
     scene.fleet.fail("ask_to_go", times=1)
 
-    assert await step(scene, runner) is Step.STOPPED
+    assert await step(scene, runner) is RetireStep.STOPPED
     scene.world.clock.advance(30)
-    assert await step(scene, runner) is Step.DELETED
+    assert await step(scene, runner) is RetireStep.DELETED

@@ -27,9 +27,9 @@ from simulator.engine.database import Session
 from simulator.engine.faults import ALL, Fault, parse_faults
 from simulator.engine.ledger import Ledger
 from simulator.engine.loop import Stuck, VirtualLoop
-from simulator.engine.machine import Machine, Processes
-from simulator.engine.rhythm import Rhythm
-from simulator.engine.simulation import Key, Plan, Result, simulate
+from simulator.engine.loop_intervals import LoopIntervals
+from simulator.engine.replica_process import Processes, ReplicaProcess
+from simulator.engine.simulation import Key, Result, SeedPlan, simulate
 from simulator.engine.times import summary
 
 #: Small enough for a test, large enough for every part to have something to do.
@@ -68,7 +68,7 @@ def run(session: Session, directory: Path) -> Callable[..., Result]:
     path.write_text(_KEY)
 
     def run(seed: int, faults: str = "none", **options: Any) -> Result:
-        plan = Plan(seed=seed, jobs=options.pop("jobs", SMALL), faults=parse_faults(faults))
+        plan = SeedPlan(seed=seed, jobs=options.pop("jobs", SMALL), faults=parse_faults(faults))
         return simulate(plan, session=session, key=Key(path), **options)
 
     return run
@@ -192,12 +192,12 @@ def test_one_acts_at_a_time_and_the_seed_decides_who() -> None:
         loop = VirtualLoop(random.Random(seed))
         processes, order = Processes(loop), []  # type: ignore[var-annotated]
 
-        async def act(machine: Machine, order: list[str] = order) -> None:
+        async def act(machine: ReplicaProcess, order: list[str] = order) -> None:
             await machine.turn("act")
             order.append(machine.name)
 
         async def all_act(processes: Processes = processes) -> None:
-            await asyncio.gather(*(act(Machine(name, processes)) for name in "abc"))
+            await asyncio.gather(*(act(ReplicaProcess(name, processes)) for name in "abc"))
 
         loop.run_until_complete(all_act())
         assert sorted(order) == ["a", "b", "c"]
@@ -207,7 +207,7 @@ def test_one_acts_at_a_time_and_the_seed_decides_who() -> None:
 
 
 def test_a_stalled_replica_gets_no_turn(loop: VirtualLoop) -> None:
-    machine = Machine("a", Processes(loop))
+    machine = ReplicaProcess("a", Processes(loop))
     machine.stalled = True
 
     async def act() -> float:
@@ -230,7 +230,7 @@ def test_a_world_in_which_nothing_can_happen_says_so(loop: VirtualLoop) -> None:
 def test_what_a_crashed_replica_leaves_to_do_is_not_done(loop: VirtualLoop) -> None:
     acts = []
 
-    async def work(machine: Machine) -> None:
+    async def work(machine: ReplicaProcess) -> None:
         try:
             await machine.turn("work")
             acts.append("worked")
@@ -239,7 +239,7 @@ def test_what_a_crashed_replica_leaves_to_do_is_not_done(loop: VirtualLoop) -> N
             acts.append("tidied up")
 
     async def crash() -> None:
-        machine = Machine("a", Processes(loop))
+        machine = ReplicaProcess("a", Processes(loop))
         machine.stalled = True
         task = machine.spawn(work(machine), name="work")
         await asyncio.sleep(1.0)
@@ -253,7 +253,7 @@ def test_what_a_crashed_replica_leaves_to_do_is_not_done(loop: VirtualLoop) -> N
 def test_loops_look_less_often_in_most_worlds_and_as_before_when_one_has_ended() -> None:
     own = (dispatcher._LOOK_AGAIN, observe.EVERY)
     for slow in (True, False):
-        rhythm = Rhythm(slow=slow)
+        rhythm = LoopIntervals(slow=slow)
         assert (own != (dispatcher._LOOK_AGAIN, observe.EVERY)) is slow
         rhythm.calm()
         assert (own[1] < observe.EVERY) is slow
@@ -269,7 +269,7 @@ def test_recovery_is_timed_where_loops_keep_the_products_own_time() -> None:
 
 
 def _rhythm(seed: int) -> bool:
-    rhythm = Rhythm.draw(random.Random(f"{seed}/rhythm"))
+    rhythm = LoopIntervals.draw(random.Random(f"{seed}/rhythm"))
     rhythm.end()
     return rhythm.slow
 

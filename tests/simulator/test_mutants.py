@@ -10,11 +10,11 @@ from paddock.domain.recovery import diagnosis
 from paddock.store.sql import queries
 from simulator.engine.checks import Promise, Violation
 from simulator.engine.database import Session
-from simulator.engine.laboratory import laboratory
-from simulator.engine.simulation import Key, Plan
+from simulator.engine.seed_runs import laboratory
+from simulator.engine.simulation import Key, SeedPlan
 from simulator.mutants import MUTANTS, Mutant
 from simulator.scenarios import SCENARIOS
-from simulator.stage import play
+from simulator.scripted_world import play
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def world() -> Iterator[tuple[Session, Key]]:
 def test_the_incidents_end_well(world: tuple[Session, Key], name: str) -> None:
     """S1, S2, I70"""
     session, key = world
-    plan = Plan(seed=0, faults=frozenset())
+    plan = SeedPlan(seed=0, faults=frozenset())
     assert play(SCENARIOS[name], plan, session=session, key=key).violations == []
 
 
@@ -61,7 +61,7 @@ def test_a_mutant_breaks_the_promise_it_names(world: tuple[Session, Key], name: 
     with mutant.applied(session):
         result = play(
             SCENARIOS[mutant.exposed_by[0]],
-            Plan(seed=0, faults=frozenset()),
+            SeedPlan(seed=0, faults=frozenset()),
             session=session,
             key=key,
         )

@@ -20,7 +20,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod
 from paddock.domain.runners import Conflict, Match, Runner
 from paddock.domain.states import JobState
-from paddock.forensics.concluding import Conclusion
+from paddock.forensics.conclusion import Conclusion
 from paddock.store.database import Database
 from tests.support.fleetless import NoFleet
 from tests.support.world import World, executor

@@ -454,7 +454,7 @@ async def test_suspects_and_echoes_count_as_the_matcher_counts_them(world: PoolW
     assert await world.counts() == {"claimed": 2, "idle": 1}
     await world.end(other.id)
     await world.rows(
-        "INSERT INTO echoes VALUES ($1, $2, $3::timestamptz + interval '2 min')",
+        "INSERT INTO supply_graces VALUES ($1, $2, $3::timestamptz + interval '2 min')",
         other.id,
         key,
         world.clock.now(),

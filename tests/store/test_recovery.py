@@ -1,4 +1,4 @@
-"""What recovery stores: absences, a retirement's progress, echoes, suspects, actions."""
+"""What recovery stores: absences, a retirement's progress, supply_graces, suspects, actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddock.domain.jobs import Executor
 from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod
 from paddock.domain.recovery.evidence import JobWord
-from paddock.domain.recovery.records import ActionTaken, DoubtTerms, FoundRecord, Outcome
+from paddock.domain.recovery.records import ActionOutcome, ActionTaken, DoubtTerms, FoundRecord
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Database
@@ -39,7 +39,7 @@ async def conclude(
         why="test",
         ended_at=scene.world.clock.now(),
         evidence=evidence,
-        echoes_until=scene.world.clock.now() + timedelta(minutes=2) if echoing else None,
+        supply_grace_until=scene.world.clock.now() + timedelta(minutes=2) if echoing else None,
     )
     assert isinstance(gone, Runner)
     return gone
@@ -178,9 +178,9 @@ async def test_an_ended_runner_counts_as_supply_until_its_time_is_up(scene: Yard
 
 async def test_an_ended_runner_stops_counting_when_github_was_asked(scene: Yard) -> None:
     runner = await conclude(scene, await scene.running(), echoing=True)
-    [echo] = await scene.world.store.echoes()
-    assert (echo.runner, echo.hint, echo.host) == (runner.id, runner.hint, scene.world.host)
-    await scene.world.store.end_echo(runner.id)
+    [grace] = await scene.world.store.supply_graces()
+    assert (grace.runner, grace.hint, grace.host) == (runner.id, runner.hint, scene.world.host)
+    await scene.world.store.end_supply_grace(runner.id)
     assert await serve(scene) == 1
 
 
@@ -193,7 +193,7 @@ async def test_an_event_that_names_an_ended_runner_ends_its_echo(scene: Yard) ->
         scene.key,
         scene.world.facts(runner.hint, JobState.COMPLETED, executor=executor(runner)),
     )
-    assert await scene.world.store.echoes() == []
+    assert await scene.world.store.supply_graces() == []
     await scene.world.queue(scene.account, scene.key, 1)
     assert await serve(scene) == 1
 
@@ -369,7 +369,7 @@ async def test_actions_keep_their_evidence(scene: Yard) -> None:
         ActionTaken(
             rule="silent",
             action="fence",
-            outcome=Outcome.DRY_RUN,
+            outcome=ActionOutcome.DRY_RUN,
             why="test",
             evidence='{"state": "idle"}',
             runner=runner.id,

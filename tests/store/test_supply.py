@@ -64,7 +64,7 @@ async def test_all_that_count_supply_count_the_same(world: World, kind: str) -> 
     dossier = await world.store.job_dossier(world.host, second)
     assert dossier is not None
     assert dossier.wait is not None
-    assert (dossier.wait.supply, dossier.wait.echoes) == (live + 1, ended)
+    assert (dossier.wait.supply, dossier.wait.supply_graces) == (live + 1, ended)
     served_again = (await world.store.match(await world.idle_pods(pool, 2))).claims
     assert len(served_again) == 2 - supply
     assert first != second
@@ -84,8 +84,8 @@ async def _set(world: World, change: str, runner: object, ended: int) -> None:
         )
         if ended:
             await connection.execute(
-                "INSERT INTO echoes SELECT id, key_id, $2::timestamptz + interval '1 min' FROM runners"
-                " WHERE id = $1",
+                "INSERT INTO supply_graces SELECT id, key_id, $2::timestamptz + interval '1 min'"
+                " FROM runners WHERE id = $1",
                 runner,
                 world.clock.now(),
             )

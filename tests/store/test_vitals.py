@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from paddock.dispatch.vitals import VitalsBatches
-from paddock.domain.vitals import MOST_RECENT, MOST_SAMPLES, Kept, Sample, VitalsReport
+from paddock.domain.vitals import MOST_RECENT, MOST_SAMPLES, Sample, VitalsOutcome, VitalsReport
 from paddock.store.database import Database
 from paddock.store.errors import Contended
 from paddock.system import SystemClock
@@ -47,8 +47,8 @@ async def series(world: World, pod: tuple[str, str]) -> list[float]:
 async def test_each_pods_samples_are_its_own_in_order_and_once(world: World) -> None:
     one, other = await pods(world, 2)
     batch = [report(one, 1.0, 2.0), report(other, 5.0), report(one, 2.0, 3.0)]
-    assert await world.store.add_vitals(batch) == [Kept.KEPT] * 3
-    assert await world.store.add_vitals(batch) == [Kept.KEPT] * 3
+    assert await world.store.add_vitals(batch) == [VitalsOutcome.KEPT] * 3
+    assert await world.store.add_vitals(batch) == [VitalsOutcome.KEPT] * 3
     assert await series(world, one) == [1.0, 2.0, 3.0]
     assert await series(world, other) == [5.0]
 
@@ -69,7 +69,11 @@ async def test_a_pod_that_no_living_row_knows_is_told_so(world: World) -> None:
     [pod] = await pods(world, 1)
     stranger, reborn = ("linux-unknown", "uid"), (pod[0], "another uid")
     batch = [report(stranger, 1.0), report(pod, 1.0), report(reborn, 1.0)]
-    assert await world.store.add_vitals(batch) == [Kept.UNWANTED, Kept.KEPT, Kept.UNWANTED]
+    assert await world.store.add_vitals(batch) == [
+        VitalsOutcome.UNWANTED,
+        VitalsOutcome.KEPT,
+        VitalsOutcome.UNWANTED,
+    ]
 
 
 async def test_a_runners_row_that_is_locked_delays_no_vitals(world: World) -> None:
@@ -81,9 +85,9 @@ async def test_a_runners_row_that_is_locked_delays_no_vitals(world: World) -> No
             kept = await world.store.add_vitals(
                 [report(locked, 1.0, world=world), report(free, 1.0, world=world)]
             )
-    assert kept == [Kept.NOT_MARKED, Kept.KEPT]
+    assert kept == [VitalsOutcome.NOT_MARKED, VitalsOutcome.KEPT]
     assert await series(world, locked) == [1.0]
-    assert await world.store.add_vitals([report(locked, world=world)]) == [Kept.KEPT]
+    assert await world.store.add_vitals([report(locked, world=world)]) == [VitalsOutcome.KEPT]
     marked = await world.rows("SELECT FROM runners WHERE job_marked_at IS NOT NULL")
     assert len(marked) == 2
 
@@ -104,12 +108,15 @@ class Poisoned:
         self.batches: list[int] = []
         self.kept: list[str] = []
 
-    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[Kept]:
+    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[VitalsOutcome]:
         self.batches.append(len(reports))
         if any(each.pod_name == "poison" for each in reports):
             raise ValueError("a NUL byte")
         self.kept += [each.pod_name for each in reports]
-        return [Kept.UNWANTED if each.pod_name == "gone" else Kept.KEPT for each in reports]
+        return [
+            VitalsOutcome.UNWANTED if each.pod_name == "gone" else VitalsOutcome.KEPT
+            for each in reports
+        ]
 
 
 async def test_reports_share_a_transaction_and_a_poisonous_one_is_alone_in_its_failure() -> None:

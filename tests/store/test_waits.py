@@ -18,7 +18,7 @@ from paddock.store.database import Database
 from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
 from paddock.stories import tell
-from paddock.web.telling import Teller
+from paddock.web.explanations import Explanations
 from tests.support.world import World
 
 EVERYTHING = Paging(limit=200)
@@ -56,8 +56,10 @@ async def world(database: Database) -> World:
 
 
 async def listed(world: World, store: PgStore | None = None) -> Page[Any]:
-    teller = Teller(store or world.store, world.clock, Thresholds())
-    return await teller.list_jobs(PgReading(world.database, world.clock), JobFilter(), EVERYTHING)
+    explanations = Explanations(store or world.store, world.clock, Thresholds())
+    return await explanations.list_jobs(
+        PgReading(world.database, world.clock), JobFilter(), EVERYTHING
+    )
 
 
 async def story(world: World, job: int) -> str:
@@ -125,7 +127,7 @@ async def test_a_list_says_of_each_job_what_its_story_says(world: World) -> None
 async def test_the_overview_says_it_too(world: World) -> None:
     await many_reasons(world)
     reading = PgReading(world.database, world.clock)
-    seen = await Teller(world.store, world.clock, Thresholds()).overview(reading)
+    seen = await Explanations(world.store, world.clock, Thresholds()).overview(reading)
     assert seen.oldest
     assert {job.id: job.waits_because for job in seen.oldest} == {
         job.id: await story(world, job.id) for job in seen.oldest

@@ -24,8 +24,8 @@ from paddock.stories import Story, tell
 from simulator.engine.database import Session
 from simulator.engine.faults import Fault
 from simulator.engine.fleet import SimPod
-from simulator.engine.simulation import Key, Plan
-from simulator.stage import WARM, Scenario, Scene, play
+from simulator.engine.simulation import Key, SeedPlan
+from simulator.scripted_world import WARM, Scenario, Scene, play
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def world(session: Session, directory: Path) -> Tell:
             await asyncio.Event().wait()
 
         scenario = Scenario(name="why", source="", tells="", script=whole)
-        plan = Plan(seed=0, faults=frozenset())
+        plan = SeedPlan(seed=0, faults=frozenset())
         result = play(scenario, plan, session=session, key=Key(path))
         assert result.violations == []
         assert reached

@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 
-from paddock.cli.running import run
+from paddock.cli.run_command import run
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
 from paddock.replica import FleetParts

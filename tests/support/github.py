@@ -12,9 +12,9 @@ from random import Random
 from pydantic import SecretStr
 
 from paddock.dispatch.deliveries import DeliveryApplier
+from paddock.dispatch.delivery_writer import DeliveryWriter
 from paddock.dispatch.installation_reads import InstallationReads
 from paddock.dispatch.installations import Installations, NewAccount, RegisteredApp, register_apps
-from paddock.dispatch.settling import Settler
 from paddock.domain.accounts import MintBudget
 from paddock.domain.budgets import BudgetLimits
 from paddock.domain.deliveries import NewDelivery
@@ -145,13 +145,11 @@ async def github_scene(database: Database) -> AsyncIterator[GitHubScene]:
                 apps=[registered],
                 new_account=NewAccount(),
             )
-            settler = Settler(store)
+            writer = DeliveryWriter(store)
             reads = InstallationReads(
-                store=store, installations=installations, clock=clock, settler=settler
+                store=store, installations=installations, clock=clock, writer=writer
             )
-            applier = DeliveryApplier(
-                store=store, reads=reads, settler=settler, wakeups=NoWakeups()
-            )
+            applier = DeliveryApplier(store=store, reads=reads, writer=writer, wakeups=NoWakeups())
             try:
                 yield GitHubScene(
                     fake=fake,

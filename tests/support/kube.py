@@ -15,8 +15,8 @@ import yaml
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import PodOrder
-from paddock.fleet.kube.opening import Kube, opened
 from paddock.fleet.kube.settings import KubeSettings
+from paddock.fleet.kube.setup import Kube, open_kube
 from paddock.system import SystemClock
 from tools.cluster.api import Api, Refused
 from tools.cluster.cluster import Cluster
@@ -67,7 +67,7 @@ class Installed:
 
     @asynccontextmanager
     async def kube(self, **more: Any) -> AsyncIterator[Kube]:
-        async with opened(self.settings(**more), clock=SystemClock()) as kube:
+        async with open_kube(self.settings(**more), clock=SystemClock()) as kube:
             yield kube
 
 

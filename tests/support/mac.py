@@ -19,10 +19,10 @@ from paddock.host.anchor import NAME
 from paddock.host.bootstrap import Bootstrap
 from paddock.host.configuration import read
 from paddock.host.errors import ReportFailed
-from paddock.host.filtering import Filtering
-from paddock.host.keeping import Keeping
-from paddock.host.launching import Launching
-from paddock.host.reports import Outcome, Report
+from paddock.host.launchd import LaunchdJobs
+from paddock.host.packet_filter import PacketFilter
+from paddock.host.reports import AttemptResult, Report
+from paddock.host.retrying import Retrying
 from paddock.host.tools import Tool
 
 _HERE = Path(__file__).parent
@@ -113,8 +113,8 @@ class Mac:
             read=lambda: read(self.file),
             file=self.file,
             lock=self.root / "lock",
-            filtering=Filtering(pfctl=Tool(PFCTL), root=self.root / "etc"),
-            launching=Launching(
+            filtering=PacketFilter(pfctl=Tool(PFCTL), root=self.root / "etc"),
+            launching=LaunchdJobs(
                 launchctl=Tool(LAUNCHCTL),
                 daemons=self.root / "Library/LaunchDaemons",
                 ours=self.root / "etc/paddock/launch",
@@ -124,9 +124,9 @@ class Mac:
             reload=reload,
         )
 
-    def keeping(self, attempt: Callable[[], Outcome] | None = None) -> Keeping:
+    def keeping(self, attempt: Callable[[], AttemptResult] | None = None) -> Retrying:
         """`attempt`: instead of a real one."""
-        return Keeping(
+        return Retrying(
             attempt=attempt or self.bootstrap().attempt,
             reports=self,
             now=lambda: self._now,

@@ -15,10 +15,10 @@ from pydantic import SecretStr
 
 from paddock.dispatch.comparison import Comparison
 from paddock.dispatch.deliveries import DeliveryApplier
+from paddock.dispatch.delivery_writer import DeliveryWriter
 from paddock.dispatch.installation_reads import InstallationReads
 from paddock.dispatch.installations import Installations, NewAccount, RegisteredApp, register_apps
 from paddock.dispatch.redelivery import Redelivery
-from paddock.dispatch.settling import Settler
 from paddock.domain.accounts import MintBudget
 from paddock.domain.budgets import BudgetLimits
 from paddock.domain.deliveries import NewDelivery
@@ -187,10 +187,8 @@ async def _begin(
     parts: dict[str, Any] = {"store": store, "github": client, "clock": clock}
     parts["apps"] = [registered]
     installations = Installations(**parts, new_account=NewAccount())
-    settler = Settler(store)
-    reads = InstallationReads(
-        store=store, installations=installations, clock=clock, settler=settler
-    )
+    writer = DeliveryWriter(store)
+    reads = InstallationReads(store=store, installations=installations, clock=clock, writer=writer)
     scene = Missed(
         clock=clock,
         database=database,
@@ -202,7 +200,7 @@ async def _begin(
         budget=budget,
         store=store,
         registered=registered,
-        applier=DeliveryApplier(store=store, reads=reads, settler=settler, wakeups=NoWakeups()),
+        applier=DeliveryApplier(store=store, reads=reads, writer=writer, wakeups=NoWakeups()),
         reads=reads,
         redelivery=Redelivery(**parts, budget=budget),
         comparison=Comparison(**parts, budget=budget),

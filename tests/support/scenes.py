@@ -17,13 +17,13 @@ from paddock.domain.accounts import InstallationFacts, MintBudget
 from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffTerms, Subject
 from paddock.domain.deliveries import DeliveryState, NewDelivery, Settlement
 from paddock.domain.endings import EndingEvidence, Retired, classify
-from paddock.domain.fingerprints import Answer, Fingerprint
+from paddock.domain.fingerprints import Certainty, Fingerprint
 from paddock.domain.ids import AccountId, AppId, GitHubRunnerId, HostId, JobId, PoolId, RunnerId
 from paddock.domain.jobs import Executor, JobFacts, JobReport, Refusal, RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.names import PoolName, pod_name
 from paddock.domain.recovery.evidence import JobWord
-from paddock.domain.recovery.records import ActionTaken, Outcome
+from paddock.domain.recovery.records import ActionOutcome, ActionTaken
 from paddock.domain.runners import Runner, WaitingPod
 from paddock.domain.sizing import Decision, SizeTerms
 from paddock.domain.states import JobState, RunnerState
@@ -518,9 +518,9 @@ class Scene:
             pod_reason=pod_reason,
             vanished=vanished,
             retired=retired,
-            job=Answer.YES if had_a_job else Answer.NO,
-            registered=Answer.YES if had_a_job else Answer.NO,
-            started=Answer.YES,
+            job=Certainty.YES if had_a_job else Certainty.NO,
+            registered=Certainty.YES if had_a_job else Certainty.NO,
+            started=Certainty.YES,
             node=runner.node,
             circumstances=("Pod event OOMKilling: Memory cgroup out of memory",)
             if reason == "OOMKilled"
@@ -552,7 +552,7 @@ class Scene:
         why: str,
         runner: Runner,
         evidence: str = "{}",
-        outcome: Outcome = Outcome.DONE,
+        outcome: ActionOutcome = ActionOutcome.DONE,
     ) -> None:
         await self.store.acting_as("paddock-0/recovery").record_action(
             ActionTaken(

@@ -13,7 +13,7 @@ from paddock.domain.overview import Cell, LimitBypassLine, Overview, Pause, Queu
 from paddock.domain.states import RunnerState
 from paddock.web.dashboard import charts
 from paddock.web.dashboard.attention import attention
-from paddock.web.dashboard.words import brief, length, memory, plain, ticked
+from paddock.web.dashboard.formatting import brief, length, memory, plain, ticked
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 

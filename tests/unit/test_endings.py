@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from paddock.domain.endings import RULES, Classified, Ending, EndingEvidence, Retired, classify
-from paddock.domain.fingerprints import Answer, Fingerprint
+from paddock.domain.fingerprints import Certainty, Fingerprint
 
 CLEAN_CODES = [0, 100, 101, 102, 103, 104]
 #: A code for every rule that looks at one, and for those that none does.
@@ -18,12 +18,12 @@ REASONS = ["Completed", "Error", "OOMKilled", "ContainerStatusUnknown", "StartEr
 
 # No order: each row must win with the least evidence that could make its case.
 JOB = EndingEvidence(
-    job=Answer.YES,
-    lost_communication=Answer.NO,
-    started=Answer.YES,
-    registered=Answer.YES,
+    job=Certainty.YES,
+    lost_communication=Certainty.NO,
+    started=Certainty.YES,
+    registered=Certainty.YES,
 )
-IDLE = replace(JOB, job=Answer.NO, started=Answer.NO, registered=Answer.NO)
+IDLE = replace(JOB, job=Certainty.NO, started=Certainty.NO, registered=Certainty.NO)
 
 
 def exited(code: int, reason: str = "Error", signal: int | None = None) -> Fingerprint:
@@ -42,7 +42,7 @@ def test_a_clean_exit_after_a_job_is_completed(code: int) -> None:
 
 @pytest.mark.parametrize("code", CLEAN_CODES)
 def test_a_clean_exit_that_github_calls_lost_is_a_failed_handshake(code: int) -> None:
-    lost = replace(JOB, fingerprint=exited(code, "Completed"), lost_communication=Answer.YES)
+    lost = replace(JOB, fingerprint=exited(code, "Completed"), lost_communication=Certainty.YES)
     assert ending(lost) is Ending.HANDSHAKE_FAILED
 
 
@@ -112,12 +112,12 @@ def test_a_pod_that_vanished_before_anyone_saw_it_end_is_hard_deleted(deleted: b
 
 
 def test_a_pod_that_ended_before_its_runner_started_never_started() -> None:
-    assert ending(replace(IDLE, started=Answer.NO)) is Ending.NEVER_STARTED
+    assert ending(replace(IDLE, started=Certainty.NO)) is Ending.NEVER_STARTED
 
 
 def test_a_container_that_could_not_be_executed_never_started() -> None:
     """I51: such a node must not look like one whose runners crash."""
-    broken = replace(IDLE, fingerprint=exited(128, "StartError"), started=Answer.YES)
+    broken = replace(IDLE, fingerprint=exited(128, "StartError"), started=Certainty.YES)
     assert ending(broken) is Ending.NEVER_STARTED
 
 
@@ -126,31 +126,31 @@ def test_a_stuck_pod_whose_runner_did_not_start_never_started() -> None:
 
 
 def test_a_stuck_runner_that_github_never_saw_never_registered() -> None:
-    stuck = replace(IDLE, retired=Retired.GIVEN_UP, started=Answer.YES, fingerprint=exited(143))
+    stuck = replace(IDLE, retired=Retired.GIVEN_UP, started=Certainty.YES, fingerprint=exited(143))
     assert ending(stuck) is Ending.NEVER_REGISTERED
 
 
 def test_a_stuck_runner_that_was_online_without_a_job_never_ran() -> None:
-    stuck = replace(JOB, job=Answer.NO, retired=Retired.GIVEN_UP, fingerprint=exited(143))
+    stuck = replace(JOB, job=Certainty.NO, retired=Retired.GIVEN_UP, fingerprint=exited(143))
     assert ending(stuck) is Ending.NEVER_RAN
 
 
 def test_exit_0_without_a_job_is_never_ran() -> None:
     """I39"""
-    idle = replace(JOB, job=Answer.NO, fingerprint=exited(0, "Completed"))
+    idle = replace(JOB, job=Certainty.NO, fingerprint=exited(0, "Completed"))
     assert ending(idle) is Ending.NEVER_RAN
 
 
 def test_exit_0_is_completed_until_github_was_asked() -> None:
     """I68"""
-    unasked = replace(JOB, job=Answer.UNKNOWN, fingerprint=exited(0, "Completed"))
+    unasked = replace(JOB, job=Certainty.UNKNOWN, fingerprint=exited(0, "Completed"))
     assert ending(unasked) is Ending.COMPLETED
     assert not classify(unasked).settled
 
 
 def test_a_runner_that_reports_its_jobs_result_did_run_whatever_github_says() -> None:
     """I68"""
-    contradicted = replace(JOB, job=Answer.NO, fingerprint=exited(102, "Completed"))
+    contradicted = replace(JOB, job=Certainty.NO, fingerprint=exited(102, "Completed"))
     assert ending(contradicted) is Ending.COMPLETED
 
 
@@ -161,7 +161,7 @@ def test_an_idle_pod_that_was_asked_to_go_left(end: Fingerprint | None) -> None:
 
 @pytest.mark.parametrize("end", [None, exited(0), exited(137), exited(143)])
 def test_a_runner_nobody_needed_is_surplus(end: Fingerprint | None) -> None:
-    surplus = replace(JOB, job=Answer.NO, retired=Retired.SURPLUS, fingerprint=end)
+    surplus = replace(JOB, job=Certainty.NO, retired=Retired.SURPLUS, fingerprint=end)
     assert ending(surplus) is Ending.SURPLUS
 
 
@@ -177,7 +177,7 @@ def test_a_job_killed_by_our_own_retirement_does_not_pass_for_a_tidy_end(
 
 def test_a_retired_runner_that_speaks_of_a_job_is_no_surplus() -> None:
     """I65"""
-    deceived = replace(JOB, job=Answer.NO, retired=Retired.SURPLUS, fingerprint=exited(103))
+    deceived = replace(JOB, job=Certainty.NO, retired=Retired.SURPLUS, fingerprint=exited(103))
     assert ending(deceived) is Ending.TERMINATED
 
 
@@ -195,8 +195,10 @@ def test_the_kernels_word_outranks_the_kubelets() -> None:
 def test_a_pod_we_gave_up_is_not_called_hard_deleted_when_it_is_gone() -> None:
     gone = replace(IDLE, retired=Retired.GIVEN_UP, vanished=True)
     assert ending(gone) is Ending.NEVER_STARTED
-    assert ending(replace(gone, started=Answer.YES)) is Ending.NEVER_REGISTERED
-    assert ending(replace(gone, started=Answer.YES, registered=Answer.YES)) is Ending.NEVER_RAN
+    assert ending(replace(gone, started=Certainty.YES)) is Ending.NEVER_REGISTERED
+    assert (
+        ending(replace(gone, started=Certainty.YES, registered=Certainty.YES)) is Ending.NEVER_RAN
+    )
 
 
 def test_a_job_abandoned_because_of_a_deletion_is_terminated() -> None:
@@ -205,7 +207,7 @@ def test_a_job_abandoned_because_of_a_deletion_is_terminated() -> None:
 
 def test_lost_communication_outranks_an_answer_that_there_was_no_job() -> None:
     """GitHub cannot have lost a job that never was: the other answer came too early (I68)."""
-    both = replace(JOB, fingerprint=exited(0), job=Answer.NO, lost_communication=Answer.YES)
+    both = replace(JOB, fingerprint=exited(0), job=Certainty.NO, lost_communication=Certainty.YES)
     assert ending(both) is Ending.HANDSHAKE_FAILED
 
 
@@ -263,7 +265,7 @@ def test_an_ending_that_no_answer_could_change_is_settled(settled: EndingEvidenc
 
 
 def test_a_completed_runner_may_still_turn_out_to_have_been_lost() -> None:
-    unasked = replace(JOB, fingerprint=exited(0), lost_communication=Answer.UNKNOWN)
+    unasked = replace(JOB, fingerprint=exited(0), lost_communication=Certainty.UNKNOWN)
     assert not classify(unasked).settled
 
 
@@ -279,10 +281,10 @@ def everything() -> Iterator[EndingEvidence]:
         (False, True),
         (False, True),
         (None, *Retired),
-        Answer,
-        (Answer.NO, Answer.YES),
-        (Answer.NO, Answer.UNKNOWN),
-        (Answer.NO, Answer.YES),
+        Certainty,
+        (Certainty.NO, Certainty.YES),
+        (Certainty.NO, Certainty.UNKNOWN),
+        (Certainty.NO, Certainty.YES),
     )
     for end, reason, vanished, deleted, retired, job, lost, started, registered in product:
         yield EndingEvidence(
@@ -311,18 +313,18 @@ def test_the_table_as_a_whole() -> None:
         end, found = evidence.fingerprint, rule.ending
         if found is Ending.COMPLETED:
             assert clean(end), evidence
-            assert evidence.lost_communication is not Answer.YES, evidence
+            assert evidence.lost_communication is not Certainty.YES, evidence
         if found is Ending.NEVER_RAN:
-            assert evidence.job is Answer.NO, evidence
+            assert evidence.job is Certainty.NO, evidence
         if not found.abnormal and not clean(end):
             assert evidence.retired is not None, evidence
-            assert evidence.job is Answer.NO, evidence
+            assert evidence.job is Certainty.NO, evidence
         if found is Ending.HARD_DELETED:
             assert evidence.vanished, evidence
             assert end is None, evidence
         if found is Ending.UNKNOWN:
             assert end is None, evidence
-        if evidence.job is Answer.YES:
+        if evidence.job is Certainty.YES:
             assert found not in (Ending.LEFT, Ending.SURPLUS, Ending.NEVER_REGISTERED), evidence
     assert reached == {rule.name for rule in RULES}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paddock.domain.fingerprints import (
-    Answer,
+    Certainty,
     ContainerState,
     ContainerStatus,
     Running,
@@ -115,7 +115,7 @@ def test_a_container_never_ran_exactly_if_nothing_tells_that_it_did() -> None:
         STATES.values(), STATES.values(), (None, False, True)
     ):
         status = ContainerStatus(name="runner", state=state, last_state=last, started=started)
-        never = ever_started([status]) is Answer.NO
+        never = ever_started([status]) is Certainty.NO
         assert container_seen([status]).never_ran == never, status
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from paddock.domain.fingerprints import (
-    Answer,
+    Certainty,
     ContainerState,
     ContainerStatus,
     Fingerprint,
@@ -112,18 +112,20 @@ def test_nothing_is_guessed(statuses: list[ContainerStatus]) -> None:
 @pytest.mark.parametrize(
     ("statuses", "answer"),
     [
-        pytest.param([status(state=RUNNING, started="true")], Answer.YES, id="running"),
-        pytest.param([status(state=RUNNING)], Answer.YES, id="running, not yet marked started"),
-        pytest.param([status(state=TERMINATED)], Answer.YES, id="terminated"),
-        pytest.param([status(state=WAITING, last=TERMINATED)], Answer.YES, id="terminated before"),
-        pytest.param([status(state=WAITING)], Answer.NO, id="waiting"),
-        pytest.param([status(started="null")], Answer.UNKNOWN, id="nothing said"),
+        pytest.param([status(state=RUNNING, started="true")], Certainty.YES, id="running"),
+        pytest.param([status(state=RUNNING)], Certainty.YES, id="running, not yet marked started"),
+        pytest.param([status(state=TERMINATED)], Certainty.YES, id="terminated"),
         pytest.param(
-            [status(state='{"frozen": {}}')], Answer.UNKNOWN, id="a state from the future"
+            [status(state=WAITING, last=TERMINATED)], Certainty.YES, id="terminated before"
         ),
-        pytest.param([], Answer.NO, id="no statuses yet"),
-        pytest.param([status("poller", RUNNING)], Answer.UNKNOWN, id="no runner container"),
-        pytest.param([status()] * 2, Answer.UNKNOWN, id="two runners"),
+        pytest.param([status(state=WAITING)], Certainty.NO, id="waiting"),
+        pytest.param([status(started="null")], Certainty.UNKNOWN, id="nothing said"),
+        pytest.param(
+            [status(state='{"frozen": {}}')], Certainty.UNKNOWN, id="a state from the future"
+        ),
+        pytest.param([], Certainty.NO, id="no statuses yet"),
+        pytest.param([status("poller", RUNNING)], Certainty.UNKNOWN, id="no runner container"),
+        pytest.param([status()] * 2, Certainty.UNKNOWN, id="two runners"),
         pytest.param(
             [
                 ContainerStatus(
@@ -131,13 +133,13 @@ def test_nothing_is_guessed(statuses: list[ContainerStatus]) -> None:
                     last_state=ContainerState(running=Running(), terminated=Terminated()),
                 )
             ],
-            Answer.UNKNOWN,
+            Certainty.UNKNOWN,
             id="a shape nobody knows",
         ),
     ],
 )
 def test_a_runner_that_ever_started_is_known(
-    statuses: list[ContainerStatus], answer: Answer
+    statuses: list[ContainerStatus], answer: Certainty
 ) -> None:
     """I34"""
     assert ever_started(statuses) is answer

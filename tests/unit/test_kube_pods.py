@@ -12,13 +12,13 @@ import pytest
 
 from paddock.domain.pods import Phase, Pod
 from paddock.domain.recovery.evidence import Container, container_seen, poller_seen
-from paddock.fleet.kube.following import Expired, Failed, Following, Lines
 from paddock.fleet.kube.logs import beginning_is_gone, is_lost, last_lines
 from paddock.fleet.kube.nodes import host, troubles
 from paddock.fleet.kube.objects import EventObject, NodeObject, PodObject
+from paddock.fleet.kube.pod_events import event_lines
 from paddock.fleet.kube.pod_lists import page
 from paddock.fleet.kube.pods import is_ours, shown
-from paddock.fleet.kube.telling import told
+from paddock.fleet.kube.watch_state import Expired, Failed, Lines, WatchState
 from paddock.host.reports import CONDITION
 from paddock.ports.fleet import LOG_IS_CUT
 
@@ -173,8 +173,8 @@ def line(kind: str, made: dict[str, Any]) -> bytes:
     return json.dumps({"type": kind, "object": made}).encode()
 
 
-def begun(*names: str) -> Following:
-    following = Following()
+def begun(*names: str) -> WatchState:
+    following = WatchState()
     list(following.begin([read(body(name)) for name in names], whole=True, version="5"))
     return following
 
@@ -211,8 +211,8 @@ def test_a_watch_that_begins_anew_tells_who_went_meanwhile() -> None:
 def test_a_pod_of_the_same_name_is_another() -> None:
     following = begun("linux-a")
     other = read(body("linux-a", metadata={"uid": "another"}))
-    told = list(following.begin([other], whole=True, version="20"))
-    assert [(pod.uid, pod.reason) for pod in told] == [
+    shown_pods = list(following.begin([other], whole=True, version="20"))
+    assert [(pod.uid, pod.reason) for pod in shown_pods] == [
         ("uid-of-linux-a", "deleted"),
         ("another", None),
     ]
@@ -366,7 +366,7 @@ def test_events_are_told_in_order() -> None:
             last_timestamp=datetime(2026, 11, 16, 1, 0, 1, tzinfo=UTC),
         ),
     ]
-    assert told(events) == [
+    assert event_lines(events) == [
         "2026-11-16T01:00:01+00:00 BackOff, 7 times: again and again",
         "2026-11-16T01:00:05+00:00 Killing: bye",
     ]

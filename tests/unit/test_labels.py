@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from paddock.domain.labels import (
     MAX_LABEL_LENGTH,
     MAX_LABELS,
+    LabelProblem,
     LabelSet,
-    Refusal,
-    Refused,
+    LabelsRefused,
     Resolved,
     conflicts,
     covers,
@@ -33,9 +33,9 @@ label_sets = label_lists.map(LabelSet.of)
 pool_maps = st.dictionaries(st.sampled_from("pqrs").map(PoolName), label_sets, max_size=4)
 
 
-def refused(*labels: str, pools: dict[PoolName, LabelSet] = POOLS) -> Refused:
+def refused(*labels: str, pools: dict[PoolName, LabelSet] = POOLS) -> LabelsRefused:
     resolution = resolve(LabelSet.of(labels), pools)
-    assert isinstance(resolution, Refused)
+    assert isinstance(resolution, LabelsRefused)
     return resolution
 
 
@@ -58,43 +58,43 @@ def test_a_job_goes_to_the_pool_that_covers_it() -> None:
 def test_a_job_that_fits_two_pools_is_refused_and_told_which() -> None:
     """I10"""
     refusal = refused("self-hosted", "linux")
-    assert refusal.reason is Refusal.AMBIGUOUS
+    assert refusal.reason is LabelProblem.AMBIGUOUS
     assert refusal.could_be_ours
     assert "linux-gpu, linux-large" in refusal.why
 
 
 def test_a_job_for_githubs_own_machines_is_nobodys_fault() -> None:
     refusal = refused("ubuntu-latest")
-    assert refusal.reason is Refusal.NO_POOL
+    assert refusal.reason is LabelProblem.NO_POOL
     assert not refusal.could_be_ours
 
 
 def test_a_job_that_misses_by_one_label_is_told_which() -> None:
     refusal = refused("self-hosted", "linux", "large", "arm64")
-    assert refusal.reason is Refusal.NEAR_MISS
+    assert refusal.reason is LabelProblem.NEAR_MISS
     assert refusal.could_be_ours
     assert refusal.why.endswith("the nearest, linux-large, lacks arm64")
 
 
 def test_a_job_that_shares_only_a_label_of_ours_may_have_been_meant_for_us() -> None:
-    assert refused("gpu", "h100").reason is Refusal.NEAR_MISS
+    assert refused("gpu", "h100").reason is LabelProblem.NEAR_MISS
 
 
 def test_a_self_hosted_job_may_have_been_meant_for_us_before_there_is_any_pool() -> None:
     refusal = refused("self-hosted", pools={})
-    assert refusal.reason is Refusal.NEAR_MISS
+    assert refusal.reason is LabelProblem.NEAR_MISS
     assert "there is no pool yet" in refusal.why
 
 
 def test_a_job_without_labels_is_refused_but_kept() -> None:
     refusal = refused()
-    assert refusal.reason is Refusal.EMPTY
+    assert refusal.reason is LabelProblem.EMPTY
     assert refusal.could_be_ours
 
 
 def test_a_strangers_thousand_labels_do_not_fill_the_sentence() -> None:
     refusal = refused("self-hosted", *(f"{'x' * 500}{n}" for n in range(1000)))
-    assert refusal.reason is Refusal.NEAR_MISS
+    assert refusal.reason is LabelProblem.NEAR_MISS
     assert "and 991 more" in refusal.why
     assert len(refusal.why) < 2000
 
@@ -118,12 +118,12 @@ def test_a_job_has_a_pool_exactly_when_one_and_only_one_covers_it(
     match resolve(job, pools):
         case Resolved(pool):
             assert fitting == [pool]
-        case Refused(reason=Refusal.AMBIGUOUS, why=why):
+        case LabelsRefused(reason=LabelProblem.AMBIGUOUS, why=why):
             assert len(fitting) > 1
             assert all(name in why for name in fitting)
-        case Refused(reason=Refusal.EMPTY):
+        case LabelsRefused(reason=LabelProblem.EMPTY):
             assert not job
-        case Refused():
+        case LabelsRefused():
             assert not fitting
 
 
@@ -133,7 +133,7 @@ def test_a_refusal_is_only_counted_when_nothing_points_to_us(
 ) -> None:
     ours = {"self-hosted"}.union(*(labels.labels for labels in pools.values()))
     resolution = resolve(job, pools)
-    if isinstance(resolution, Refused):
+    if isinstance(resolution, LabelsRefused):
         assert resolution.could_be_ours == bool(job.labels & ours)
 
 

@@ -33,7 +33,7 @@ def _callers(method: str) -> set[str]:
 def test_only_retire_asks_pods_to_go_and_only_conclude_takes_them_away() -> None:
     """I35: any other module that wants a Pod gone fences it."""
     assert _callers("ask_to_go") == {"recovery/retire.py"}
-    assert _callers("reap") == {"forensics/concluding.py"}
+    assert _callers("reap") == {"forensics/conclusion.py"}
 
 
 def test_reaping_is_left_to_those_who_saw_the_end() -> None:
@@ -48,4 +48,4 @@ def test_reaping_is_left_to_those_who_saw_the_end() -> None:
             for node in ast.walk(ast.parse(path.read_text("utf-8")))
         )
     }
-    assert callers == {"forensics/concluding.py", "recovery/adopt.py"}
+    assert callers == {"forensics/conclusion.py", "recovery/adopt.py"}

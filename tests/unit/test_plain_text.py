@@ -95,7 +95,7 @@ _OTHER_PROGRAMS = {
     "fakes/github/__main__.py",
     "fakes/runner.py",
 }
-_WRITES = {"echo", "secho", "print_exc", "print_exception", "print_stack", "basicConfig"}
+_WRITES = {"supply_grace", "secho", "print_exc", "print_exception", "print_stack", "basicConfig"}
 
 
 def _ways_out(path: Path) -> set[str]:

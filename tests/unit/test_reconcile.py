@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host
-from paddock.domain.reconcile import Candidate, Plan, PoolAim, plan
+from paddock.domain.reconcile import Candidate, PoolAim, PoolPlan, plan
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 
@@ -87,12 +87,12 @@ def several(count: int, *args: object, first: int = 0, **kwargs: object) -> list
     return [candidate(first + n, *args, **kwargs) for n in range(count)]  # type: ignore[arg-type]
 
 
-def fenced(made: Plan) -> list[int]:
+def fenced(made: PoolPlan) -> list[int]:
     return [fence.runner.id.int for fence in made.fence]
 
 
 def test_a_gap_is_filled() -> None:
-    assert plan(aim(5), several(2)) == Plan(create=3)
+    assert plan(aim(5), several(2)) == PoolPlan(create=3)
 
 
 def test_occupied_runners_are_part_of_the_size() -> None:
@@ -102,18 +102,18 @@ def test_occupied_runners_are_part_of_the_size() -> None:
 def test_those_starting_count_against_the_start_limit() -> None:
     """I49"""
     made = plan(aim(20, max_starting=8), [*several(5, BOOTING), *several(3, first=9)])
-    assert made == Plan(create=3, held_back=("5 are starting, and 8 may at once",))
+    assert made == PoolPlan(create=3, held_back=("5 are starting, and 8 may at once",))
 
 
 def test_those_still_leaving_count_against_the_maximum() -> None:
     made = plan(aim(4, maximum=4, present=3), several(1))
-    assert made == Plan(create=1, held_back=("3 are still there, and 4 may be",))
+    assert made == PoolPlan(create=1, held_back=("3 are still there, and 4 may be",))
 
 
 def test_a_pod_that_ended_is_no_supply_and_holds_no_place() -> None:
     """I40"""
     made = plan(aim(2, maximum=2, present=0), several(2, ended=True))
-    assert made == Plan(create=2)
+    assert made == PoolPlan(create=2)
 
 
 def test_surplus_leaves_unstarted_first_and_newest_first() -> None:
@@ -179,7 +179,7 @@ def test_stale_ones_are_exchanged_as_far_as_enough_are_ready() -> None:
 def test_fresh_ones_that_are_not_ready_stop_the_exchange() -> None:
     """I52"""
     waiting = [*several(6, spec_hash=STALE), *several(2, BOOTING, first=6)]
-    assert plan(aim(8, may_be_missing=2), waiting) == Plan()
+    assert plan(aim(8, may_be_missing=2), waiting) == PoolPlan()
 
 
 def test_nobody_ready_is_given_up_while_jobs_take_more_than_there_are() -> None:
@@ -225,7 +225,7 @@ def aims(draw: st.DrawFn, waiting: Sequence[Candidate]) -> PoolAim:
 situations = waiting_lists().flatmap(lambda waiting: st.tuples(aims(waiting), st.just(waiting)))
 
 
-def left(waiting: Sequence[Candidate], made: Plan) -> list[Candidate]:
+def left(waiting: Sequence[Candidate], made: PoolPlan) -> list[Candidate]:
     gone = {fence.runner.id for fence in made.fence}
     return [each for each in waiting if each.runner.id not in gone and not each.ended]
 

@@ -100,7 +100,7 @@ DEFAULTS = {
     "removals": 3,
     "removed": 435600.0,
     "adopt": 300.0,
-    "echo": 120.0,
+    "supply_grace": 120.0,
     "verdict": 3600.0,
     "in_progress": 3600.0,
     "unheard": 900.0,

@@ -20,7 +20,7 @@ from paddock.domain.redelivery import (
     OVERLAP,
     WINDOW,
     Asked,
-    Plan,
+    RedeliveryPlan,
     look_back,
     plan,
 )
@@ -64,7 +64,7 @@ def planned(
     seen_since: datetime | None = None,
     now: datetime = NOW,
     most: int = 100,
-) -> Plan:
+) -> RedeliveryPlan:
     return plan(
         attempts,
         arrived=frozenset(arrived),
@@ -76,7 +76,7 @@ def planned(
     )
 
 
-def asked_for(decided: Plan) -> list[str]:
+def asked_for(decided: RedeliveryPlan) -> list[str]:
     return [delivery.guid for delivery in decided.ask]
 
 

@@ -528,7 +528,7 @@ def test_a_job_that_only_github_knows_is_inserted(word: JobWord) -> None:
 
 def test_a_job_that_is_served_again_was_asked_for_first() -> None:
     """I68"""
-    echo = replace(QUEUED, since=1, echo=True)
+    echo = replace(QUEUED, since=1, supply_grace=True)
     assert verdict(echo).question is Question.JOB
     assert action(replace(echo, word=JobWord.QUEUED)) is JobAction.SERVE
     assert action(replace(echo, word=JobWord.COMPLETED)) is JobAction.APPLY
@@ -710,7 +710,7 @@ CASES: dict[str, AnyEvidence] = {
     "job-expired": replace(QUEUED, queued=86_400, word=JobWord.ABSENT),
     "job-end": replace(QUEUED, queued=2 * 86_400, word=JobWord.UNREADABLE),
     "job-deleted": replace(QUEUED, word=JobWord.ABSENT, times=3),
-    "stale-queued": replace(QUEUED, echo=True, word=JobWord.QUEUED),
+    "stale-queued": replace(QUEUED, supply_grace=True, word=JobWord.QUEUED),
     "unassigned": replace(QUEUED, idle_beside=60, word=JobWord.QUEUED, times=2),
     "waits-beside-supply": replace(QUEUED, since=60, supply=True, word=JobWord.QUEUED),
 }
@@ -854,7 +854,7 @@ OTHER_VALUES: dict[str, Any] = {
     "executor": tuple(Executor),
     "supply": YES_OR_NO,
     "idle_beside": (None, 0.0, 90.0),
-    "echo": YES_OR_NO,
+    "supply_grace": YES_OR_NO,
     "explained": YES_OR_NO,
     "word": tuple(JobWord),
     "word_age": (0.0, 90.0, 4000.0),

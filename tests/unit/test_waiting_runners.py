@@ -1,4 +1,4 @@
-"""Which runners recovery passes over: those for which no rule can hold (`Look.waits`)."""
+"""Which runners recovery passes over: those for which no rule can hold (`RoundView.waits`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from paddock.recovery.gather import HEARD, Look
+from paddock.recovery.gather import HEARD, RoundView
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 NAME = PodName("linux-1")
@@ -55,7 +55,7 @@ RUNNER = Runner(
 
 def waits(runner: Runner = RUNNER, pod: Pod | None = POD) -> bool:
     pods = {} if pod is None else {pod.name: pod}
-    return Look(now=NOW, runners=[runner], pods=pods, complete=True, read_at=NOW).waits(runner)
+    return RoundView(now=NOW, runners=[runner], pods=pods, complete=True, read_at=NOW).waits(runner)
 
 
 def test_an_idle_runner_that_polls_and_is_heard_waits() -> None:

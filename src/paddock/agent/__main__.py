@@ -10,7 +10,7 @@ if not __package__:
     del sys.path[0]
     sys.path.append(os.path.abspath(f"{os.path.dirname(__file__)}/../.."))
 
-from paddock.agent.exits import Exit
+from paddock.agent.exits import AgentExit
 from paddock.agent.options import USAGE, Options, UsageError
 
 
@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
     command, *rest = arguments or [""]
     if command in ("help", "--help", "-h") or "--help" in rest:
         sys.stdout.write(USAGE)
-        return Exit.STAGED
+        return AgentExit.STAGED
     try:
         if command == "poll":
             from paddock.agent.poll import poll
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     except UsageError as error:
         why = str(error)
     sys.stderr.write(f"{why}\n\n{USAGE}")
-    return Exit.USAGE
+    return AgentExit.USAGE
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ def jitter() -> float:
 
 
 class Backoff:
-    def __init__(self, *, hurry: float = 1.0) -> None:
-        self._hurry = hurry
+    def __init__(self, *, speedup: float = 1.0) -> None:
+        self._speedup = speedup
         self.failures = 0
 
     def reset(self) -> None:
@@ -32,7 +32,7 @@ class Backoff:
         self.failures += 1
         if asked_for is not None:
             delay = max(delay, min(asked_for, MOST_ASKED_FOR) * (0.5 + jitter()))
-        return delay / self._hurry
+        return delay / self._speedup
 
     @property
     def notable(self) -> bool:

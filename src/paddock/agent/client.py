@@ -34,7 +34,7 @@ class Unreachable(Exception):
     """The request was not sent."""
 
 
-class Lost(Exception):
+class ResponseLost(Exception):
     """The request was sent, but no whole answer came back: the server may have done what it asked."""
 
 
@@ -42,7 +42,7 @@ class NoToken(Exception):
     """There is no token to send."""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     #: By lower-case name.
     headers: dict[str, str]
@@ -103,7 +103,7 @@ class Server:
         self._ca_stamp = _stamp(ca_file)
         self._tls = _tls(ca_file) if isinstance(url, Url) and url.secure else None
 
-    def post(self, path: str, body: bytes = b"", *, patience: float) -> Answer:
+    def post(self, path: str, body: bytes = b"", *, patience: float) -> Response:
         """Raises NoToken, Unreachable or Lost."""
         deadline = time.monotonic() + patience
         url = self._where.read() if isinstance(self._where, UrlFile) else self._where
@@ -123,7 +123,7 @@ class Server:
                 connection.sendall(request)
                 return _Reader(connection, deadline).answer()
             except (OSError, ValueError) as error:
-                raise Lost(_sentence(error)) from None
+                raise ResponseLost(_sentence(error)) from None
 
     def _token(self) -> str:
         """Read for each request: the kubelet replaces the token long before it expires (I21)."""
@@ -237,16 +237,16 @@ class _Reader:
         self._deadline = deadline
         self._buffer = bytearray()
 
-    def answer(self) -> Answer:
+    def answer(self) -> Response:
         status, headers = self._head()
         if status == 204:
-            return Answer(status, headers, b"")
+            return Response(status, headers, b"")
         if headers.get("transfer-encoding", "").lower() == "chunked":
-            return Answer(status, headers, self._chunks())
+            return Response(status, headers, self._chunks())
         length = headers.get("content-length", "")
         if not length.isascii() or not length.isdigit():
             raise ValueError("the answer does not say where it ends")
-        return Answer(status, headers, self._exactly(int(length)))
+        return Response(status, headers, self._exactly(int(length)))
 
     def _head(self) -> tuple[int, dict[str, str]]:
         first, *lines = self._until(b"\r\n\r\n", _MOST_HEAD).decode("latin-1").split("\r\n")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Exit(IntEnum):
+class AgentExit(IntEnum):
     """No code but 0 is also a code of the runner's (0-7, 100-105) or a shell's (126 and more)."""
 
     STAGED = 0  # the JIT is staged: the runner may start. For `vitals`: all is done.

@@ -54,8 +54,8 @@ class Options(NamedTuple):
     runner_gid: int
     wait: float
     every: float
-    #: All waiting times are divided by it (`PADDOCK_AGENT_HURRY`): for tests.
-    hurry: float
+    #: All waiting times are divided by it (`PADDOCK_AGENT_SPEEDUP`): for tests.
+    speedup: float
 
     @staticmethod
     def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
@@ -71,7 +71,7 @@ class Options(NamedTuple):
             runner_gid=_whole("runner-gid", given.get("runner-gid"), -1),
             wait=_seconds("wait", given.get("wait"), _WAIT),
             every=_seconds("every", given.get("every"), _EVERY),
-            hurry=_seconds("hurry", environment.get(f"{_PREFIX}HURRY"), 1.0),
+            speedup=_seconds("speedup", environment.get(f"{_PREFIX}SPEEDUP"), 1.0),
         )
 
 

@@ -14,8 +14,8 @@ import time
 from typing import Final, NamedTuple, NoReturn
 
 from paddock.agent.backoff import Backoff, jitter
-from paddock.agent.client import Answer, Lost, NoToken, Server, Unreachable
-from paddock.agent.exits import SIGNALLED, Exit
+from paddock.agent.client import NoToken, Response, ResponseLost, Server, Unreachable
+from paddock.agent.exits import SIGNALLED, AgentExit
 from paddock.agent.log import log
 from paddock.agent.options import Options, UsageError
 from paddock.agent.stage import Stage
@@ -45,7 +45,7 @@ class Work(NamedTuple):
     jit: str
 
 
-class Told(BaseException):
+class StopSignal(BaseException):
     """A signal told the poller to stop."""
 
     def __init__(self, number: int) -> None:
@@ -53,11 +53,11 @@ class Told(BaseException):
         self.number = number
 
 
-class Refused(Exception):
+class TokenRefused(Exception):
     """The server does not accept our token."""
 
 
-class Leave(Exception):
+class PodNotNeeded(Exception):
     """The server says that this Pod is not needed."""
 
 
@@ -72,22 +72,22 @@ def poll(options: Options) -> int:
         work = Poller(server, options).work()
         stage.put(jit=work.jit, runner_name=work.runner_name)
         log("staged", runner=work.runner_name, delivery=work.delivery)
-        _acknowledge(server, work, options.hurry)
-    except Refused as error:
+        _acknowledge(server, work, options.speedup)
+    except TokenRefused as error:
         log("gave up", why=str(error))
-        return Exit.TOKEN_REFUSED
-    except Leave as error:
+        return AgentExit.TOKEN_REFUSED
+    except PodNotNeeded as error:
         _unstage(stage)
         log("left", why=str(error))
-        return Exit.LEFT
+        return AgentExit.LEFT
     except OSError as error:
         log("cannot stage", stage=options.stage, why=str(error))
-        return Exit.CANNOT_STAGE
-    except Told as told:
+        return AgentExit.CANNOT_STAGE
+    except StopSignal as told:
         _unstage(stage)
         log("told to stop", signal=told.number)
         return SIGNALLED + told.number
-    return Exit.STAGED
+    return AgentExit.STAGED
 
 
 def _server(options: Options) -> Server:
@@ -109,15 +109,15 @@ def _unstage(stage: Stage) -> None:
 def _stop(number: int, _frame: object) -> NoReturn:
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
-    raise Told(number)
+    raise StopSignal(number)
 
 
 class Poller:
     def __init__(self, server: Server, options: Options) -> None:
         self._server = server
         self._wait = options.wait
-        self._hurry = options.hurry
-        self._backoff = Backoff(hurry=options.hurry)
+        self._speedup = options.speedup
+        self._backoff = Backoff(speedup=options.speedup)
         self._refusals = 0
         self._early = 0
 
@@ -130,19 +130,19 @@ class Poller:
             wait = self._wait * (0.5 + jitter() / 2)
             path = f"/v1/dispatch?wait={max(1, round(wait))}"
             try:
-                answer = self._server.post(path, patience=wait + _ANSWER_SECONDS / self._hurry)
+                answer = self._server.post(path, patience=wait + _ANSWER_SECONDS / self._speedup)
             except NoToken as error:
                 self._refused(str(error))
             except Unreachable as error:
                 self._failed(str(error))
-            except Lost as error:
+            except ResponseLost as error:
                 self._lost(str(error))
             else:
                 took = time.monotonic() - asked_at
                 if work := self._answered(answer, is_early=took < min(_EARLY_SECONDS, wait / 2)):
                     return work
 
-    def _answered(self, answer: Answer, *, is_early: bool) -> Work | None:
+    def _answered(self, answer: Response, *, is_early: bool) -> Work | None:
         if answer.status not in (401, 403):
             self._refusals = 0
         match answer.status:
@@ -153,7 +153,7 @@ class Poller:
             case 204:
                 self._nothing_yet(is_early=is_early)
             case 410:
-                raise Leave(_reason(answer.body))
+                raise PodNotNeeded(_reason(answer.body))
             case 401 | 403:
                 self._refused(f"the server answered {answer.status}: {_reason(answer.body)}")
             case status:
@@ -166,7 +166,7 @@ class Poller:
         self._early = self._early + 1 if is_early else 0
         self._backoff.reset()
         if self._early > _MOST_EARLY:
-            time.sleep(_EARLY_SECONDS * jitter() / self._hurry)
+            time.sleep(_EARLY_SECONDS * jitter() / self._speedup)
 
     def _lost(self, why: str) -> None:
         """The lost answer may have held work, so ask again at once; but only once."""
@@ -179,7 +179,7 @@ class Poller:
     def _refused(self, why: str) -> None:
         self._refusals += 1
         if self._refusals >= _MOST_REFUSALS:
-            raise Refused(why)
+            raise TokenRefused(why)
         self._failed(why)
 
     def _failed(self, why: str, asked_for: float | None = None) -> None:
@@ -189,23 +189,23 @@ class Poller:
         time.sleep(delay)
 
 
-def _acknowledge(server: Server, work: Work, hurry: float) -> None:
+def _acknowledge(server: Server, work: Work, speedup: float) -> None:
     """Raises Leave if the server says that this JIT is not, or no longer, for this Pod. The runner has
     not started with it yet, and must not (I20)."""
     body = json.dumps({"delivery": work.delivery}).encode()
     deadline = time.monotonic() + _ACK_SECONDS
-    pause = _ACK_PAUSE / hurry
+    pause = _ACK_PAUSE / speedup
     why = ""
     while (left := deadline - time.monotonic()) > 0:
         try:
             answer = server.post("/v1/dispatch/ack", body, patience=left)
             if answer.status in (409, 410):
-                raise Leave(_reason(answer.body))
+                raise PodNotNeeded(_reason(answer.body))
             if answer.status < 500:
                 log("acknowledged", answer=answer.status)
                 return
             why = f"the server answered {answer.status}"
-        except (NoToken, Unreachable, Lost) as error:
+        except (NoToken, Unreachable, ResponseLost) as error:
             why = str(error)
         time.sleep(min(pause * jitter(), max(0.0, deadline - time.monotonic())))
         pause *= 2

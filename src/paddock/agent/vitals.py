@@ -16,8 +16,8 @@ from collections import deque
 from typing import Final
 
 from paddock.agent.backoff import Backoff
-from paddock.agent.client import Answer, Lost, NoToken, Server, Unreachable
-from paddock.agent.exits import Exit
+from paddock.agent.client import NoToken, Response, ResponseLost, Server, Unreachable
+from paddock.agent.exits import AgentExit
 from paddock.agent.log import log
 from paddock.agent.options import Options, UsageError
 from paddock.agent.samples import Marks, Sample, Samples
@@ -39,16 +39,16 @@ def vitals(options: Options) -> int:
         server = Server(options.server, token_file=options.token_file, ca_file=options.ca_file)
     except OSError as error:
         raise UsageError(f"--ca-file cannot be used: {error}.") from None
-    reporter = Reporter(server, Samples(options.stage), options.hurry)
+    reporter = Reporter(server, Samples(options.stage), options.speedup)
     log("watching")
     while not reporter.ended and not nap.told:
         reporter.report()
-        nap.sleep(options.every / options.hurry)
+        nap.sleep(options.every / options.speedup)
     reporter.last_report(time.monotonic() + _LAST_SECONDS)
     # The kubelet restarts a sidecar that ends too early; it sends SIGTERM within moments.
-    nap.sleep(_LAST_SECONDS / options.hurry)
+    nap.sleep(_LAST_SECONDS / options.speedup)
     log("done")
-    return Exit.STAGED
+    return AgentExit.STAGED
 
 
 class Nap:
@@ -71,12 +71,12 @@ class Nap:
 
 
 class Reporter:
-    def __init__(self, server: Server, samples: Samples, hurry: float) -> None:
+    def __init__(self, server: Server, samples: Samples, speedup: float) -> None:
         self._server = server
         self._samples = samples
-        self._backoff = Backoff(hurry=hurry)
+        self._backoff = Backoff(speedup=speedup)
         self._pending: deque[Sample] = deque(maxlen=_MOST_PENDING)
-        self._gap = _GAP / hurry
+        self._gap = _GAP / speedup
         self._sent_at = -self._gap
         self._not_before = 0.0
         self._unwanted = False
@@ -121,7 +121,7 @@ class Reporter:
         self._sent_at = time.monotonic()
         try:
             answer = self._server.post("/v1/vitals", json.dumps(body).encode(), patience=patience)
-        except (NoToken, Unreachable, Lost) as error:
+        except (NoToken, Unreachable, ResponseLost) as error:
             self._keep(batch)
             self._failed(str(error))
             return
@@ -135,7 +135,7 @@ class Reporter:
         else:
             self._refused(answer, batch)
 
-    def _refused(self, answer: Answer, batch: list[Sample]) -> None:
+    def _refused(self, answer: Response, batch: list[Sample]) -> None:
         """Drop a batch that the server refused; keep it if the server failed (5xx)."""
         if answer.status >= 500:
             self._keep(batch)

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from paddock.checkup.finding import Finding, ill, poor, well
 from paddock.domain.pool_objects import API_VERSION, GROUP
-from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource
-from paddock.fleet.kube.opening import opened
+from paddock.fleet.kube.api import Call, KubeApi, RequestRefused, Resource
 from paddock.fleet.kube.settings import KubeSettings
+from paddock.fleet.kube.setup import open_kube
 from paddock.ports import Clock, FleetUnavailable
 
 _REVIEWS: Final = Resource("selfsubjectaccessreviews", group="authorization.k8s.io")
@@ -25,7 +25,7 @@ _NEEDED: Final = (
 
 async def examine_cluster(settings: KubeSettings, clock: Clock) -> AsyncIterator[Finding]:
     try:
-        async with opened(settings, clock=clock) as kube:
+        async with open_kube(settings, clock=clock) as kube:
             try:
                 pods = await kube.fleet.list()
             except FleetUnavailable as error:
@@ -67,7 +67,7 @@ def examine_network(settings: KubeSettings) -> Finding:
 async def _pool_objects(pools: Any) -> Finding:
     try:
         found = await pools.list()
-    except Refused as error:
+    except RequestRefused as error:
         if error.absent:
             return ill(
                 "RunnerPool",

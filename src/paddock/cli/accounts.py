@@ -9,7 +9,7 @@ import typer
 
 from paddock.cli.layout import prose
 from paddock.cli.listing import Listing
-from paddock.cli.operating import (
+from paddock.cli.operator_commands import (
     Why,
     as_operator,
     paused,

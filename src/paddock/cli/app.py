@@ -75,7 +75,7 @@ def main(program: typer.Typer = app) -> None:
 def _explain(error: Exception) -> None:
     # Imported only here: a command without errors need not load these modules.
     from paddock.cli.address import AlreadyRunning
-    from paddock.cli.operating import NotFound
+    from paddock.cli.operator_commands import NotFound
     from paddock.pools.spec import PoolFileError
     from paddock.settings import SettingsError
     from paddock.store.errors import StoreError

@@ -16,7 +16,7 @@ from paddock.cli.listing import (
     there_is_more,
     with_reading,
 )
-from paddock.cli.operating import as_operator
+from paddock.cli.operator_commands import as_operator
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.deliveries import DeliveryNumber, DeliveryState

@@ -15,7 +15,7 @@ from paddock.checkup.finding import Finding, Health, absent, ill, poor, well
 from paddock.cli.layout import Line
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import room, show, show_json
-from paddock.cli.running import run
+from paddock.cli.run_command import run
 from paddock.cli.store import existing_database
 from paddock.domain.levels import HostFault, LimitBypass
 from paddock.fleet.local.settings import NO_CGROUP

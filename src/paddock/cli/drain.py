@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from paddock.cli.operating import NotFound, user
+from paddock.cli.operator_commands import NotFound, user
 from paddock.cli.options import Config
 from paddock.cli.output import say, show
-from paddock.cli.running import run
+from paddock.cli.run_command import run
 from paddock.operators import log_action
 from paddock.ports import FleetUnavailable
 from paddock.settings import Settings, SettingsError, load
@@ -47,14 +47,14 @@ def drain(abandon: Abandon = False, config: Config = None) -> None:
 async def _drain(settings: Settings, *, abandon: bool) -> None:
     # Seven megabytes, imported only if needed.
     from paddock.fleet.kube.api import KubeApi, configured
-    from paddock.fleet.kube.leaving import Leaving
+    from paddock.fleet.kube.uninstall import Uninstall
 
     try:
         api = KubeApi.connected(configured(settings.kube.kubeconfig))
     except ValueError as error:
         raise SettingsError(f"{str(error).rstrip('.')}.") from None
     try:
-        leaving = Leaving(api, namespace=settings.kube.namespace, clock=SystemClock(), say=say)
+        leaving = Uninstall(api, namespace=settings.kube.namespace, clock=SystemClock(), say=say)
         log_action(user(), "abandon" if abandon else "drain", settings.kube.namespace)
         if not abandon:
             await leaving.drain()

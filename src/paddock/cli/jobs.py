@@ -14,7 +14,7 @@ from paddock.cli.listing import (
     Listing,
     ago,
     there_is_more,
-    with_teller,
+    with_explanations,
 )
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show_json, table
@@ -62,8 +62,8 @@ def list_(
         conclusion=conclusion,
         refused=refused,
     )
-    page = with_teller(
-        lambda reading, teller: teller.list_jobs(
+    page = with_explanations(
+        lambda reading, explanations: explanations.list_jobs(
             reading, wanted, Paging(limit=limit, cursor=after)
         ),
         config=config,

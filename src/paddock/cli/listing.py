@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from paddock.cli.operating import with_database
+from paddock.cli.operator_commands import with_database
 from paddock.cli.output import say
 from paddock.domain.reading import LONGEST_PAGE, PAGE, BadCursor, Page
 from paddock.ports.reading import Reading
@@ -22,7 +22,7 @@ from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
 from paddock.stories.story import length
 from paddock.system import SystemClock, SystemIds
-from paddock.web.telling import Teller
+from paddock.web.explanations import Explanations
 
 R = TypeVar("R")
 
@@ -50,19 +50,22 @@ def with_reading(
     work: Callable[[Reading], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
     """Read the database without changing it."""
-    return with_teller(lambda reading, _: work(reading), config=config, data_dir=data_dir)
+    return with_explanations(lambda reading, _: work(reading), config=config, data_dir=data_dir)
 
 
-def with_teller(
-    work: Callable[[Reading, Teller], Awaitable[R]], *, config: Path | None, data_dir: Path | None
+def with_explanations(
+    work: Callable[[Reading, Explanations], Awaitable[R]],
+    *,
+    config: Path | None,
+    data_dir: Path | None,
 ) -> R:
-    """Read the database, with a teller that gives the reasons."""
+    """Read the database, with a explanations that gives the reasons."""
     thresholds = load(config, data_dir=data_dir).recovery.thresholds
 
     async def read(database: Database) -> R:
         clock = await DatabaseClock.measured(asking(database), SystemClock())
         store = PgStore(database, clock=clock, ids=SystemIds(), actor="reader")
-        return await work(PgReading(database, clock), Teller(store, clock, thresholds))
+        return await work(PgReading(database, clock), Explanations(store, clock, thresholds))
 
     try:
         return with_database(read, config=config, data_dir=data_dir)

@@ -15,7 +15,7 @@ from paddock.settings import Settings
 from paddock.system import SystemClock, SystemIds
 
 
-class Runners:
+class LocalRunners:
     """The directory of the runners, and their limits."""
 
     def __init__(
@@ -83,8 +83,8 @@ class Runners:
 @asynccontextmanager
 async def local_runners(
     settings: Settings, *, environment: Mapping[str, str], grace: float = GRACE
-) -> AsyncIterator[Runners]:
-    runners = Runners(settings, environment=environment, grace=grace)
+) -> AsyncIterator[LocalRunners]:
+    runners = LocalRunners(settings, environment=environment, grace=grace)
     try:
         yield runners
     finally:

@@ -10,7 +10,7 @@ import typer
 
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import say, show
-from paddock.cli.running import run
+from paddock.cli.run_command import run
 from paddock.cli.store import has_no_database, open_database
 from paddock.settings import Settings, load
 from paddock.store.migrate import Migration, read_migrations

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.pool_terms import Terms, shown
-from paddock.domain.reconcile import Candidate, Plan, PoolAim, plan
+from paddock.domain.reconcile import Candidate, PoolAim, PoolPlan, plan
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.domain.surveys import DemandedKey, PoolExplanation
@@ -90,13 +90,13 @@ def _not_more(explanation: PoolExplanation) -> Iterator[str]:
     yield from (f"{reason} (for now)" for reason in _planned(explanation).held_back)
 
 
-def _planned(explanation: PoolExplanation) -> Plan:
+def _planned(explanation: PoolExplanation) -> PoolPlan:
     """What a round would do now, as far as is known without reading the fleet."""
     pool, past = explanation.pool, explanation.decision
     try:
         terms = Terms.of(pool.spec)
     except ValueError as error:
-        return Plan(held_back=(str(error),))
+        return PoolPlan(held_back=(str(error),))
     waiting = [Candidate(runner=each) for each in explanation.runners if each.state in _WAITING]
     return plan(PoolAim.of(pool, terms, target=past.decision.target if past else 0), waiting)
 

@@ -11,7 +11,7 @@ import typer
 from paddock.cli import pool_explanations
 from paddock.cli.layout import prose
 from paddock.cli.listing import Listing
-from paddock.cli.operating import (
+from paddock.cli.operator_commands import (
     NotFound,
     Why,
     as_operator,

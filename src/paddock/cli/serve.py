@@ -11,7 +11,7 @@ import paddock
 import paddock.serve
 from paddock.cli.options import Config, DataDir
 from paddock.cli.output import say, show
-from paddock.cli.running import run
+from paddock.cli.run_command import run
 from paddock.cli.store import open_database
 from paddock.settings import Settings, load
 from paddock.store.migrate import check_schema

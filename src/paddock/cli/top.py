@@ -10,7 +10,7 @@ import typer
 from rich.live import Live
 
 from paddock.cli.layout import Line, Part, beside, lay_out, prose, wrap
-from paddock.cli.listing import with_teller
+from paddock.cli.listing import with_explanations
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import console, room, screen, show, show_json
 from paddock.domain.overview import Overview
@@ -58,14 +58,16 @@ def top(
     """
     if as_json:
         show_json(
-            with_teller(
-                lambda reading, teller: teller.overview(reading), config=config, data_dir=data_dir
+            with_explanations(
+                lambda reading, explanations: explanations.overview(reading),
+                config=config,
+                data_dir=data_dir,
             )
         )
         return
     try:
-        with_teller(
-            lambda reading, teller: _watch(lambda: teller.overview(reading), every),
+        with_explanations(
+            lambda reading, explanations: _watch(lambda: explanations.overview(reading), every),
             config=config,
             data_dir=data_dir,
         )

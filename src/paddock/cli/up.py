@@ -15,15 +15,15 @@ import typer
 
 import paddock
 from paddock.cli.address import AlreadyRunning, published, refuse_a_second
-from paddock.cli.local import Runners, local_runners
+from paddock.cli.local import LocalRunners, local_runners
 from paddock.cli.options import Config, DataDir
 from paddock.cli.output import say, show
 from paddock.cli.progress import Screen
-from paddock.cli.running import run
+from paddock.cli.run_command import run
 from paddock.cli.store import connected
 from paddock.demo.chaos import Chaos
-from paddock.demo.demo import HOST, HURRIED_RECOVERY, HURRY, POOL, Demo, Mode
-from paddock.demo.incidents import Mute, Surroundings
+from paddock.demo.demo import HOST, HURRIED_RECOVERY, POOL, SPEEDUP, Demo, Mode
+from paddock.demo.incidents import IncidentContext, Mute
 from paddock.dispatch.sealing import KEY_BYTES, Sealer
 from paddock.fleet.local.fleet import GRACE
 from paddock.fleet.local.reviewer import LocalReviewer
@@ -166,7 +166,7 @@ async def _run(settings: Settings, mode: Mode, stack: AsyncExitStack) -> None:
     runners = await stack.enter_async_context(
         local_runners(
             settings,
-            environment=HURRY if chaos else {},
+            environment=SPEEDUP if chaos else {},
             grace=_CHAOS_GRACE if chaos else GRACE,
         )
     )
@@ -198,7 +198,7 @@ class _Up:
         settings: Settings,
         database: Database,
         apps: Apps,
-        runners: Runners,
+        runners: LocalRunners,
         demo: Demo | None,
     ) -> None:
         self._settings = settings
@@ -265,7 +265,7 @@ class _Up:
         return FleetParts(fleet=fleet, reviewer=LocalReviewer(self._runners.root, self._clock))
 
     async def _chaos(self, demo: Demo) -> None:
-        around = Surroundings(
+        around = IncidentContext(
             demo=demo,
             store=self._store,
             fleet=await self._runners.fleet(),

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.cells import cell_len
 
-from paddock.cli.operating import NotFound, with_store
+from paddock.cli.operator_commands import NotFound, with_store
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json
 from paddock.domain.ids import JobId

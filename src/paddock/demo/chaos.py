@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from paddock.demo.incidents import INCIDENTS, Case, Ended, Incident, Surroundings
+from paddock.demo.incidents import INCIDENTS, Case, Incident, IncidentContext, IncidentOver
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.ports.dossiers import Dossiers
 from paddock.stories import Story, tell
@@ -26,7 +26,7 @@ _OVER: Final = ("completed", "gone")
 _EXPLAINED_WITHIN: Final = 60.0
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ChaosLine(msgspec.Struct, frozen=True, kw_only=True):
     """What happened, as a line of the record file beside the data."""
 
     at: datetime
@@ -40,12 +40,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chaos:
-    around: Surroundings
+    around: IncidentContext
     dossiers: Dossiers
     thresholds: Thresholds
     #: Prints for people: the incident's name, and a sentence about it.
     say: Callable[[str, str], None]
-    #: The record for programs: a `Line` per line.
+    #: The record for programs: a `ChaosLine` per line.
     record: Path
     incidents: Sequence[Incident] = tuple(INCIDENTS)
 
@@ -69,7 +69,7 @@ class Chaos:
             cases.append(case)
             subject = f"job {case.job}" if case.job is not None else str(case.pod)
             self.say(incident.name, f"{incident.tells} ({incident.source}; {subject})")
-            self._write(Line(at=self._now(), what="harm", incident=incident.name, case=case))
+            self._write(ChaosLine(at=self._now(), what="harm", incident=incident.name, case=case))
 
         explaining: asyncio.Task[None] | None = None
         harm = asyncio.ensure_future(incident.harm(self.around, harmed))
@@ -79,7 +79,7 @@ class Chaos:
                 if explaining is None and cases:
                     explaining = asyncio.create_task(self._meanwhile(incident, cases[0]))
             await harm
-        except Ended:
+        except IncidentOver:
             return
         finally:
             harm.cancel()
@@ -90,7 +90,7 @@ class Chaos:
             after = self.around.clock.monotonic() - began
             self.say(incident.name, f"over after {after:.0f} s: {story}")
             self._write(
-                Line(
+                ChaosLine(
                     at=self._now(),
                     what="over",
                     incident=incident.name,
@@ -108,7 +108,7 @@ class Chaos:
                 if wanted in story.why:
                     self.say(incident.name, f"why it waits: {story.why}")
                     self._write(
-                        Line(
+                        ChaosLine(
                             at=self._now(),
                             what="explained",
                             incident=incident.name,
@@ -140,6 +140,6 @@ class Chaos:
     def _now(self) -> datetime:
         return self.around.clock.now()
 
-    def _write(self, line: Line) -> None:
+    def _write(self, line: ChaosLine) -> None:
         with self.record.open("ab") as file:
             file.write(msgspec.json.encode(line) + b"\n")

@@ -69,7 +69,7 @@ _HURRIED: Final = Timing(
     lease=20.0, lost_lingers=(0.0, 3.0), offline_after=15.0, fetch_within=8.0, cancel_within=15.0
 )
 #: The shorter waiting times of runners and pollers.
-HURRY: Final[Mapping[str, str]] = {"PADDOCK_FAKE_RUNNER_HURRY": "6", "PADDOCK_AGENT_WAIT": "4"}
+SPEEDUP: Final[Mapping[str, str]] = {"PADDOCK_FAKE_RUNNER_SPEEDUP": "6", "PADDOCK_AGENT_WAIT": "4"}
 #: The shorter waiting times of recovery (`[recovery]`).
 HURRIED_RECOVERY: Final[Mapping[str, float]] = {
     "fresh": 3.0,
@@ -87,7 +87,7 @@ HURRIED_RECOVERY: Final[Mapping[str, float]] = {
     "unassigned": 7.0,
     "linger": 60.0,
     "adopt": 6.0,
-    "echo": 8.0,
+    "supply_grace": 8.0,
     "in_progress": 40.0,
 }
 

@@ -35,7 +35,7 @@ _MINT: Final = "generate-jitconfig"
 _NOT_ASSIGNED: Final = 35.0
 
 
-class Ended(Exception):
+class IncidentOver(Exception):
     """What the incident waits for cannot happen any more."""
 
 
@@ -81,7 +81,7 @@ class Mute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class IncidentContext:
     """The demonstration that incidents act on."""
 
     demo: Demo
@@ -106,7 +106,7 @@ class Surroundings:
         """The Pod that executes the job."""
         while job.runner is None:
             if job.status is JobStatus.COMPLETED:
-                raise Ended
+                raise IncidentOver
             await asyncio.sleep(_LOOK)
         return job.runner.name.rpartition("-")[0]
 
@@ -139,7 +139,7 @@ class Surroundings:
 #: Called once, as soon as the incident's job or Pod is known.
 Tell = Callable[[Case], None]
 #: Does the harm, and returns when the incident is over.
-Harm = Callable[[Surroundings, Tell], Awaitable[None]]
+Harm = Callable[[IncidentContext, Tell], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,9 @@ def _incident(name: str, source: str, tells: str) -> Callable[[Harm], Harm]:
     return add
 
 
-async def _dies(around: Surroundings, tell: Tell, *, name: str, die: str, ending: Ending) -> None:
+async def _dies(
+    around: IncidentContext, tell: Tell, *, name: str, die: str, ending: Ending
+) -> None:
     job = around.demo.queue_one(name, die=die)
     pod = await around.executor(job)
     tell(Case(name=name, job=job.id, pod=pod, endings=[ending], afterwards=ending))
@@ -171,12 +173,12 @@ async def _dies(around: Surroundings, tell: Tell, *, name: str, die: str, ending
 
 
 @_incident("killed", "S3", "a runner is killed in the middle of its job, without a word")
-async def _killed(around: Surroundings, tell: Tell) -> None:
+async def _killed(around: IncidentContext, tell: Tell) -> None:
     await _dies(around, tell, name="killed", die="sigkill", ending=Ending.GUEST_OOM_OR_KILL)
 
 
 @_incident("out-of-memory", "S3", "a job takes all the memory its runner has, and more")
-async def _out_of_memory(around: Surroundings, tell: Tell) -> None:
+async def _out_of_memory(around: IncidentContext, tell: Tell) -> None:
     # Where runners have no memory limit, the evidence is the same as of any other kill (I58).
     ending = Ending.HOST_OOM if around.limited else Ending.GUEST_OOM_OR_KILL
     await _dies(around, tell, name="out-of-memory", die="oom", ending=ending)
@@ -185,7 +187,7 @@ async def _out_of_memory(around: Surroundings, tell: Tell) -> None:
 @_incident(
     "deleted-from-outside", "S1", "an operator deletes a Pod by hand while it executes a job"
 )
-async def _deleted(around: Surroundings, tell: Tell) -> None:
+async def _deleted(around: IncidentContext, tell: Tell) -> None:
     job = around.demo.queue_one("deleted-from-outside", seconds=30)
     pod = await around.executor(job)
     tell(
@@ -203,7 +205,7 @@ async def _deleted(around: Surroundings, tell: Tell) -> None:
 
 
 @_incident("mint-fails", "I17", "GitHub answers the next two mints of one organisation with a 500")
-async def _mint_fails(around: Surroundings, tell: Tell) -> None:
+async def _mint_fails(around: IncidentContext, tell: Tell) -> None:
     async with around.trouble:
         _, repository = around.demo.troubled
         owner = repository.owner.login
@@ -214,7 +216,7 @@ async def _mint_fails(around: Surroundings, tell: Tell) -> None:
 
 
 @_incident("webhook-lost", "I8", "a job is queued, and its webhook is lost on the way")
-async def _webhook_lost(around: Surroundings, tell: Tell) -> None:
+async def _webhook_lost(around: IncidentContext, tell: Tell) -> None:
     fake = around.demo.fake
     before = fake.world.faults
     fake.set_faults(msgspec.structs.replace(before, hook_failed=1.0))
@@ -228,7 +230,7 @@ async def _webhook_lost(around: Surroundings, tell: Tell) -> None:
 
 
 @_incident("stray", "S1", "an operator makes a Pod that no row knows")
-async def _stray(around: Surroundings, tell: Tell) -> None:
+async def _stray(around: IncidentContext, tell: Tell) -> None:
     pod = PodName(f"demo-{around.ids.suffix(10)}")
     order = PodOrder(runner=RunnerId(around.ids.uuid()), name=pod, pool="demo", spec="{}")
     await around.fleet.create(order)
@@ -237,7 +239,7 @@ async def _stray(around: Surroundings, tell: Tell) -> None:
 
 
 @_incident("never-registers", "S2", "a runner gets its JIT and never comes online; its job waits")
-async def _never_registers(around: Surroundings, tell: Tell) -> None:
+async def _never_registers(around: IncidentContext, tell: Tell) -> None:
     muted = asyncio.create_task(around.mute.next_runner())
     job = around.demo.queue_one("never-registers")
     pod = (await muted).rpartition("-")[0]
@@ -256,7 +258,7 @@ async def _never_registers(around: Surroundings, tell: Tell) -> None:
 
 
 @_incident("vanished", "S3", "an idle Pod and all that is left of it disappears")
-async def _vanished(around: Surroundings, tell: Tell) -> None:
+async def _vanished(around: IncidentContext, tell: Tell) -> None:
     pod = await around.spoil()
     tell(
         Case(
@@ -272,7 +274,7 @@ async def _vanished(around: Surroundings, tell: Tell) -> None:
 
 
 @_incident("claim-lost", "I41", "GitHub makes a runner, and its answer with the JIT is lost")
-async def _claim_lost(around: Surroundings, tell: Tell) -> None:
+async def _claim_lost(around: IncidentContext, tell: Tell) -> None:
     async with around.trouble:
         _, repository = around.demo.troubled
         owner = repository.owner.login
@@ -283,7 +285,7 @@ async def _claim_lost(around: Surroundings, tell: Tell) -> None:
 
 
 @_incident("suspended", "I17", "an organisation suspends the App for ten seconds")
-async def _suspended(around: Surroundings, tell: Tell) -> None:
+async def _suspended(around: IncidentContext, tell: Tell) -> None:
     async with around.trouble:
         installation, repository = around.demo.troubled
         # In this order: GitHub sends nothing to an App that is suspended.
@@ -298,7 +300,7 @@ async def _suspended(around: Surroundings, tell: Tell) -> None:
 
 
 @_incident("not-assigned", "I51", "a runner group does not let a repository use it")
-async def _not_assigned(around: Surroundings, tell: Tell) -> None:
+async def _not_assigned(around: IncidentContext, tell: Tell) -> None:
     async with around.trouble:
         _, repository = around.demo.troubled
         fake = around.demo.fake

@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.dispatch.installations import RegisteredApp
-from paddock.dispatch.learning import Learner
+from paddock.dispatch.job_updates import JobUpdates
 from paddock.dispatch.pauses import Pauses, Place
 from paddock.domain.comparison import (
     RECENT,
@@ -41,7 +41,7 @@ from paddock.domain.ids import AppId, JobId, RepositoryId
 from paddock.domain.jobs import JobReport
 from paddock.domain.recovery.diagnosis import diagnose
 from paddock.domain.recovery.evidence import JobEvidence, JobWord
-from paddock.domain.recovery.records import ActionTaken, Outcome
+from paddock.domain.recovery.records import ActionOutcome, ActionTaken
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState
 from paddock.github.budget import Budget
@@ -86,7 +86,7 @@ class Comparison:
         self._clock = clock
         self._apps = {app.app: app for app in apps}
         self._pauses = Pauses(clock)
-        self._learner = Learner(store, clock)
+        self._updates = JobUpdates(store, clock)
         #: Where the last look-ups in a repository stopped, so that each job gets its turn.
         self._looked_up: dict[RepositoryId, JobId] = {}
 
@@ -205,7 +205,9 @@ class Comparison:
     async def _apply(
         self, repository: ActiveRepository, jobs: Sequence[JobRecord], known: Container[JobId]
     ) -> None:
-        reports = await self._learner.learn(repository, jobs, known, why="compared with GitHub")
+        reports = await self._updates.apply_jobs(
+            repository, jobs, known, why="compared with GitHub"
+        )
         for report in reports:
             FOUND.labels("a later state" if report.facts.id in known else "the job").inc()
             if report.facts.id not in known:
@@ -228,7 +230,7 @@ class Comparison:
                 ActionTaken(
                     rule=verdict.rule,
                     action=verdict.action,
-                    outcome=Outcome.DONE,
+                    outcome=ActionOutcome.DONE,
                     why=verdict.why,
                     evidence=msgspec.json.encode(evidence).decode(),
                     job=(facts.host, facts.id),

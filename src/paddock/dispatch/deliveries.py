@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 import structlog
 
+from paddock.dispatch.delivery_writer import Batch, DeliveryWriter
 from paddock.dispatch.installation_reads import InstallationReads, InstallationToRead
-from paddock.dispatch.settling import Batch, Settler
 from paddock.domain.deliveries import Delivery, DeliveryState
-from paddock.domain.intake import Passed, Surroundings, judge
+from paddock.domain.intake import IntakeContext, Passed, judge
 from paddock.domain.jobs import JobReport
 from paddock.github.facts import Incomprehensible, facts_of_event, repository_of
 from paddock.github.payloads import InstallationEvent, PayloadError, WorkflowJobEvent
@@ -46,11 +46,11 @@ class _Judged(Batch):
 
 class DeliveryApplier:
     def __init__(
-        self, *, store: Store, reads: InstallationReads, settler: Settler, wakeups: Wakeups
+        self, *, store: Store, reads: InstallationReads, writer: DeliveryWriter, wakeups: Wakeups
     ) -> None:
         self._store = store
         self._reads = reads
-        self._settler = settler
+        self._writer = writer
         self._woken: Subscription = wakeups.subscribe(Topic.DELIVERIES)
         #: Taken but not applied, because the database failed. They stay reserved for this replica for a
         #: while.
@@ -116,25 +116,25 @@ class DeliveryApplier:
 
     async def _apply(self, batch: Batch) -> None:
         try:
-            await self._settler.write(batch)
+            await self._writer.write(batch)
         except (DatabaseUnavailable, OutcomeUnknown, Contended):
             raise
         except Exception as error:
             _log.warning("delivery.batch_failed", error=str(error))
-            await self._settler.write(Batch(settled=batch.settled, postponed=batch.postponed))
+            await self._writer.write(Batch(settled=batch.settled, postponed=batch.postponed))
             for delivery, report in batch.reports:
                 await self._apply_alone(delivery, report)
 
     async def _apply_alone(self, delivery: Delivery, report: JobReport) -> None:
         try:
-            await self._settler.write(Batch(reports=[(delivery, report)]))
+            await self._writer.write(Batch(reports=[(delivery, report)]))
         except StoreError:
             raise
         except Exception as error:
             _log.warning("delivery.set_aside", guid=delivery.guid, error=str(error))
             dead = Batch()
-            dead.bury(delivery, f"{type(error).__name__}: {error}")
-            await self._settler.write(dead)
+            dead.set_aside(delivery, f"{type(error).__name__}: {error}")
+            await self._writer.write(dead)
 
 
 def _decode(delivery: Delivery, batch: _Judged) -> WorkflowJobEvent | None:
@@ -150,14 +150,14 @@ def _decode(delivery: Delivery, batch: _Judged) -> WorkflowJobEvent | None:
             case _:
                 batch.settle(delivery, DeliveryState.APPLIED)
     except PayloadError as error:
-        batch.bury(
+        batch.set_aside(
             delivery, f"the payload of {delivery.event} is not as GitHub describes it: {error}"
         )
     return None
 
 
 def _take_in(
-    delivery: Delivery, event: WorkflowJobEvent, around: Surroundings, batch: _Judged
+    delivery: Delivery, event: WorkflowJobEvent, around: IntakeContext, batch: _Judged
 ) -> JobReport | None:
     """Add the job's report to the batch, settle the delivery, or ask for a read. Return the report of a
     job whose labels are not for paddock: it is applied only if one of our runners executes the job."""
@@ -172,7 +172,7 @@ def _take_in(
     try:
         facts = facts_of_event(delivery.host, event, received_at=delivery.received_at)
     except Incomprehensible as error:
-        batch.bury(delivery, error)
+        batch.set_aside(delivery, error)
         return None
     report, could_be_ours = judge(facts, repository_of(event.repository), account, around)
     if could_be_ours:

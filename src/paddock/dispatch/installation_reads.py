@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from paddock.dispatch.delivery_writer import Batch, DeliveryWriter
 from paddock.dispatch.installations import Installations
-from paddock.dispatch.settling import Batch, Settler
 from paddock.domain.deliveries import Delivery, DeliveryNumber, DeliveryState, Postponement
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import AppId, HostId
@@ -44,12 +44,12 @@ class InstallationToRead(NamedTuple):
 
 class InstallationReads:
     def __init__(
-        self, *, store: Store, installations: Installations, clock: Clock, settler: Settler
+        self, *, store: Store, installations: Installations, clock: Clock, writer: DeliveryWriter
     ) -> None:
         self._store = store
         self._installations = installations
         self._clock = clock
-        self._settler = settler
+        self._writer = writer
         #: The deliveries that wait for each installation, by number.
         self._waiting: dict[InstallationToRead, dict[DeliveryNumber, Delivery]] = {}
         self._reading: dict[InstallationToRead, dict[DeliveryNumber, Delivery]] = {}
@@ -110,18 +110,18 @@ class InstallationReads:
                 batch.settle(delivery, DeliveryState.APPLIED)
             elif not known:
                 batch.pass_over(delivery, Passed.INSTALLATION_REMOVED)
-        await self._settler.write(batch)
+        await self._writer.write(batch)
         if known:
             numbers = [delivery.number for delivery in waiting]
-            await self._store.hurry_deliveries(installation.host, installation.id, numbers)
+            await self._store.expedite_deliveries(installation.host, installation.id, numbers)
 
     async def _put_off(self, waiting: Sequence[Delivery], why: str) -> None:
         now = self._clock.now()
         batch = Batch()
         for delivery in waiting:
             if now - delivery.received_at > _GIVE_UP:
-                batch.bury(delivery, f"its installation could not be read for a day: {why}")
+                batch.set_aside(delivery, f"its installation could not be read for a day: {why}")
                 continue
             wait = min(timedelta(seconds=2 ** min(delivery.attempts, 16)), _LONGEST_WAIT)
             batch.postponed.append(Postponement(number=delivery.number, until=now + wait, note=why))
-        await self._settler.write(batch)
+        await self._writer.write(batch)

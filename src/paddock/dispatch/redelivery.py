@@ -20,7 +20,7 @@ from prometheus_client import Counter, Gauge
 from paddock.dispatch.installations import RegisteredApp
 from paddock.domain.github import AppKey, DeliveryId, DeliveryRecord
 from paddock.domain.github_errors import GitHubError, Kind
-from paddock.domain.redelivery import OVERLAP, Asked, Plan, look_back, plan
+from paddock.domain.redelivery import OVERLAP, Asked, RedeliveryPlan, look_back, plan
 from paddock.github.budget import Budget
 from paddock.ports import Clock, GitHub, Store
 
@@ -213,7 +213,7 @@ class Redelivery:
         before = reading.asked.get(guid)
         reading.asked[guid] = Asked(times=before.times + 1 if before else 1, last=self._clock.now())
 
-    def _mourn(self, app: AppKey, reading: _Reading, decided: Plan) -> None:
+    def _mourn(self, app: AppKey, reading: _Reading, decided: RedeliveryPlan) -> None:
         lost = decided.given_up - reading.given_up
         reading.given_up = decided.given_up
         if lost:

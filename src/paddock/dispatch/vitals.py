@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import structlog
 from prometheus_client import Histogram
 
-from paddock.domain.vitals import Kept, VitalsReport
+from paddock.domain.vitals import VitalsOutcome, VitalsReport
 from paddock.ports import Clock
 from paddock.store.errors import Contended, StoreError
 
@@ -38,7 +38,7 @@ BATCHES = Histogram(
 
 
 class VitalsStore(Protocol):
-    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[Kept]: ...
+    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[VitalsOutcome]: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -104,12 +104,12 @@ class VitalsBatches:
         _log.warning("vitals.unwritable", pod=request.report.pod_name, error=repr(error))
         request.tell(kept=True)  # a repeated report would fail the same way
 
-    def _answer(self, request: _Request, outcome: Kept) -> None:
+    def _answer(self, request: _Request, outcome: VitalsOutcome) -> None:
         match outcome:
-            case Kept.KEPT | Kept.UNWANTED:
-                request.tell(kept=outcome is Kept.KEPT)
-            case Kept.NOT_MARKED if self._clock.monotonic() - request.since > MAX_WAIT:
+            case VitalsOutcome.KEPT | VitalsOutcome.UNWANTED:
+                request.tell(kept=outcome is VitalsOutcome.KEPT)
+            case VitalsOutcome.NOT_MARKED if self._clock.monotonic() - request.since > MAX_WAIT:
                 request.refuse(Contended("Another transaction holds the runner's row."))
-            case Kept.NOT_MARKED:
+            case VitalsOutcome.NOT_MARKED:
                 request.report = replace(request.report, samples=())
                 self._waiting.append(request)

@@ -130,8 +130,8 @@ class Wait:
     ahead: int
     supply: int
     #: Runners that ended without a reported job, and count as supply until GitHub was asked.
-    echoes: int
-    echoes_until: datetime | None
+    supply_graces: int
+    supply_grace_until: datetime | None
     #: The matcher's own reason; `None` if the next match serves it.
     withheld: Withheld | None
     everybody_paused: Pause | None

@@ -20,7 +20,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from paddock.domain.fingerprints import Answer, Fingerprint
+from paddock.domain.fingerprints import Certainty, Fingerprint
 
 #: For this long after an end was seen, paddock retries to read its log and circumstances (I79). A
 #: restarted API server answers for its nodes again within a minute. A Pod kept in vain costs nothing.
@@ -114,19 +114,19 @@ class EndingEvidence:
     #: Who ended it by force, and why.
     forced: str = ""
     #: Whether a job was ever on it. `NO`: GitHub says so, or no name was ever chosen for it.
-    job: Answer = Answer.UNKNOWN
+    job: Certainty = Certainty.UNKNOWN
     #: Whether GitHub reports its job as lost.
-    lost_communication: Answer = Answer.UNKNOWN
+    lost_communication: Certainty = Certainty.UNKNOWN
     #: See `ever_started`; `UNKNOWN` where one container polls and runs.
-    started: Answer = Answer.UNKNOWN
-    registered: Answer = Answer.UNKNOWN
+    started: Certainty = Certainty.UNKNOWN
+    registered: Certainty = Certainty.UNKNOWN
     node: str | None = None
     #: More from the fleet, for people: the Pod's events, the state of its node.
     circumstances: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class EndingRule:
     """One row of the table: what is seen, and the ending it proves."""
 
     name: str
@@ -170,14 +170,14 @@ def classify(evidence: EndingEvidence) -> Classified:
     )
 
 
-def _first(evidence: EndingEvidence) -> Rule:
+def _first(evidence: EndingEvidence) -> EndingRule:
     return next(rule for rule in RULES if rule.holds(evidence))
 
 
 def _answered(evidence: EndingEvidence) -> list[EndingEvidence]:
     """The evidence combined with every answer that GitHub may still give."""
     job, lost, registered = (
-        (Answer.YES, Answer.NO) if answer is Answer.UNKNOWN else (answer,)
+        (Certainty.YES, Certainty.NO) if answer is Certainty.UNKNOWN else (answer,)
         for answer in (evidence.job, evidence.lost_communication, evidence.registered)
     )
     return [
@@ -226,7 +226,7 @@ def _reason(evidence: EndingEvidence) -> str:
 def _idle(evidence: EndingEvidence) -> bool:
     """No job was ever on it: GitHub says so, and its exit code does not say otherwise. GitHub has been
     seen to call a busy runner idle (I65); such a death must not count as normal."""
-    return evidence.job is Answer.NO and not _exited(evidence, _HAD_A_JOB)
+    return evidence.job is Certainty.NO and not _exited(evidence, _HAD_A_JOB)
 
 
 def _given_up(evidence: EndingEvidence) -> bool:
@@ -240,131 +240,131 @@ def _stopped(evidence: EndingEvidence) -> bool:
     return asked and not _exited(evidence, _SUCCEEDED)
 
 
-RULES: Final[tuple[Rule, ...]] = (
-    Rule(
+RULES: Final[tuple[EndingRule, ...]] = (
+    EndingRule(
         "oom-killed",
         "Its container reached its memory limit and the node's kernel killed in it",
         Ending.HOST_OOM,
         # With any exit code: when only the worker is killed, the listener still exits with 0.
         lambda e: _reason(e) == _OOM_KILLED,
     ),
-    Rule(
+    EndingRule(
         "evicted",
         "The kubelet evicted its Pod",
         Ending.EVICTED,
         # Before node-lost: an evicted Pod's containers often read ContainerStatusUnknown, 137.
         lambda e: e.pod_reason in _EVICTED,
     ),
-    Rule(
+    EndingRule(
         "node-lost",
         "Its node went away, and the kubelet cannot tell how it ended",
         Ending.NODE_LOST,
         lambda e: e.pod_reason in _NODE_LOST or _reason(e) == _STATUS_UNKNOWN,
     ),
-    Rule(
+    EndingRule(
         "refused-version",
         "GitHub refused the runner's version",
         Ending.RUNNER_OUTDATED,
         lambda e: _exited(e, _OUTDATED),
     ),
-    Rule(
+    EndingRule(
         "cannot-start",
         "Its runner container could not be started",
         Ending.NEVER_STARTED,
         lambda e: _reason(e) in _CANNOT_START,
     ),
-    Rule(
+    EndingRule(
         "asked-to-leave",
         "It was idle and no longer wanted",
         Ending.LEFT,
         lambda e: e.retired is Retired.UNWANTED and _idle(e),
     ),
-    Rule(
+    EndingRule(
         "not-needed",
         "It was online without a job while its key had more supply than demand",
         Ending.SURPLUS,
         lambda e: e.retired is Retired.SURPLUS and _idle(e),
     ),
-    Rule(
+    EndingRule(
         "given-up-before-its-start",
         "It was given up because its runner container did not start",
         Ending.NEVER_STARTED,
-        lambda e: _given_up(e) and e.fingerprint is None and e.started is Answer.NO,
+        lambda e: _given_up(e) and e.fingerprint is None and e.started is Certainty.NO,
     ),
-    Rule(
+    EndingRule(
         "given-up-unregistered",
         "It was given up because GitHub never saw it online",
         Ending.NEVER_REGISTERED,
-        lambda e: _given_up(e) and e.registered is Answer.NO,
+        lambda e: _given_up(e) and e.registered is Certainty.NO,
     ),
-    Rule(
+    EndingRule(
         "given-up-without-a-job",
         "It was given up, and GitHub knows of no job that was ever on it",
         Ending.NEVER_RAN,
         _given_up,
     ),
-    Rule(
+    EndingRule(
         "vanished",
         "Its Pod was gone before anyone saw it end",
         Ending.HARD_DELETED,
         lambda e: e.vanished and e.fingerprint is None,
     ),
-    Rule(
+    EndingRule(
         "stopped",
         "Its deletion had been asked for before it ended",
         Ending.TERMINATED,
         _stopped,
     ),
-    Rule(
+    EndingRule(
         "gave-its-job-up",
         "It gave its job up because GitHub no longer renewed the lease",
         Ending.HANDSHAKE_FAILED,
         lambda e: _exited(e, _ABANDONED),
     ),
-    Rule(
+    EndingRule(
         "lost-communication",
         "It exited cleanly, but GitHub reports lost communication",
         Ending.HANDSHAKE_FAILED,
-        lambda e: _exited(e, _CLEAN) and e.lost_communication is Answer.YES,
+        lambda e: _exited(e, _CLEAN) and e.lost_communication is Certainty.YES,
     ),
-    Rule(
+    EndingRule(
         "exit-without-job",
         "It exited cleanly, and GitHub knows of no job that was ever on it",
         Ending.NEVER_RAN,
         # I39. An exit code of 100 or more says that there was a job, however short (I68).
         lambda e: _exited(e, _CLEAN) and _idle(e),
     ),
-    Rule(
+    EndingRule(
         "clean-exit",
         "It exited cleanly",
         Ending.COMPLETED,
         lambda e: _exited(e, _CLEAN),
     ),
-    Rule(
+    EndingRule(
         "killed",
         "It was killed, and not by the node for memory",
         Ending.GUEST_OOM_OR_KILL,
         lambda e: _signalled(e, _SIGKILL),
     ),
-    Rule(
+    EndingRule(
         "told-to-stop",
         "It ended by SIGTERM",
         Ending.TERMINATED,
         lambda e: _signalled(e, _SIGTERM),
     ),
-    Rule(
+    EndingRule(
         "failed",
         "Its process failed",
         Ending.CRASH,
         lambda e: e.fingerprint is not None,
     ),
-    Rule(
+    EndingRule(
         "not-started",
         "Its Pod ended before its runner container started",
         Ending.NEVER_STARTED,
-        lambda e: e.started is Answer.NO,
+        lambda e: e.started is Certainty.NO,
     ),
-    Rule(
+    EndingRule(
         "no-evidence",
         "Nothing was seen that tells how it ended",
         Ending.UNKNOWN,

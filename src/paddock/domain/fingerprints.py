@@ -123,7 +123,7 @@ def describe_exit(exit_code: int | None, signal: int | None, reason: str | None)
     return ", ".join(parts)
 
 
-class Answer(StrEnum):
+class Certainty(StrEnum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
@@ -141,20 +141,20 @@ def fingerprint(statuses: Sequence[ContainerStatus]) -> Fingerprint | None:
     return None
 
 
-def ever_started(statuses: Sequence[ContainerStatus]) -> Answer:
+def ever_started(statuses: Sequence[ContainerStatus]) -> Certainty:
     """Whether the runner's container ever ran. Only `NO` counts against a Pod. It takes a container
     that says it is waiting, or no status at all. An unknown shape is `UNKNOWN` and protects its Pod
     (I34). In a Pod whose one container polls and runs, this is `YES` from the first second and says
     nothing about jobs."""
     if not statuses:
-        return Answer.NO
+        return Certainty.NO
     runner = _runner(statuses)
     if runner is None:
-        return Answer.UNKNOWN
+        return Certainty.UNKNOWN
     traces = (runner.state.running, runner.state.terminated, runner.last_state.terminated)
     if runner.started or any(traces):
-        return Answer.YES
-    return Answer.NO if runner.state.waiting else Answer.UNKNOWN
+        return Certainty.YES
+    return Certainty.NO if runner.state.waiting else Certainty.UNKNOWN
 
 
 def _runner(statuses: Sequence[ContainerStatus]) -> ContainerStatus | None:

@@ -136,7 +136,7 @@ class GitHubError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ErrorRule:
     """A row of the table. `when` says in words what `test` tests."""
 
     kind: Kind
@@ -173,8 +173,8 @@ _MINUTE, _HOUR = 60.0, 3600.0
 
 #: First match wins. Rules about texts come before rules about headers: the last request of a window
 #: carries `x-ratelimit-remaining: 0`, for any reason of refusal.
-RULES: Final[tuple[Rule, ...]] = (
-    Rule(
+RULES: Final[tuple[ErrorRule, ...]] = (
+    ErrorRule(
         kind=Kind.OUTCOME_UNKNOWN,
         when="what must not be repeated was sent, and its answer is lost, broken or a 5xx",
         test=lambda t: (
@@ -187,7 +187,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="It is not known whether GitHub carried out the request to {where}{said}; it is"
         " not repeated, and paddock will look what became of it.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.NO_ANSWER,
         when="the request never left: no connection, no proxy, no name",
         test=lambda t: t.status is None and not t.sent,
@@ -199,7 +199,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub could not be reached to {where}{said}. If this goes on, check the network,"
         " the proxy settings and the certificates.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.NO_ANSWER,
         when="no answer in time, or the connection was cut",
         test=lambda t: t.status is None,
@@ -211,7 +211,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub gave no answer to the request to {where}{said}. If this goes on, look at"
         " GitHub's status page.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.INSTALLATION_SUSPENDED,
         when='403 "This installation has been suspended"',
         test=lambda t: t.status in (401, 403, 404) and t.says(_SUSPENDED),
@@ -221,7 +221,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: the App's installation is suspended. An owner of the"
         " account can resume it in the account's settings, under GitHub Apps.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.RUNNERS_DISABLED,
         when='403 "… self-hosted runners are disabled on this repository"',
         test=lambda t: t.status in (403, 404, 409, 422) and t.says(_RUNNERS_DISABLED),
@@ -231,7 +231,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: self-hosted runners are disabled for this repository."
         " An owner can allow them in the organisation's settings, under Actions, Runners.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.ACTIONS_DISABLED,
         when='403 "GitHub Actions is disabled on this repository"',
         test=lambda t: t.status in (403, 404, 409, 422) and t.says(_ACTIONS_DISABLED),
@@ -241,7 +241,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: Actions is disabled there. It can be enabled in the"
         " settings of the repository or organisation, under Actions.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.IP_NOT_PERMITTED,
         when='403 "… your IP address is not permitted to access this resource"',
         test=lambda t: t.status in (401, 403) and t.says(_IP),
@@ -251,7 +251,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: the account has an IP allow list that does not contain"
         " paddock's address. An owner has to add the address requests leave from.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.RUNNER_LIMIT,
         when='403 or 422 "… has reached max limit of 10000 runners"',
         test=lambda t: t.status in (403, 409, 422) and t.says(_RUNNER_LIMIT),
@@ -261,7 +261,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: the runner group is full{said}. Remove offline runners"
         " there, or wait until GitHub removes them (a day for ephemeral ones).",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.SECONDARY_LIMIT,
         when='403 or 429 "… secondary rate limit …"',
         test=lambda t: t.status in (403, 429) and t.says(_SECONDARY),
@@ -272,7 +272,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " done; the account pauses, and no other. If it happens often, lower the App's budgets in the"
         " settings.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.NOT_ACCESSIBLE,
         when='403 "Resource not accessible by integration"',
         test=lambda t: t.status == 403 and t.says(_NOT_ACCESSIBLE),
@@ -282,7 +282,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: the App's installation may not do that. Check the"
         " App's permissions, and that the installation includes this repository.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.PRIMARY_LIMIT,
         when='403 or 429 with x-ratelimit-remaining 0 or "API rate limit exceeded"',
         test=lambda t: t.status in (403, 429) and (_remaining(t) == "0" or t.says(_PRIMARY)),
@@ -292,7 +292,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: the hourly quota is used up. Nothing needs to be done;"
         " requests go on when it is renewed.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.SECONDARY_LIMIT,
         when="429, or 403 with retry-after",
         test=lambda t: t.status == 429 or (t.status == 403 and "retry-after" in t.headers),
@@ -303,7 +303,7 @@ RULES: Final[tuple[Rule, ...]] = (
         " done; the account pauses, and no other. If it happens often, lower the App's budgets in the"
         " settings.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.CLOCK_SKEW,
         when="401 about the JWT's exp or iat claim",
         test=lambda t: t.status == 401 and t.says(_CLAIM),
@@ -313,7 +313,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: this machine's clock differs too much from GitHub's"
         "{said}. Set the clock, for example by running an NTP service.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.WRONG_KEY,
         when="401 that the JWT cannot be decoded, or 404 that there is no such App",
         test=lambda t: (
@@ -325,7 +325,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: the App id or its private key is not right{said}."
         " Check both in the settings; a new key file is read without a restart.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.BAD_CREDENTIALS,
         when="any other 401, also with fresh credentials",
         test=lambda t: t.status == 401,
@@ -335,7 +335,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: it does not accept the credentials{said}. Check that"
         " the App is still installed and its private key still valid.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.RUNNER_BUSY,
         when="422 to a deletion: whatever it says, the runner is left alone",
         test=lambda t: t.operation is Operation.DELETE_RUNNER and t.status == 422,
@@ -344,7 +344,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ceiling=0.0,
         sentence="GitHub refused to {where}: it is executing a job{said}.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.NAME_EXISTS,
         when="409 to a mint",
         test=lambda t: t.operation is Operation.MINT and t.status == 409,
@@ -353,7 +353,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ceiling=0.0,
         sentence="GitHub refused to {where}: a runner of that name exists.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.INVALID_REQUEST,
         when="400, 409, 415 or 422",
         test=lambda t: t.status in (400, 409, 415, 422),
@@ -363,7 +363,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub refused to {where}: it calls the request invalid{said}. Check the pool's"
         " labels and runner group.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.MOVED,
         when="a redirect: the repository or account was renamed or transferred",
         test=lambda t: t.status is not None and 300 <= t.status < 400,
@@ -373,7 +373,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub did not {where}: the repository or account has another name now. Its new"
         " name is taken over when the installation is read again.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.NOT_FOUND_PROVEN,
         when="404, while the same token could read the same scope",
         test=lambda t: t.status == 404 and t.proven,
@@ -382,7 +382,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ceiling=_HOUR,
         sentence="GitHub could not {where}: it does not exist.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.NOT_FOUND,
         when="404, and nothing shows that the token can read the scope at all",
         test=lambda t: t.status == 404,
@@ -392,7 +392,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub could not {where}: it says not found, which may also mean that the App may"
         " not see it. Check the App's permissions, the runner group and the installation.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.NOT_ACCESSIBLE,
         when="any other 403",
         test=lambda t: t.status == 403,
@@ -401,7 +401,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ceiling=_HOUR,
         sentence="GitHub refused to {where}{said}. Check the App's permissions and installation.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.SERVER_ERROR,
         when="5xx or 408",
         test=lambda t: t.status is not None and (t.status >= 500 or t.status == 408),
@@ -412,7 +412,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub failed to {where} (status {status}){said}. If this goes on, look at"
         " GitHub's status page.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.MALFORMED,
         when="an answer that cannot be understood: not what is documented, too large, without end",
         test=lambda t: t.malformed,
@@ -422,7 +422,7 @@ RULES: Final[tuple[Rule, ...]] = (
         sentence="GitHub's answer to the request to {where} could not be understood{said}. If a"
         " proxy stands between, check that it passes answers on unchanged.",
     ),
-    Rule(
+    ErrorRule(
         kind=Kind.UNKNOWN,
         when="anything else",
         test=lambda _: True,

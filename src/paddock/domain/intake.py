@@ -42,7 +42,7 @@ class KnownPool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class IntakeContext:
     """What incoming jobs are judged by. The tenant is found by installation, never by name (I4);
     an installation that is not in here has to be read first."""
 
@@ -63,7 +63,7 @@ def judge(
     facts: JobFacts,
     repository: RepositoryFacts,
     account: AccountId,
-    around: Surroundings,
+    around: IntakeContext,
     *,
     trusted: bool | None = None,
 ) -> tuple[JobReport, bool]:

@@ -54,7 +54,7 @@ class LabelSet:
         return _listed(self.labels)
 
 
-class Refusal(StrEnum):
+class LabelProblem(StrEnum):
     """Why a job gets no pool."""
 
     EMPTY = "empty"
@@ -67,7 +67,7 @@ class Refusal(StrEnum):
         """Whether the job's author may expect one of our runners. Such a job is stored with its reason;
         the others are only counted. A job without labels is stored too: `runs-on` may name nothing but
         a runner group, and that may be ours."""
-        return self is not Refusal.NO_POOL
+        return self is not LabelProblem.NO_POOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    reason: Refusal
+class LabelsRefused:
+    reason: LabelProblem
     why: str
 
     @property
@@ -85,7 +85,7 @@ class Refused:
         return self.reason.could_be_ours
 
 
-Resolution = Resolved | Refused
+Resolution = Resolved | LabelsRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ def covers(pool: LabelSet, job: LabelSet) -> bool:
 
 def resolve(job: LabelSet, pools: Mapping[PoolName, LabelSet]) -> Resolution:
     if not job:
-        return Refused(
-            Refusal.EMPTY,
+        return LabelsRefused(
+            LabelProblem.EMPTY,
             "the job asks for no label at all; name the labels of a pool in its runs-on",
         )
     match sorted(name for name, labels in pools.items() if covers(labels, job)):
@@ -128,8 +128,8 @@ def resolve(job: LabelSet, pools: Mapping[PoolName, LabelSet]) -> Resolution:
         case []:
             return _uncovered(job, pools)
         case several:
-            return Refused(
-                Refusal.AMBIGUOUS,
+            return LabelsRefused(
+                LabelProblem.AMBIGUOUS,
                 f"the labels {job} fit the pools {_listed(several)}; "
                 "add a label to runs-on that only one of them has",
             )
@@ -152,20 +152,22 @@ def conflicts(labels: LabelSet, others: Mapping[PoolName, LabelSet]) -> list[Con
     return found
 
 
-def _uncovered(job: LabelSet, pools: Mapping[PoolName, LabelSet]) -> Refused:
+def _uncovered(job: LabelSet, pools: Mapping[PoolName, LabelSet]) -> LabelsRefused:
     ours = frozenset[str]().union(*(labels.labels for labels in pools.values()))
     if not job.labels & (ours | {SELF_HOSTED}):
-        return Refused(
-            Refusal.NO_POOL, f"the labels {job} are no pool's; the job is meant for others"
+        return LabelsRefused(
+            LabelProblem.NO_POOL, f"the labels {job} are no pool's; the job is meant for others"
         )
     if not pools:
-        return Refused(Refusal.NEAR_MISS, f"the job asks for {job}, and there is no pool yet")
+        return LabelsRefused(
+            LabelProblem.NEAR_MISS, f"the job asks for {job}, and there is no pool yet"
+        )
     missing, nearest = min(
         ((job.labels - labels.labels, name) for name, labels in pools.items()),
         key=lambda candidate: (len(candidate[0]), candidate[1]),
     )
-    return Refused(
-        Refusal.NEAR_MISS,
+    return LabelsRefused(
+        LabelProblem.NEAR_MISS,
         f"no pool has all of the labels {job}; the nearest, {nearest}, lacks {_listed(missing)}",
     )
 

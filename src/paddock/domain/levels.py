@@ -20,7 +20,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class RunnerCount:
     """The runners of a pool in one state."""
 
     pool: str
@@ -88,7 +88,7 @@ class LimitBypass:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
     queues: tuple[Queue, ...]
-    crews: tuple[Crew, ...]
+    crews: tuple[RunnerCount, ...]
     pools: tuple[PoolLevel, ...]
     budgets: tuple[BudgetLevel, ...]
     host_faults: tuple[HostFault, ...]

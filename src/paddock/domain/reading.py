@@ -17,7 +17,7 @@ import msgspec
 from paddock.domain.deliveries import DeliveryState
 from paddock.domain.endings import Ending
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.recovery.records import Outcome
+from paddock.domain.recovery.records import ActionOutcome
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.vitals import Sample
 
@@ -111,7 +111,7 @@ class ActionLine(Line, frozen=True, kw_only=True):
     actor: str
     rule: str
     action: str
-    outcome: Outcome
+    outcome: ActionOutcome
     why: str
     runner: UUID | None
     pod: str | None
@@ -389,7 +389,7 @@ class ActionFilter:
     rule: Text | None = None
     #: Without actions that every runner gets, or that follow from an earlier action.
     noteworthy: bool = False
-    outcome: Outcome | None = None
+    outcome: ActionOutcome | None = None
     runner: UUID | None = None
     job: Number | None = None
 
@@ -412,7 +412,7 @@ class EndingCount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleCount:
     rule: str
-    outcome: Outcome
+    outcome: ActionOutcome
     actions: int
     last_at: datetime
 

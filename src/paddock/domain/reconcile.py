@@ -86,27 +86,27 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PoolPlan:
     create: int = 0
     fence: tuple[Fence, ...] = ()
     #: What keeps the pool from having more runners now.
     held_back: tuple[str, ...] = ()
 
 
-def plan(aim: PoolAim, waiting: Sequence[Candidate], hosts: Collection[Host] = ()) -> Plan:
+def plan(aim: PoolAim, waiting: Sequence[Candidate], hosts: Collection[Host] = ()) -> PoolPlan:
     there = [each for each in waiting if not each.ended]
     if aim.state != "active":
-        return Plan(fence=_fences(there, "pool deleted", "its pool is being deleted"))
+        return PoolPlan(fence=_fences(there, "pool deleted", "its pool is being deleted"))
     drained = _on_leaving_hosts(there, hosts)
     there = _without(there, drained)
     if aim.paused:
-        return Plan(fence=drained, held_back=("the pool is paused",))
+        return PoolPlan(fence=drained, held_back=("the pool is paused",))
     surplus = _surplus(aim, there)
     there = _without(there, surplus)
     stale = _rolled(aim, there)
     there = _without(there, stale)
     create, held_back = _fill(aim, there)
-    return Plan(create=create, fence=(*drained, *surplus, *stale), held_back=held_back)
+    return PoolPlan(create=create, fence=(*drained, *surplus, *stale), held_back=held_back)
 
 
 def _on_leaving_hosts(there: Sequence[Candidate], hosts: Collection[Host]) -> tuple[Fence, ...]:

@@ -52,7 +52,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RedeliveryPlan:
     #: The newest attempt of each GUID that is due, oldest GUID first.
     ask: tuple[DeliveryRecord, ...]
     cursor: datetime
@@ -80,7 +80,7 @@ def plan(
     seen_since: datetime,
     now: datetime,
     most: int,
-) -> Plan:
+) -> RedeliveryPlan:
     """`attempts` holds all that GitHub lists since `seen_since`, except those of GUIDs that were
     settled before. If `seen_since` is later than the cursor, nothing is concluded about attempts before
     it, and the cursor stays."""
@@ -101,7 +101,7 @@ def plan(
     if not complete:
         # A success that only GitHub knows of must still be known when the earlier failure is read.
         keep |= {guid for guid, group in groups.items() if guid not in arrived and _applies(group)}
-    return Plan(
+    return RedeliveryPlan(
         ask=tuple(groups[guid][-1] for guid in due[:most]),
         cursor=_moved(cursor, groups, open_guids) if complete else cursor,
         given_up=frozenset(guid for guid, fate in fates.items() if fate is Fate.GIVEN_UP),

@@ -54,7 +54,7 @@ class VitalsReport:
     job_started_at: datetime | None = None
 
 
-class Kept(Enum):
+class VitalsOutcome(Enum):
     """What became of a report."""
 
     KEPT = auto()

@@ -60,7 +60,7 @@ _OOM_LARGEST_LIMIT = 2 << 30
 _OOM_BYTES_WITHOUT_LIMIT = 64 << 20
 
 
-class Exit(IntEnum):
+class RunnerExit(IntEnum):
     SUCCESS = 0
     TERMINATED = 1
     RETRYABLE = 2
@@ -123,10 +123,10 @@ class Options:
     jit: str | None
     death: Death | None
     #: All waiting times are divided by it.
-    hurry: float
+    speedup: float
 
 
-class Ended(Exception):
+class ListenerFinished(Exception):
     """The listener has finished."""
 
     def __init__(self, code: int) -> None:
@@ -159,7 +159,7 @@ def _open_worker_log() -> None:
 class Listener:
     def __init__(self, options: Options) -> None:
         self._death = options.death
-        self._hurry = options.hurry
+        self._speedup = options.speedup
         self._jit = options.jit
         #: ("job", message), ("cancel", id), ("finished", conclusion), ("signal", number),
         #: ("refused", error)
@@ -173,21 +173,21 @@ class Listener:
     def run(self) -> int:
         try:
             self._run()
-        except Ended as ended:
+        except ListenerFinished as ended:
             return ended.code
-        return Exit.SUCCESS
+        return RunnerExit.SUCCESS
 
     def _run(self) -> None:
         if not self._jit:
             say("Runner is not configured.")
-            raise Ended(Exit.TERMINATED)
+            raise ListenerFinished(RunnerExit.TERMINATED)
         try:
             files = decode_jit(self._jit)
             self._settings = files[".runner"]
             self._service = Service(files)
         except (ValueError, KeyError, TypeError) as error:
             say(f"The JIT configuration cannot be read: {error}")
-            raise Ended(Exit.TERMINATED) from None
+            raise ListenerFinished(RunnerExit.TERMINATED) from None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._maybe_die("start")
@@ -203,14 +203,14 @@ class Listener:
 
     def _wait(self, seconds: float) -> None:
         """Sleeps, unless a signal ends the program."""
-        deadline = time.monotonic() + seconds / self._hurry
+        deadline = time.monotonic() + seconds / self._speedup
         while (left := deadline - time.monotonic()) > 0:
             if self._signal is not None:
-                raise Ended(self._exit_after_signal())
+                raise ListenerFinished(self._exit_after_signal())
             time.sleep(min(left, 0.1))
 
     def _exit_after_signal(self) -> int:
-        return Exit.SIGTERM if self._signal == signal.SIGTERM else Exit.SUCCESS
+        return RunnerExit.SIGTERM if self._signal == signal.SIGTERM else RunnerExit.SUCCESS
 
     def _connect(self) -> None:
         conflict_since: float | None = None
@@ -235,8 +235,8 @@ class Listener:
                 if conflict_since is None:
                     conflict_since = now
                     say("A session for this runner already exists.")
-                if now - conflict_since >= _CONFLICT_LIMIT / self._hurry:
-                    raise Ended(Exit.SESSION_CONFLICT) from None
+                if now - conflict_since >= _CONFLICT_LIMIT / self._speedup:
+                    raise ListenerFinished(RunnerExit.SESSION_CONFLICT) from None
             else:
                 return
             self._wait(_RECONNECT)
@@ -245,20 +245,22 @@ class Listener:
         match code:
             case "session-conflict":
                 say("A session for this runner already exists.")
-                raise Ended(Exit.SESSION_CONFLICT)
+                raise ListenerFinished(RunnerExit.SESSION_CONFLICT)
             case "version-deprecated":
                 say(f"An error occured: {message}")
                 asked = os.environ.get(DEPRECATED_VARIABLE, "").lower() in ("1", "true")
-                raise Ended(Exit.VERSION_DEPRECATED if asked else Exit.TERMINATED)
+                raise ListenerFinished(
+                    RunnerExit.VERSION_DEPRECATED if asked else RunnerExit.TERMINATED
+                )
             case "registration-deleted":
                 say(
                     "Failed to create a session. The runner registration has been deleted from the "
                     "server, please re-configure."
                 )
-                raise Ended(Exit.TERMINATED)
+                raise ListenerFinished(RunnerExit.TERMINATED)
             case _:
                 say(f"An error occurred: {message}")
-                raise Ended(Exit.TERMINATED if session else Exit.RETRYABLE)
+                raise ListenerFinished(RunnerExit.TERMINATED if session else RunnerExit.RETRYABLE)
 
     def _poll(self) -> None:
         """The long poll, in a thread of its own, so that signals and steps need not wait for it."""
@@ -266,7 +268,7 @@ class Listener:
             try:
                 message = self._service.message(VERSION, busy=self._busy, timeout=_POLL + 10)
             except OSError:
-                time.sleep(1.0 / self._hurry)
+                time.sleep(1.0 / self._speedup)
                 continue
             except RefusedError as refused:
                 self._events.put(("refused", refused))
@@ -288,7 +290,7 @@ class Listener:
             match kind:
                 case "signal":
                     self._disconnect()
-                    raise Ended(self._exit_after_signal())
+                    raise ListenerFinished(self._exit_after_signal())
                 case "refused":
                     if self._death is not None and self._death.mode == "zombie":
                         continue
@@ -306,7 +308,7 @@ class Listener:
         try:
             service = self._service.acquire(message)
         except (OSError, RefusedError):
-            time.sleep(1.0 / self._hurry)
+            time.sleep(1.0 / self._speedup)
             self._decided.set()
             return
         self._busy = True
@@ -319,7 +321,7 @@ class Listener:
         say(f"Running job: {name}", stamped=True)
         _open_worker_log()
         threading.Thread(target=self._renew, args=(service,), daemon=True).start()
-        steps = Steps(job, self._events, self._hurry)
+        steps = Steps(job, self._events, self._speedup)
         steps.start()
         conclusion = self._watch(steps)
         if die := (job.get("variables") or {}).get(_DIE_VARIABLE):
@@ -333,9 +335,9 @@ class Listener:
         self._quiet.set()
         say(f"Job {name} completed with result: {printed}", stamped=True)
         if self._signal is not None:
-            raise Ended(self._exit_after_signal())
+            raise ListenerFinished(self._exit_after_signal())
         asked = os.environ.get(HOSTED_VARIABLE, "").lower() in ("1", "true")
-        raise Ended(hosted if asked else Exit.SUCCESS)
+        raise ListenerFinished(hosted if asked else RunnerExit.SUCCESS)
 
     def _watch(self, steps: Steps) -> str:
         """Waits for the steps; stops them when GitHub cancels the job or the program receives a
@@ -346,7 +348,7 @@ class Listener:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 kind, value = self._events.get(timeout=left)
             except queue.Empty:
-                raise Ended(Exit.SIGTERM) from None
+                raise ListenerFinished(RunnerExit.SIGTERM) from None
             match kind:
                 case "finished":
                     return str(value)
@@ -358,7 +360,7 @@ class Listener:
                         "runner service is stopped, or a manually started runner is canceled."
                     )
                     steps.cancel()
-                    deadline = time.monotonic() + _UNLOAD_LIMIT / self._hurry
+                    deadline = time.monotonic() + _UNLOAD_LIMIT / self._speedup
                 case _:
                     pass  # deleted while it runs a job: the job goes on
 
@@ -368,7 +370,7 @@ class Listener:
             try:
                 wait = service.renew()
             except OSError:
-                wait = 1.0 / self._hurry
+                wait = 1.0 / self._speedup
             except RefusedError:
                 return
 
@@ -382,7 +384,7 @@ class Listener:
             except OSError:
                 if self._signal is not None and attempt >= _REPORTS_WHEN_TOLD_TO_GO:
                     return
-                time.sleep(_REPORT_AGAIN / self._hurry)
+                time.sleep(_REPORT_AGAIN / self._speedup)
             except RefusedError:
                 return  # GitHub gave the job up meanwhile; a real runner does not notice either
             else:
@@ -399,10 +401,10 @@ class Listener:
             return
         match death.mode:
             case "exit":
-                raise Ended(death.code)
+                raise ListenerFinished(death.code)
             case "leave":
                 self._disconnect()
-                raise Ended(Exit.SUCCESS)
+                raise ListenerFinished(RunnerExit.SUCCESS)
             case "sigkill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "oom":
@@ -458,13 +460,13 @@ def options(arguments: list[str]) -> Options:
     """`run` and `--jitconfig` as the real one takes them. argparse would cost a megabyte."""
     jit = os.environ.pop(JIT_VARIABLE, None)
     die = os.environ.get("PADDOCK_FAKE_RUNNER_DIE")
-    hurry = os.environ.get("PADDOCK_FAKE_RUNNER_HURRY", "1")
+    speedup = os.environ.get("PADDOCK_FAKE_RUNNER_SPEEDUP", "1")
     left = list(arguments)
     while left:
         argument = left.pop(0)
         if argument == "run":
             continue
-        if argument not in ("--jitconfig", "--die", "--hurry") or not left:
+        if argument not in ("--jitconfig", "--die", "--speedup") or not left:
             raise ValueError(f"Unrecognised argument {argument!r}, or its value is missing.")
         value = left.pop(0)
         match argument:
@@ -473,8 +475,8 @@ def options(arguments: list[str]) -> Options:
             case "--die":
                 die = value
             case _:
-                hurry = value
-    return Options(jit=jit, death=Death.parse(die) if die else None, hurry=float(hurry))
+                speedup = value
+    return Options(jit=jit, death=Death.parse(die) if die else None, speedup=float(speedup))
 
 
 def main() -> int:
@@ -482,7 +484,7 @@ def main() -> int:
         chosen = options(sys.argv[1:])
     except ValueError as error:
         say(f"The fake runner cannot start: {error}")
-        return Exit.TERMINATED
+        return RunnerExit.TERMINATED
     return Listener(chosen).run()
 
 

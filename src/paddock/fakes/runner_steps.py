@@ -150,11 +150,11 @@ def text(value: Any) -> str:
 class Steps(threading.Thread):
     """Runs the job's steps one after the other and puts the result on `events`."""
 
-    def __init__(self, job: dict[str, Any], events: queue.SimpleQueue[Any], hurry: float) -> None:
+    def __init__(self, job: dict[str, Any], events: queue.SimpleQueue[Any], speedup: float) -> None:
         super().__init__(daemon=True)
         self._job = job
         self._events = events
-        self._hurry = hurry
+        self._speedup = speedup
         self._cancelled = threading.Event()
         variables = job.get("variables") or {}
         self._secrets = {k: v["value"] for k, v in variables.items() if v.get("isSecret")}
@@ -284,7 +284,7 @@ class Steps(threading.Thread):
         ):
             _signal_all(tree, number)
             try:
-                process.wait(timeout=grace / self._hurry)
+                process.wait(timeout=grace / self._speedup)
                 break
             except subprocess.TimeoutExpired:
                 continue

@@ -24,14 +24,14 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
+from paddock.concurrent_tasks import ConcurrentTasks
 from paddock.domain.ids import RunnerId
 from paddock.domain.plain_text import without_sequences
 from paddock.domain.recovery.records import WantedLog
-from paddock.forensics.concluding import reap
+from paddock.forensics.conclusion import reap
 from paddock.forensics.masking import mask
 from paddock.log_events import RunnerFields
 from paddock.ports import Circumstances, Clock, Fleet, FleetUnavailable, Store, Witness
-from paddock.side_by_side import SideBySide
 from paddock.store.outages import tolerating_outages
 
 _log = structlog.get_logger()
@@ -99,7 +99,7 @@ class PostMortem:
         self._witness = witness
         self._woken = asyncio.Event()
         self._is_wanted = True
-        self._nodes = SideBySide(_NODES_AT_ONCE)
+        self._nodes = ConcurrentTasks(_NODES_AT_ONCE)
         #: When a node that did not answer may be asked again, by the monotonic clock.
         self._retry_at: dict[str | None, float] = {}
         self._tries: dict[RunnerId, int] = {}

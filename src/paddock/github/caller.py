@@ -30,7 +30,7 @@ from paddock.github.auth import AppSigner, InstallationTokens, Token
 from paddock.github.budget import Budget, Remarks
 from paddock.github.clock import HostClock
 from paddock.github.connection import (
-    Answer,
+    ApiResponse,
     BadAnswer,
     NoAnswer,
     Transport,
@@ -69,7 +69,7 @@ class Request:
 class Received:
     """An answer and the token of its request, for a control read with the same token (I66)."""
 
-    answer: Answer
+    answer: ApiResponse
     token: Token
 
 
@@ -110,7 +110,7 @@ class Caller:
         while True:
             used = token or await self._credential(who)
             outcome = await self._send(who, request, used)
-            if isinstance(outcome, Answer):
+            if isinstance(outcome, ApiResponse):
                 if outcome.ok or outcome.status in answers:
                     return Received(answer=outcome, token=used)
                 if outcome.status == 401 and not renewed:
@@ -149,7 +149,7 @@ class Caller:
             raise self.malformed(request, f"the list has more than {MAX_PAGES} pages")
         return found
 
-    def decode(self, request: Request, answer: Answer, kind: type[T]) -> T:
+    def decode(self, request: Request, answer: ApiResponse, kind: type[T]) -> T:
         try:
             return wire.decode(answer.body, kind)
         except BadAnswer as error:
@@ -183,7 +183,7 @@ class Caller:
             raise self.not_found(request)
         return self.decode(request, received.answer, wire.AccessToken).record()
 
-    async def _send(self, who: Who, request: Request, token: Token) -> Answer | Trouble:
+    async def _send(self, who: Who, request: Request, token: Token) -> ApiResponse | Trouble:
         await self._pay(who, request)
         try:
             answer = await self._connections[who.host].send(
@@ -201,8 +201,10 @@ class Caller:
         self._note(who, request, answer)
         return answer
 
-    async def _classified(self, who: Who, request: Request, outcome: Answer | Trouble) -> Failure:
-        if isinstance(outcome, Answer):
+    async def _classified(
+        self, who: Who, request: Request, outcome: ApiResponse | Trouble
+    ) -> Failure:
+        if isinstance(outcome, ApiResponse):
             outcome = self._trouble(
                 request,
                 status=outcome.status,
@@ -233,7 +235,7 @@ class Caller:
                     )
                 ) from None
 
-    def _note(self, who: Who, request: Request, answer: Answer) -> None:
+    def _note(self, who: Who, request: Request, answer: ApiResponse) -> None:
         remaining = answer.headers.get("x-ratelimit-remaining", "")
         if not remaining.isascii() or not remaining.isdecimal():
             return  # an Enterprise Server without rate limits sends no such header

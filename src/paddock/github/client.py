@@ -129,7 +129,7 @@ class GitHubClient:
         request = _runners(who, scope, {"name": name, "per_page": PER_PAGE})
         try:
             # Older Enterprise Servers ignore the name and list everything.
-            pages = await self._caller.everything(who, request, wire.Runners)
+            pages = await self._caller.everything(who, request, wire.RunnerPage)
         except GitHubError as error:
             return await self._absent_if_deleted(who, scope, error)
         for page in pages:
@@ -166,13 +166,13 @@ class GitHubClient:
             if isinstance(received, Absent):
                 return received
             answer = received.answer
-        found = self._caller.decode(request, answer, wire.Runners)
+        found = self._caller.decode(request, answer, wire.RunnerPage)
         return RunnerPage(
             runners=tuple(runner.record(who.host) for runner in found.runners), next=answer.next
         )
 
     async def control_read(self, who: InstallationKey, scope: Scope) -> None:
-        await self._caller.read(who, _runners(who, scope), wire.Runners)
+        await self._caller.read(who, _runners(who, scope), wire.RunnerPage)
 
     async def list_runner_groups(self, who: InstallationKey, scope: Scope) -> Sequence[RunnerGroup]:
         if scope.repository is not None:

@@ -38,7 +38,7 @@ API_VERSION: Final = "2022-11-28"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ApiResponse:
     """`headers` have lower-case names. `next` is the address of the next page, on the same host."""
 
     status: int
@@ -95,7 +95,7 @@ class Transport(Protocol):
         token: str,
         params: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
-    ) -> Answer:
+    ) -> ApiResponse:
         """`path` begins with a slash, or is the `next` of an earlier answer."""
         ...
 
@@ -136,7 +136,7 @@ class Connection:
         token: str,
         params: Mapping[str, str | int] | None = None,
         body: Mapping[str, Any] | None = None,
-    ) -> Answer:
+    ) -> ApiResponse:
         """`path` begins with a slash, or is the `next` of an earlier answer."""
         url = f"{self._api_url}{path}" if path.startswith("/") else path
         try:
@@ -150,7 +150,7 @@ class Connection:
                     headers={"Authorization": f"Bearer {token}"},
                 ) as response,
             ):
-                return Answer(
+                return ApiResponse(
                     status=response.status_code,
                     headers={name.lower(): value for name, value in response.headers.items()},
                     body=await _read(response),

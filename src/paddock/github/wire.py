@@ -71,7 +71,7 @@ class Runner(msgspec.Struct):
         )
 
 
-class Runners(msgspec.Struct):
+class RunnerPage(msgspec.Struct):
     runners: list[Runner]
 
 

@@ -14,9 +14,9 @@ from paddock.host import files
 from paddock.host.anchor import Anchor, render
 from paddock.host.configuration import Configuration
 from paddock.host.errors import ConfigurationRefused, StepFailed
-from paddock.host.filtering import Filtering
-from paddock.host.launching import Launching
-from paddock.host.reports import Outcome
+from paddock.host.launchd import LaunchdJobs
+from paddock.host.packet_filter import PacketFilter
+from paddock.host.reports import AttemptResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +26,22 @@ class Bootstrap:
     read: Callable[[], Configuration]
     file: Path
     lock: Path
-    filtering: Filtering
-    launching: Launching
+    filtering: PacketFilter
+    launching: LaunchdJobs
     reload: bool = False
 
-    def attempt(self) -> Outcome:
+    def attempt(self) -> AttemptResult:
         try:
             with files.alone(self.lock):
                 done = self._all()
         except ConfigurationRefused as error:
-            return Outcome(failed="configuration", words=str(error))
+            return AttemptResult(failed="configuration", words=str(error))
         except StepFailed as error:
-            return Outcome(failed=error.step, words=f"{error}.")
+            return AttemptResult(failed=error.step, words=f"{error}.")
         except OSError as error:
             name = f"{error.filename}: " if error.filename else ""
-            return Outcome(failed="write", words=f"{name}{error.strerror}.")
-        return Outcome(words=f"{'; '.join(done) or 'all was as it should be'}.")
+            return AttemptResult(failed="write", words=f"{name}{error.strerror}.")
+        return AttemptResult(words=f"{'; '.join(done) or 'all was as it should be'}.")
 
     def _all(self) -> list[str]:
         configuration = self.read()

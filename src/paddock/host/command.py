@@ -17,10 +17,10 @@ from paddock.host.bootstrap import Bootstrap, anchor
 from paddock.host.cluster import ClusterReports
 from paddock.host.configuration import DEFAULT_FILE, Configuration, read
 from paddock.host.errors import ConfigurationRefused
-from paddock.host.filtering import Filtering
-from paddock.host.keeping import Keeping
-from paddock.host.launching import STARTED_AS, Launching
+from paddock.host.launchd import STARTED_AS, LaunchdJobs
+from paddock.host.packet_filter import PacketFilter
 from paddock.host.reports import Report
+from paddock.host.retrying import Retrying
 from paddock.host.tools import Tool
 
 #: With the pauses between them some fifteen seconds: an operator who runs it by hand waits for it.
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     if options.pfctl == ["/sbin/pfctl"] and os.geteuid() != 0:
         _say("pf's rules are root's to change: run it with sudo.")
         return 1
-    keeping = Keeping(
+    keeping = Retrying(
         attempt=_bootstrap(options).attempt,
         reports=_Reports(configured),
         now=lambda: datetime.now(UTC),
@@ -74,8 +74,8 @@ def _bootstrap(options: argparse.Namespace) -> Bootstrap:
         read=partial(read, options.config),
         file=options.config.absolute(),
         lock=root / "var/run/paddock-host.lock",
-        filtering=Filtering(pfctl=Tool(options.pfctl), root=root / "etc"),
-        launching=Launching(
+        filtering=PacketFilter(pfctl=Tool(options.pfctl), root=root / "etc"),
+        launching=LaunchdJobs(
             launchctl=Tool(options.launchctl),
             daemons=root / "Library/LaunchDaemons",
             ours=root / "etc/paddock/launch",

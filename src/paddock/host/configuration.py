@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class ServiceSettings:
     """An address of the internal network that virtual machines may reach, over TCP."""
 
     address: str
@@ -42,7 +42,7 @@ class Network:
     vms: tuple[str, ...] = _VMNET
     resolvers: tuple[str, ...] = _RESOLVERS
     #: At least paddock's server, if its address is one of `blocked`.
-    allowed: tuple[Service, ...] = ()
+    allowed: tuple[ServiceSettings, ...] = ()
     blocked: tuple[str, ...] = tuple(SPECIAL_RANGES)
     #: The machines' bridges. vmnet gives machines IPv6 addresses that are not known in advance.
     interfaces: tuple[str, ...] = _BRIDGES
@@ -208,12 +208,12 @@ def _addresses(value: Any) -> tuple[str, ...]:
     return tuple(str(ipaddress.ip_address(each)) for each in _texts(value))
 
 
-def _services(value: Any) -> tuple[Service, ...]:
+def _services(value: Any) -> tuple[ServiceSettings, ...]:
     found = []
     for each in _texts(value):
         address, _, port = each.rpartition(":")
         if not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"{each!r} is not an address and a port, like 10.0.0.1:443")
         known = ipaddress.ip_address(address.removeprefix("[").removesuffix("]"))
-        found.append(Service(address=str(known), port=int(port)))
+        found.append(ServiceSettings(address=str(known), port=int(port)))
     return tuple(found)

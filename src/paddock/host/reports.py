@@ -12,7 +12,7 @@ READY: Final = "Bootstrapped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class AttemptResult:
     """The outcome of one attempt. `failed` names the step that failed."""
 
     failed: str | None = None

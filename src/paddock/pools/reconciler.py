@@ -25,15 +25,15 @@ from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.names import SUFFIX_LENGTH, PodName, PoolName, pod_name
 from paddock.domain.pods import Pod, PodList, PodOrder
 from paddock.domain.pool_terms import LONGEST_WINDOW, Terms
-from paddock.domain.reconcile import Candidate, Fence, Plan, PoolAim, plan
+from paddock.domain.reconcile import Candidate, Fence, PoolAim, PoolPlan, plan
 from paddock.domain.runners import Runner
 from paddock.domain.sizing import Decision, SizedPool, as_found, change, decide
 from paddock.domain.states import RunnerState
 from paddock.domain.surveys import Survey, SurveyedPool
 from paddock.log_events import runner_fields
+from paddock.pools.decision_history import DecisionHistory
 from paddock.pools.hosts import Hosts, rooms
-from paddock.pools.orders import Orders
-from paddock.pools.past import Past
+from paddock.pools.pod_requests import PodRequests
 from paddock.ports import Clock, Fleet, Ids, Store, Topic, Wakeups
 from paddock.store.errors import StoreError
 
@@ -77,9 +77,9 @@ class Reconciler:
         self._clock = clock
         self._ids = ids
         self._woken = wakeups.subscribe(Topic.DEMAND, Topic.RUNNERS, Topic.POOLS)
-        self._orders = Orders(fleet=fleet, clock=clock)
+        self._orders = PodRequests(fleet=fleet, clock=clock)
         self._hosts = Hosts(store=store, fleet=fleet, clock=clock)
-        self._past = Past()
+        self._past = DecisionHistory()
         #: The last look found every pool as it should be.
         self._quiet = False
         #: The last look planned no replacements, because of what is under way since then.
@@ -90,7 +90,7 @@ class Reconciler:
 
     async def run(self) -> None:
         # Another replica may have led meanwhile: its decisions are read anew.
-        self._past = Past()
+        self._past = DecisionHistory()
         async with asyncio.TaskGroup() as group:
             while True:
                 began = self._clock.monotonic()
@@ -155,7 +155,7 @@ class Reconciler:
             elif decision is not None:
                 aim = PoolAim.of(pool, terms[pool.id], target=decision.target)
                 orders += await self._carry_out(pool, plan(aim, mine, hosts))
-        await self._bury(survey)
+        await self._delete_drained(survey)
         self._orders.forget(survey.waiting)
         self._quiet = not orders and _is_quiet(survey, sized, decisions)
         return orders
@@ -226,7 +226,7 @@ class Reconciler:
                 new.append(decision)
         await self._store.record_decisions(new)
 
-    async def _carry_out(self, pool: SurveyedPool, made: Plan) -> list[PodOrder]:
+    async def _carry_out(self, pool: SurveyedPool, made: PoolPlan) -> list[PodOrder]:
         for fence in made.fence:
             await self._fence(fence)
         if not made.create or self._yields:
@@ -292,13 +292,13 @@ class Reconciler:
             shun=self._hosts.shunned(),
         )
 
-    async def _bury(self, survey: Survey) -> None:
+    async def _delete_drained(self, survey: Survey) -> None:
         leaving = {pool.id for pool in survey.pools if pool.state != "active"}
         # A job that was judged while its pool was being deleted.
         if stranded := sorted({key.pool for key in survey.keys} & leaving):
             await self._store.refuse_jobs_of(stranded)
         if any(pool.state == "draining" and not pool.live for pool in survey.pools):
-            for name in await self._store.bury_pools():
+            for name in await self._store.delete_drained_pools():
                 _log.info("pool.removed", pool=name)
 
 

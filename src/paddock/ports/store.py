@@ -38,7 +38,7 @@ from paddock.domain.ids import (
     RepositoryId,
     RunnerId,
 )
-from paddock.domain.intake import RefusedJob, Surroundings
+from paddock.domain.intake import IntakeContext, RefusedJob
 from paddock.domain.jobs import JobReport, RepositoryFacts, Unplaced
 from paddock.domain.levels import HostFault, Levels, Steps
 from paddock.domain.limits import UNLIMITED, Limits
@@ -51,7 +51,6 @@ from paddock.domain.recovery.records import (
     ActionTaken,
     Balance,
     DoubtTerms,
-    Echo,
     FoundRecord,
     JobInDoubt,
     JobWords,
@@ -61,6 +60,7 @@ from paddock.domain.recovery.records import (
     PlacedJob,
     RunnerEnd,
     RunnerScope,
+    SupplyGrace,
     WantedLog,
 )
 from paddock.domain.retention import History
@@ -71,7 +71,7 @@ from paddock.domain.steering import StartFailures
 from paddock.domain.summary import Summary
 from paddock.domain.surveys import PoolExplanation, Survey
 from paddock.domain.trust import Trust, TrustQuestion
-from paddock.domain.vitals import Kept, Sample, VitalsReport
+from paddock.domain.vitals import Sample, VitalsOutcome, VitalsReport
 
 
 class Store(Protocol):
@@ -197,7 +197,7 @@ class Store(Protocol):
         """Refuse the jobs that wait for these pools, which are no longer active; returns how many."""
         ...
 
-    async def bury_pools(self) -> list[str]:
+    async def delete_drained_pools(self) -> list[str]:
         """Mark draining pools as deleted whose last runner is gone; returns their names."""
         ...
 
@@ -238,7 +238,7 @@ class Store(Protocol):
         transaction. Applying a delivery twice is harmless (the merge is a join), losing one is not."""
         ...
 
-    async def hurry_deliveries(
+    async def expedite_deliveries(
         self, host: HostId, installation: int, also: Sequence[DeliveryNumber]
     ) -> None:
         """Deliveries that waited for this installation to be read, and those of `also`, wait no
@@ -263,7 +263,7 @@ class Store(Protocol):
     async def move_hook_cursor(self, app: AppId, until: datetime) -> None: ...
 
     # What incoming jobs are judged by.
-    async def surroundings(self, installations: Iterable[tuple[HostId, int]]) -> Surroundings: ...
+    async def surroundings(self, installations: Iterable[tuple[HostId, int]]) -> IntakeContext: ...
 
     async def our_runners(
         self, named: Sequence[tuple[AccountId, str]]
@@ -520,11 +520,11 @@ class Store(Protocol):
         Pod (I70)."""
         ...
 
-    async def echoes(self) -> list[Echo]: ...
+    async def supply_graces(self) -> list[SupplyGrace]: ...
 
-    async def end_echo(self, runner: RunnerId) -> None: ...
+    async def end_supply_grace(self, runner: RunnerId) -> None: ...
 
-    async def end_old_echoes(self) -> int: ...
+    async def end_old_supply_graces(self) -> int: ...
 
     async def placed_jobs(
         self, host: HostId, jobs: Sequence[JobId], *, apps: Sequence[AppId]
@@ -616,7 +616,7 @@ class Store(Protocol):
     ) -> None: ...
 
     # Vitals.
-    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[Kept]:
+    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[VitalsOutcome]:
         """Extend the series of the Pods' runners; what became of each report, in their order. This
         waits for no row that another transaction has locked."""
         ...

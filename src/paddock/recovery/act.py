@@ -19,7 +19,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
 from paddock.domain.recovery.actions import AnyAction, JobAction, PodAction, RunnerAction
 from paddock.domain.recovery.evidence import AnyEvidence, Evidence
-from paddock.domain.recovery.records import ActionTaken, Outcome
+from paddock.domain.recovery.records import ActionOutcome, ActionTaken
 from paddock.domain.recovery.rule import Verdict
 from paddock.domain.runners import Runner
 from paddock.log_events import RunnerFields, runner_fields
@@ -73,7 +73,7 @@ class Acting:
         self._terms = terms
         self._window = clock.monotonic()
         self._counted: dict[str | None, int] = {}
-        self._recorded: dict[tuple[object, str, Outcome], None] = {}
+        self._recorded: dict[tuple[object, str, ActionOutcome], None] = {}
 
     async def act(
         self,
@@ -86,11 +86,11 @@ class Acting:
         job: tuple[HostId, JobId] | None = None,
         pod_name: PodName | None = None,
         row: Runner | None = None,
-    ) -> Outcome:
+    ) -> ActionOutcome:
         """`do` returns false if its subject has changed since the verdict. `row`: for the log."""
         outcome = self._withheld(verdict)
         if outcome is None:
-            outcome = Outcome.DONE if await do() else Outcome.LOST_THE_RACE
+            outcome = ActionOutcome.DONE if await do() else ActionOutcome.LOST_THE_RACE
         subject = (runner, generation, job, pod_name)
         if self._worth_recording(verdict, outcome, subject):
             taken = _taken(verdict, evidence, outcome, runner=runner, job=job, pod_name=pod_name)
@@ -112,7 +112,7 @@ class Acting:
         for each in decided:
             runner = each.runner
             outcome = outcomes[runner.id] or (
-                Outcome.DONE if runner.id in done else Outcome.LOST_THE_RACE
+                ActionOutcome.DONE if runner.id in done else ActionOutcome.LOST_THE_RACE
             )
             subject = (runner.id, runner.generation, None, runner.pod_name)
             if self._worth_recording(each.verdict, outcome, subject):
@@ -129,12 +129,12 @@ class Acting:
         if taken:
             await self._store.record_actions(taken)
 
-    def _withheld(self, verdict: Verdict[AnyAction]) -> Outcome | None:
+    def _withheld(self, verdict: Verdict[AnyAction]) -> ActionOutcome | None:
         """Why it is not done; `None` if it may be."""
         assert verdict.rule is not None
         if self._terms.is_dry(verdict.rule):
-            return Outcome.DRY_RUN
-        return None if self._allowed(verdict) else Outcome.LIMITED
+            return ActionOutcome.DRY_RUN
+        return None if self._allowed(verdict) else ActionOutcome.LIMITED
 
     def _allowed(self, verdict: Verdict[AnyAction]) -> bool:
         assert verdict.by is not None
@@ -154,12 +154,12 @@ class Acting:
         return True
 
     def _worth_recording(
-        self, verdict: Verdict[AnyAction], outcome: Outcome, subject: object
+        self, verdict: Verdict[AnyAction], outcome: ActionOutcome, subject: object
     ) -> bool:
         """The steps of a retirement are in its row; what lasts is recorded when it begins."""
         if verdict.action is RunnerAction.RETIRE:
             return False
-        if outcome is Outcome.DONE and verdict.action not in _RECORDED_ONCE:
+        if outcome is ActionOutcome.DONE and verdict.action not in _RECORDED_ONCE:
             return True
         assert verdict.rule is not None
         recorded = (subject, verdict.rule, outcome)
@@ -197,7 +197,7 @@ def _log_action(taken: ActionTaken, verdict: Verdict[AnyAction], row: Runner | N
 def _taken(
     verdict: Verdict[AnyAction],
     evidence: AnyEvidence,
-    outcome: Outcome,
+    outcome: ActionOutcome,
     *,
     runner: RunnerId | None,
     job: tuple[HostId, JobId] | None = None,

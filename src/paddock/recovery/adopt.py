@@ -27,15 +27,15 @@ from paddock.domain.recovery.evidence import LogWord, PodEvidence, RecordWord, p
 from paddock.domain.recovery.rule import Question, Verdict
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from paddock.forensics.concluding import Conclusion
+from paddock.forensics.conclusion import Conclusion
 from paddock.ports import Clock, Fleet, Ids, Store
 from paddock.recovery.act import Acting
-from paddock.recovery.gather import Look
+from paddock.recovery.gather import RoundView
 from paddock.recovery.observe import PodView
-from paddock.recovery.retire import Outlived, Retirement, Step
+from paddock.recovery.retire import Outlived, Retirement, RetireStep
+from paddock.recovery.runner_log import RunnerLog
 from paddock.recovery.search import RunnerSearch
 from paddock.recovery.terms import RecoveryTerms
-from paddock.recovery.words import OwnWords
 from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
@@ -87,10 +87,10 @@ class Adoption:
         self._conclusion = conclusion
         self._retirement = retirement
         self._terms = terms
-        self._words = OwnWords(fleet)
+        self._words = RunnerLog(fleet)
         self._known: dict[PodName, _Known] = {}
 
-    async def round(self, look: Look) -> None:
+    async def round(self, look: RoundView) -> None:
         rows = {runner.pod_name: runner for runner in look.runners}
         strangers = [
             pod
@@ -142,7 +142,7 @@ class Adoption:
         return known.rests_until is not None and now < known.rests_until
 
     async def _examine(
-        self, pod: Pod, row: Runner | None, look: Look, shapes: Mapping[str, str]
+        self, pod: Pod, row: Runner | None, look: RoundView, shapes: Mapping[str, str]
     ) -> None:
         known = self._known.get(pod.name)
         if known is None or known.uid != pod.uid:
@@ -227,7 +227,7 @@ class Adoption:
             return True
         if row is not None:
             step = await self._retirement.let_go(pod, known.outlived)
-            return step not in (Step.STOPPED, Step.BUSY)
+            return step not in (RetireStep.STOPPED, RetireStep.BUSY)
         adopted = await self._store.adopt_pod(
             pod,
             runner=RunnerId(self._ids.uuid()),

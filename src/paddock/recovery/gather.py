@@ -31,9 +31,9 @@ from paddock.domain.recovery.rule import Question
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock, Fleet, Store
-from paddock.recovery.asking import Asker, Unreadable
+from paddock.recovery.github_lookups import GitHubLookups, NoAnswer
 from paddock.recovery.observe import PodView, by_name
-from paddock.recovery.words import OwnWords
+from paddock.recovery.runner_log import RunnerLog
 
 #: A key's recent runners are those whose JITs were acknowledged within this.
 RECENT: Final = timedelta(minutes=10)
@@ -64,7 +64,7 @@ class _Answers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class RoundView:
     """One round's look at everything that costs no question."""
 
     now: datetime
@@ -124,26 +124,26 @@ class Look:
 
 class Gatherer:
     def __init__(
-        self, *, store: Store, fleet: Fleet, clock: Clock, view: PodView, asker: Asker
+        self, *, store: Store, fleet: Fleet, clock: Clock, view: PodView, asker: GitHubLookups
     ) -> None:
         self._store = store
         self._clock = clock
         self._view = view
         self._asker = asker
-        self._own_words = OwnWords(fleet)
+        self._own_words = RunnerLog(fleet)
         self._answers: dict[RunnerId, _Answers] = {}
         self._answering_since: float | None = None
         #: By how much the clock was ahead of the monotonic one at the last look.
         self._ahead: float | None = None
 
-    async def glance(self) -> Look:
+    async def glance(self) -> RoundView:
         """Rows and Pods alone: enough to see which runners have ended, and whether more has to be
         read."""
         runners = await self._store.live_runners()
         shown = self._view.snapshot()
         now = self._clock.now()
         heard = nlargest(2, (r.heard_at for r in runners if r.heard_at is not None))
-        return Look(
+        return RoundView(
             now=now,
             runners=runners,
             pods=by_name(shown),
@@ -153,10 +153,10 @@ class Gatherer:
             answering=self._answering(heard[0] if heard else None, now),
         )
 
-    async def look(self) -> Look:
+    async def look(self) -> RoundView:
         return await self.look_closely(await self.glance())
 
-    async def look_closely(self, glance: Look) -> Look:
+    async def look_closely(self, glance: RoundView) -> RoundView:
         """The glance, with everything else that rules need."""
         runners = glance.runners
         keys = sorted({runner.key for runner in runners if runner.key is not None})
@@ -185,7 +185,7 @@ class Gatherer:
         before, self._ahead = self._ahead, now.timestamp() - self._clock.monotonic()
         return before is not None and abs(self._ahead - before) > JUMP
 
-    def evidence(self, runner: Runner, look: Look) -> Evidence:
+    def evidence(self, runner: Runner, look: RoundView) -> Evidence:
         known = self._answers.get(runner.id) or _Answers()
         words = look.words.get(runner.id)
         suspects, recent = look.suspects(runner.key)
@@ -221,7 +221,7 @@ class Gatherer:
             hinted_age=_ago(known.hinted_at, now) or 0.0,
         )
 
-    def to_examine(self, look: Look) -> list[Runner]:
+    def to_examine(self, look: RoundView) -> list[Runner]:
         """The runners for which a rule may hold: in a large fleet most only wait. Those that have
         waited longest for a question come first: the budget must not go to the same ones in every
         round."""
@@ -232,7 +232,7 @@ class Gatherer:
         ]
         return sorted(chosen, key=self._last_asked)
 
-    def _pod(self, runner: Runner, look: Look) -> PodSeen:
+    def _pod(self, runner: Runner, look: RoundView) -> PodSeen:
         pod = look.pod_of(runner)
         if pod is not None:
             return pod_seen(pod, now=look.now, unchanged=self._view.unchanged(pod))
@@ -244,7 +244,7 @@ class Gatherer:
         asked = (known.record_at, known.log_at, known.hinted_at) if known else ()
         return max((at for at in asked if at is not None), default=_NEVER)
 
-    async def ask(self, question: Question, runner: Runner, look: Look) -> bool:
+    async def ask(self, question: Question, runner: Runner, look: RoundView) -> bool:
         """Whether the question is settled: by an answer, or because there is none to be had."""
         known = self._answers.setdefault(runner.id, _Answers())
         match question:
@@ -258,7 +258,7 @@ class Gatherer:
             case Question.JOB:
                 return await self._ask_job(runner, look, known)
 
-    async def _ask_record(self, runner: Runner, look: Look, known: _Answers) -> bool:
+    async def _ask_record(self, runner: Runner, look: RoundView, known: _Answers) -> bool:
         place = look.places.get(runner.key) if runner.key is not None else None
         word: RecordWord | None
         if runner.name is None:
@@ -276,7 +276,7 @@ class Gatherer:
             await self._store.trust_runner(runner.id, generation=runner.generation)
         return True
 
-    async def _ask_job(self, runner: Runner, look: Look, known: _Answers) -> bool:
+    async def _ask_job(self, runner: Runner, look: RoundView, known: _Answers) -> bool:
         words = look.words.get(runner.id)
         known.hinted, known.hinted_on, known.job = JobWord.UNREADABLE, On.NO_RUNNER, None
         known.hinted_at = self._clock.now()
@@ -289,7 +289,7 @@ class Gatherer:
         if found is None:
             known.hinted, known.hinted_at = JobWord.NOT_ASKED, None
             return False
-        if isinstance(found, Unreadable):
+        if isinstance(found, NoAnswer):
             return True
         known.hinted = job_word(found)
         known.hinted_on = job_on(found, github_id=runner.github_id, name=runner.name)
@@ -302,7 +302,7 @@ class Gatherer:
         known = self._answers.get(runner.id)
         return known.job if known else None
 
-    def idle_beside(self, look: Look) -> Mapping[KeyId, float]:
+    def idle_beside(self, look: RoundView) -> Mapping[KeyId, float]:
         """For how long some runner of each key has been online without a job."""
         found: dict[KeyId, float] = {}
         for runner in look.runners:
@@ -331,7 +331,7 @@ def _surplus(runners: list[Runner], balances: Mapping[KeyId, Balance]) -> frozen
     return frozenset(chosen)
 
 
-def _others(runner: Runner, look: Look) -> bool:
+def _others(runner: Runner, look: RoundView) -> bool:
     """Whether another Pod was heard since this one was."""
     first, second = look.last_heard
     latest = second if runner.heard_at is not None and runner.heard_at == first else first

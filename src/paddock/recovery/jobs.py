@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from paddock.dispatch.learning import Learner
+from paddock.dispatch.job_updates import JobUpdates
 from paddock.domain.endings import EndingEvidence, classify, says_it_had_a_job
-from paddock.domain.fingerprints import Answer
+from paddock.domain.fingerprints import Certainty
 from paddock.domain.github import Absent, JobRecord
 from paddock.domain.ids import HostId, JobId, KeyId, RepositoryId, RunnerId
 from paddock.domain.recovery.actions import EndedAction, JobAction, NoAction
@@ -24,12 +24,18 @@ from paddock.domain.recovery.evidence import (
     job_on,
     job_word,
 )
-from paddock.domain.recovery.records import DoubtTerms, Echo, JobInDoubt, OpenVerdict, PlacedJob
+from paddock.domain.recovery.records import (
+    DoubtTerms,
+    JobInDoubt,
+    OpenVerdict,
+    PlacedJob,
+    SupplyGrace,
+)
 from paddock.domain.recovery.rule import Question, Verdict
 from paddock.ports import Clock, Store
 from paddock.recovery.act import Acting
-from paddock.recovery.asking import Asker, RepositoryGone, Unreadable
-from paddock.recovery.gather import Gatherer, Look
+from paddock.recovery.gather import Gatherer, RoundView
+from paddock.recovery.github_lookups import GitHubLookups, NoAnswer, RepositoryGone
 from paddock.recovery.terms import RecoveryTerms
 
 #: Jobs examined in one round: of each account in turn, those least recently asked about (I26).
@@ -53,7 +59,7 @@ class JobRecovery:
         store: Store,
         clock: Clock,
         gatherer: Gatherer,
-        asker: Asker,
+        asker: GitHubLookups,
         acting: Acting,
         terms: RecoveryTerms,
     ) -> None:
@@ -63,23 +69,26 @@ class JobRecovery:
         self._asker = asker
         self._acting = acting
         self._terms = terms
-        self._learner = Learner(store, clock)
+        self._updates = JobUpdates(store, clock)
         #: When GitHub last answered about a runner that ended, by the monotonic clock.
         self._asked: dict[RunnerId, float] = {}
 
-    async def round(self, look: Look) -> None:
-        await self._store.end_old_echoes()
-        echoes = await self._targets(await self._store.echoes())
+    async def round(self, look: RoundView) -> None:
+        await self._store.end_old_supply_graces()
+        supply_graces = await self._targets(await self._store.supply_graces())
         jobs = await self._store.jobs_in_doubt(
-            self._doubts(), also=sorted(echoes), unreadable=await self._unreadable(), limit=MOST
+            self._doubts(),
+            also=sorted(supply_graces),
+            unreadable=await self._unreadable(),
+            limit=MOST,
         )
         idle_beside = self._gatherer.idle_beside(look)
         placed = await self._placed(jobs)
         for job in jobs:
-            await self._examine(job, echoes.get((job.host, job.id)), placed, idle_beside)
+            await self._examine(job, supply_graces.get((job.host, job.id)), placed, idle_beside)
         for ended in await self._store.open_verdicts(
             after=look.now - timedelta(seconds=self._terms.thresholds.verdict),
-            until=look.now - timedelta(seconds=self._terms.thresholds.echo),
+            until=look.now - timedelta(seconds=self._terms.thresholds.supply_grace),
             unreadable=await self._unreadable(),
             but=self._asked_lately(),
             limit=MOST,
@@ -96,23 +105,23 @@ class JobRecovery:
         self._asked = {id_: at for id_, at in self._asked.items() if now - at < recheck}
         return sorted(self._asked)
 
-    async def _targets(self, echoes: Sequence[Echo]) -> dict[_Job, list[RunnerId]]:
+    async def _targets(self, supply_graces: Sequence[SupplyGrace]) -> dict[_Job, list[RunnerId]]:
         """The job to ask about for each ended runner: the job it was claimed for if that still waits,
         else the one that has waited longest. Without a waiting job no question is needed."""
-        if not echoes:
+        if not supply_graces:
             return {}
-        per_key: dict[KeyId, list[Echo]] = {}
-        for echo in echoes:
-            per_key.setdefault(echo.key, []).append(echo)
-        queued = await self._store.oldest_queued(sorted(per_key), limit=len(echoes))
+        per_key: dict[KeyId, list[SupplyGrace]] = {}
+        for grace in supply_graces:
+            per_key.setdefault(grace.key, []).append(grace)
+        queued = await self._store.oldest_queued(sorted(per_key), limit=len(supply_graces))
         targets: dict[_Job, list[RunnerId]] = {}
         for key in sorted(per_key):
             waiting = list(queued.get(key, ()))
-            for echo in per_key[key]:
-                hint = None if echo.hint is None else (echo.host, echo.hint)
+            for grace in per_key[key]:
+                hint = None if grace.hint is None else (grace.host, grace.hint)
                 job = hint if hint in waiting else next(iter(waiting), None)
                 if job is not None:
-                    targets.setdefault(job, []).append(echo.runner)
+                    targets.setdefault(job, []).append(grace.runner)
                     if len(waiting) > 1:
                         waiting.remove(job)
         return targets
@@ -143,16 +152,16 @@ class JobRecovery:
     async def _examine(
         self,
         job: JobInDoubt,
-        echoes: Sequence[RunnerId] | None,
+        supply_graces: Sequence[RunnerId] | None,
         placed: Mapping[_Job, PlacedJob],
         idle_beside: Mapping[KeyId, float],
     ) -> None:
         found: JobRecord | None = None
-        evidence = self._evidence(job, bool(echoes), idle_beside)
+        evidence = self._evidence(job, bool(supply_graces), idle_beside)
         verdict = diagnose(evidence, self._terms.thresholds)
         if verdict.question is not None:
             place = placed.get((job.host, job.id))
-            answer = Unreadable() if place is None else await self._asker.job(place)
+            answer = NoAnswer() if place is None else await self._asker.job(place)
             if answer is None:
                 return
             found = answer if isinstance(answer, JobRecord) else None
@@ -169,12 +178,12 @@ class JobRecovery:
         await self._acting.act(
             verdict,
             evidence,
-            lambda: self._effect(action, verdict, job, found, place, echoes or ()),
+            lambda: self._effect(action, verdict, job, found, place, supply_graces or ()),
             job=(job.host, job.id),
         )
 
     def _evidence(
-        self, job: JobInDoubt, echo: bool, idle_beside: Mapping[KeyId, float]
+        self, job: JobInDoubt, supply_grace: bool, idle_beside: Mapping[KeyId, float]
     ) -> JobEvidence:
         now = self._clock.now()
         return JobEvidence(
@@ -184,7 +193,7 @@ class JobRecovery:
             executor=job.executor,
             supply=job.supply > 0,
             idle_beside=None if job.key is None else idle_beside.get(job.key),
-            echo=echo,
+            supply_grace=supply_grace,
             explained=job.waits_because is not None,
             word=job.answer,
             word_age=0.0 if job.checked_at is None else (now - job.checked_at).total_seconds(),
@@ -198,19 +207,19 @@ class JobRecovery:
         job: JobInDoubt,
         found: JobRecord | None,
         place: PlacedJob | None,
-        echoes: Sequence[RunnerId],
+        supply_graces: Sequence[RunnerId],
     ) -> bool:
         match action:
             case JobAction.APPLY | JobAction.INSERT:
                 if found is None or place is None:
                     return False
-                written = await self._learner.learn(
+                written = await self._updates.apply_jobs(
                     place.repository, [found], [job.id], why=f"{verdict.rule}: GitHub was asked"
                 )
-                await self._end(echoes)
+                await self._end(supply_graces)
                 return bool(written)
             case JobAction.SERVE:
-                await self._end(echoes)
+                await self._end(supply_graces)
                 return True
             case JobAction.DEMOTE:
                 return await self._store.demote_job(
@@ -224,9 +233,9 @@ class JobRecovery:
                 await self._store.explain_job(job.host, job.id, waits_because=_UNASSIGNED)
                 return True
 
-    async def _end(self, echoes: Sequence[RunnerId]) -> None:
-        for runner in echoes:
-            await self._store.end_echo(runner)
+    async def _end(self, supply_graces: Sequence[RunnerId]) -> None:
+        for runner in supply_graces:
+            await self._store.end_supply_grace(runner)
 
     async def _examine_ended(self, ended: OpenVerdict) -> None:
         written = msgspec.json.decode(ended.evidence, type=EndingEvidence)
@@ -278,10 +287,10 @@ class JobRecovery:
             return unreadable, None
         placed = await self._store.placed_jobs(ended.host, [ended.hint_job], apps=self._asker.apps)
         place = placed.get(ended.hint_job)
-        answer = Unreadable() if place is None else await self._asker.job(place)
+        answer = NoAnswer() if place is None else await self._asker.job(place)
         if answer is None:
             return None, None
-        if place is None or isinstance(answer, Unreadable):
+        if place is None or isinstance(answer, NoAnswer):
             return unreadable, None
         on = job_on(answer, github_id=ended.github_id, name=ended.name)
         known = replace(evidence, hinted=job_word(answer), hinted_on=on)
@@ -300,12 +309,12 @@ class JobRecovery:
                 if told is None:
                     return False
                 place, record = told
-                learned = await self._learner.learn(
+                learned = await self._updates.apply_jobs(
                     place.repository, [record], [place.job], why=f"{verdict.rule}: GitHub was asked"
                 )
                 return bool(learned)
             case EndedAction.REFINE:
-                known = replace(written, job=Answer.NO)
+                known = replace(written, job=Certainty.NO)
                 classified = classify(known)
                 await self._store.refine_verdict(
                     ended.runner,
@@ -316,10 +325,10 @@ class JobRecovery:
                 return True
 
 
-def _word(answer: JobRecord | Absent | Unreadable) -> JobWord:
+def _word(answer: JobRecord | Absent | NoAnswer) -> JobWord:
     if isinstance(answer, RepositoryGone):
         return JobWord.REPOSITORY_GONE
-    return JobWord.UNREADABLE if isinstance(answer, Unreadable) else job_word(answer)
+    return JobWord.UNREADABLE if isinstance(answer, NoAnswer) else job_word(answer)
 
 
 def _record_of(outcome: str | None) -> RecordWord:

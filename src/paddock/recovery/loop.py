@@ -17,26 +17,26 @@ from typing import Final
 
 from prometheus_client import Histogram
 
+from paddock.concurrent_tasks import ConcurrentTasks
 from paddock.dispatch.installations import RegisteredApp
 from paddock.dispatch.stamping import Stamper
 from paddock.domain.pods import Pod
 from paddock.domain.runners import Runner
 from paddock.domain.stamp import may_stamp
 from paddock.domain.states import RunnerState
-from paddock.forensics.concluding import Concluded, Conclusion
+from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.forensics.post_mortem import PostMortem
 from paddock.ports import Clock, Fleet, GitHub, Ids, Store, Topic, Wakeups, Witness
 from paddock.recovery.act import Acting
 from paddock.recovery.adopt import Adoption
-from paddock.recovery.asking import Asker
-from paddock.recovery.gather import Gatherer, Look
+from paddock.recovery.gather import Gatherer, RoundView
+from paddock.recovery.github_lookups import GitHubLookups
 from paddock.recovery.jobs import JobRecovery
 from paddock.recovery.observe import PodView
 from paddock.recovery.retire import Retirement
 from paddock.recovery.runners import RunnerRecovery
 from paddock.recovery.search import RunnerSearch
 from paddock.recovery.terms import RecoveryTerms
-from paddock.side_by_side import SideBySide
 from paddock.store.outages import tolerating_outages
 
 #: Thresholds are tens of seconds and more; a round with nothing wrong costs five short reads.
@@ -96,7 +96,7 @@ class Recovery:
         self._changed_for_adoption = view.changes()
         self._woken = wakeups.subscribe(Topic.RUNNERS)
         self._conclusion = Conclusion(
-            store=store, fleet=fleet, clock=clock, echo=terms.thresholds.echo
+            store=store, fleet=fleet, clock=clock, supply_grace=terms.thresholds.supply_grace
         )
         self._post_mortem = PostMortem(
             store=store,
@@ -106,7 +106,7 @@ class Recovery:
             witness=witness,
         )
         self._stamper = Stamper(fleet=fleet, clock=clock)
-        self._asker = Asker(github=github, clock=clock, apps=apps, most=terms.questions)
+        self._asker = GitHubLookups(github=github, clock=clock, apps=apps, most=terms.questions)
         self._gatherer = Gatherer(
             store=store, fleet=fleet, clock=clock, view=view, asker=self._asker
         )
@@ -145,9 +145,9 @@ class Recovery:
             acting=acting,
             terms=terms,
         )
-        self._ending = SideBySide(_REAPS_AT_ONCE)
-        self._reaping = SideBySide(_REAPS_AT_ONCE)
-        self._stamping = SideBySide(_STAMPS_AT_ONCE)
+        self._ending = ConcurrentTasks(_REAPS_AT_ONCE)
+        self._reaping = ConcurrentTasks(_REAPS_AT_ONCE)
+        self._stamping = ConcurrentTasks(_STAMPS_AT_ONCE)
         self._stamped: dict[str, None] = {}
         #: The last look found nothing that could need recovery before something changes.
         self._quiet = False
@@ -235,7 +235,7 @@ class Recovery:
             for concluded in await self._runners.conclude_ended(some, look):
                 self._after(concluded, group)
 
-    def _note_quiet(self, look: Look) -> None:
+    def _note_quiet(self, look: RoundView) -> None:
         self._quiet = look.quiet
         self._view.rest(self._quiet)
 
@@ -248,7 +248,7 @@ class Recovery:
         else:
             self._reaping.begin(group, pod.uid, partial(self._conclusion.reap, pod))
 
-    async def _vanished(self, runner: Runner, look: Look) -> None:
+    async def _vanished(self, runner: Runner, look: RoundView) -> None:
         async def conclude() -> None:
             if await self._runners.at_a_glance(runner, look):
                 self._post_mortem.wake()
@@ -260,7 +260,7 @@ class Recovery:
         if not self._view.has_ended(pod):
             await self._stamper.stamp(pod, owner=owner)
 
-    def _looks_ended(self, runner: Runner, look: Look) -> bool:
+    def _looks_ended(self, runner: Runner, look: RoundView) -> bool:
         """Only a first filter: the table decides."""
         pod = look.pod_of(runner)
         return pod.phase.terminal if pod is not None else runner.absent_reads > 0
@@ -294,11 +294,11 @@ class Recovery:
             self._slowly_at = now
             await self._slow_round(look)
 
-    async def _slow_round(self, look: Look) -> None:
+    async def _slow_round(self, look: RoundView) -> None:
         await self._jobs.round(look)
         await self._conclusion.refine()
 
-    def _stale(self, look: Look) -> bool:
+    def _stale(self, look: RoundView) -> bool:
         """A retirement waits for a look at the fleet that is newer than its deregistration."""
         now = self._clock.monotonic()
         if self._refreshed_at is not None and now - self._refreshed_at < _REFRESH:

@@ -28,7 +28,7 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.domain.claim_timing import MINT_SETTLED
-from paddock.domain.fingerprints import Answer, ever_started
+from paddock.domain.fingerprints import Certainty, ever_started
 from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import KeyId
@@ -38,8 +38,8 @@ from paddock.domain.recovery.records import FoundRecord, KeyPlace
 from paddock.domain.runners import Conflict, Runner
 from paddock.log_events import runner_fields
 from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids, Store
+from paddock.recovery.runner_log import RunnerLog
 from paddock.recovery.search import RunnerSearch
-from paddock.recovery.words import OwnWords
 
 _log = structlog.get_logger()
 
@@ -55,7 +55,7 @@ RETIREMENTS = Counter(
 )
 
 
-class Step(StrEnum):
+class RetireStep(StrEnum):
     """How far a retirement came in one round."""
 
     STOPPED = "stopped"  # no answer, or no way to ask: the next round
@@ -69,7 +69,7 @@ class Step(StrEnum):
 
     @property
     def progress(self) -> bool:
-        return self not in (Step.STOPPED, Step.WAITS, Step.OVERTAKEN)
+        return self not in (RetireStep.STOPPED, RetireStep.WAITS, RetireStep.OVERTAKEN)
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class Retirement:
         self._clock = clock
         self._ids = ids
         self._search = search
-        self._words = OwnWords(fleet)
+        self._words = RunnerLog(fleet)
 
     async def go_on(
         self,
@@ -109,14 +109,14 @@ class Retirement:
         *,
         seen_at: datetime,
         places: Mapping[KeyId, KeyPlace],
-    ) -> Step:
+    ) -> RetireStep:
         """One step further with a retiring runner whose Pod is alive. `seen_at`: what is known of the
         Pod is no older than this."""
         step = await self._step(runner, pod, seen_at, places)
         RETIREMENTS.labels(step).inc()
         return step
 
-    async def let_go(self, pod: Pod, known: Outlived) -> Step:
+    async def let_go(self, pod: Pod, known: Outlived) -> RetireStep:
         """One step further with a live Pod whose row is `gone`: that is final, so the row cannot note
         the steps, which are the same otherwise. The caller has just read that the Pod shows no job."""
         if known.record is not None:
@@ -124,37 +124,37 @@ class Retirement:
         now = self._clock.now()
         if known.proved_at is None:
             known.proved_at = now
-            return Step.PROVED
+            return RetireStep.PROVED
         if now - known.proved_at < SECOND_PROOF:
-            return Step.WAITS
+            return RetireStep.WAITS
         _log.warning("retire.pod_outlived_row", pod=pod.name, pool=pod.pool)
         return await self._ask_fleet(pod)
 
-    async def _strike_off(self, known: Outlived, record: FoundRecord) -> Step:
+    async def _strike_off(self, known: Outlived, record: FoundRecord) -> RetireStep:
         place = (await self._store.key_places([record.key])).get(record.key)
         if place is None:
-            return Step.STOPPED
+            return RetireStep.STOPPED
         try:
             removal = await self._github.delete_runner(place.who, place.scope, record.github_id)
         except GitHubError:
-            return Step.STOPPED
+            return RetireStep.STOPPED
         if removal is Removal.BUSY:
-            return Step.BUSY
+            return RetireStep.BUSY
         known.record = None
-        return Step.DEREGISTERED
+        return RetireStep.DEREGISTERED
 
     async def _step(
         self, runner: Runner, pod: Pod, seen_at: datetime, places: Mapping[KeyId, KeyPlace]
-    ) -> Step:
+    ) -> RetireStep:
         now = self._clock.now()
         if runner.deletion_asked_at is not None:
             if now - runner.deletion_asked_at < ASK_AGAIN:
-                return Step.WAITS
+                return RetireStep.WAITS
             return await self._ask_fleet(pod)
         if runner.forced_by is not None:
             return await self._delete(runner, pod)
         if runner.done_at is not None and now - runner.done_at < FINISHED:
-            return Step.WAITS
+            return RetireStep.WAITS
         if not self._may_have_a_record(runner, pod):
             return await self._delete(runner, pod)
         if runner.deregistered_at is None and runner.name is None:
@@ -169,11 +169,11 @@ class Retirement:
         may one whose poller ended because it had got a JIT (I41)."""
         if runner.name is not None:
             return True
-        if ever_started(pod.containers) is Answer.NO and not _was_handed_something(pod):
+        if ever_started(pod.containers) is Certainty.NO and not _was_handed_something(pod):
             return False
         return runner.shape == "gated" or not _polls_since_the_fence(runner)
 
-    async def _look_for_it(self, runner: Runner, pod: Pod) -> Step:
+    async def _look_for_it(self, runner: Runner, pod: Pod) -> RetireStep:
         """Its row has no name, and yet its runner started. It is searched for in every scope, by lists
         that began after the fence. Until all scopes have answered, the Pod is protected."""
         assert runner.retiring_at is not None
@@ -182,36 +182,36 @@ class Retirement:
             pod, since=runner.retiring_at, after=max(0, runner.generation - 1)
         )
         if found is None:
-            return Step.STOPPED
+            return RetireStep.STOPPED
         if found:
             record = found[-1].found()
             if record is None:
-                return Step.STOPPED  # nothing tells which key it was minted for
+                return RetireStep.STOPPED  # nothing tells which key it was minted for
             noted = await self._store.identify_runner(
                 runner.id,
                 generation=runner.generation,
                 record=record,
                 delivery=self._ids.uuid(),
             )
-            return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.IDENTIFIED
+            return RetireStep.OVERTAKEN if isinstance(noted, Conflict) else RetireStep.IDENTIFIED
         noted = await self._store.note_deregistered(
             runner.id, generation=runner.generation, settled=None
         )
-        return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.DEREGISTERED
+        return RetireStep.OVERTAKEN if isinstance(noted, Conflict) else RetireStep.DEREGISTERED
 
-    async def _deregister(self, runner: Runner, places: Mapping[KeyId, KeyPlace]) -> Step:
+    async def _deregister(self, runner: Runner, places: Mapping[KeyId, KeyPlace]) -> RetireStep:
         place = None if runner.key is None else places.get(runner.key)
         if place is None or runner.name is None:
             # GitHub cannot be asked: the installation is gone or suspended.
             _log.info("retire.waits_for_installation", **runner_fields(runner))
-            return Step.STOPPED
+            return RetireStep.STOPPED
         try:
             removal = await self._remove(runner, runner.name, place)
         except GitHubError as error:
             _log.info(
                 "retire.waits_for_github", **runner_fields(runner), error=error.failure.sentence
             )
-            return Step.STOPPED
+            return RetireStep.STOPPED
         match removal:
             case Removal.BUSY:
                 return await self._busy(runner, "GitHub refused to delete it: it executes a job")
@@ -222,7 +222,9 @@ class Retirement:
                     generation=runner.generation,
                     settled=outcome if self._settles(runner) else None,
                 )
-                return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.DEREGISTERED
+                return (
+                    RetireStep.OVERTAKEN if isinstance(noted, Conflict) else RetireStep.DEREGISTERED
+                )
             case _:
                 assert_never(removal)
 
@@ -241,15 +243,17 @@ class Retirement:
             return True
         return self._clock.now() - runner.claimed_at > MINT_SETTLED
 
-    async def _prove(self, runner: Runner, pod: Pod, seen_at: datetime, now: datetime) -> Step:
+    async def _prove(
+        self, runner: Runner, pod: Pod, seen_at: datetime, now: datetime
+    ) -> RetireStep:
         assert runner.deregistered_at is not None
         if seen_at <= runner.deregistered_at:
             # It may have started since the fleet was read.
-            return Step.WAITS
+            return RetireStep.WAITS
         if not self._needs_proof(runner, pod):
             return await self._delete(runner, pod)
         if runner.proved_at is not None and now - runner.proved_at < SECOND_PROOF:
-            return Step.WAITS
+            return RetireStep.WAITS
         if runner.job is not None or runner.job_marked_at is not None:
             return await self._busy(runner, "it was seen to execute a job")
         match await self._words.of(pod):
@@ -259,11 +263,11 @@ class Retirement:
                 pass
             case _:
                 _log.info("retire.waits_for_log", **runner_fields(runner))
-                return Step.STOPPED
+                return RetireStep.STOPPED
         if runner.proved_at is not None:
             return await self._delete(runner, pod)
         noted = await self._store.note_proved(runner.id, generation=runner.generation)
-        return Step.OVERTAKEN if isinstance(noted, Conflict) else Step.PROVED
+        return RetireStep.OVERTAKEN if isinstance(noted, Conflict) else RetireStep.PROVED
 
     def _needs_proof(self, runner: Runner, pod: Pod) -> bool:
         if runner.done_at is not None:
@@ -273,41 +277,41 @@ class Retirement:
         if runner.shape == "single":
             # Its row may be older than the JIT it was handed (I70): only its own log tells.
             return True
-        return ever_started(pod.containers) is not Answer.NO
+        return ever_started(pod.containers) is not Certainty.NO
 
-    async def _busy(self, runner: Runner, why: str) -> Step:
+    async def _busy(self, runner: Runner, why: str) -> RetireStep:
         if runner.github_id is None or runner.done_at is not None:
             # The record is another runner's, or lags behind the job's end. The runner lives on, and
             # GitHub is asked again.
-            return Step.STOPPED
+            return RetireStep.STOPPED
         moved = await self._store.occupy_runner(
             runner.id, generation=runner.generation, job=runner.job, why=why
         )
         if isinstance(moved, Conflict):
-            return Step.OVERTAKEN
+            return RetireStep.OVERTAKEN
         _log.info("retire.busy", **runner_fields(runner), why=why)
-        return Step.BUSY
+        return RetireStep.BUSY
 
-    async def _delete(self, runner: Runner, pod: Pod) -> Step:
+    async def _delete(self, runner: Runner, pod: Pod) -> RetireStep:
         if runner.pod_uid is not None and runner.pod_uid != pod.uid:
-            return Step.OVERTAKEN  # another Pod of its name (I36)
+            return RetireStep.OVERTAKEN  # another Pod of its name (I36)
         started = ever_started(pod.containers)
         noted = await self._store.note_deletion(
             runner.id,
             generation=runner.generation,
-            started=None if started is Answer.UNKNOWN else started is Answer.YES,
+            started=None if started is Certainty.UNKNOWN else started is Certainty.YES,
         )
         if isinstance(noted, Conflict):
-            return Step.OVERTAKEN
+            return RetireStep.OVERTAKEN
         return await self._ask_fleet(pod)
 
-    async def _ask_fleet(self, pod: Pod) -> Step:
+    async def _ask_fleet(self, pod: Pod) -> RetireStep:
         try:
             await self._fleet.ask_to_go(pod.name, uid=pod.uid)
         except FleetUnavailable as error:
             _log.warning("pod.stop_failed", pod=pod.name, pool=pod.pool, error=str(error))
-            return Step.STOPPED
-        return Step.DELETED
+            return RetireStep.STOPPED
+        return RetireStep.DELETED
 
 
 def _was_handed_something(pod: Pod) -> bool:

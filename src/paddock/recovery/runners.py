@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from paddock.dispatch.learning import Learner
+from paddock.dispatch.job_updates import JobUpdates
 from paddock.domain.endings import Retired
 from paddock.domain.ids import RunnerId
 from paddock.domain.pods import Pod
@@ -17,16 +17,16 @@ from paddock.domain.pool_terms import Terms
 from paddock.domain.recovery.actions import NoAction, RunnerAction
 from paddock.domain.recovery.diagnosis import diagnose
 from paddock.domain.recovery.evidence import Evidence, JobWord, On
-from paddock.domain.recovery.records import ActionTaken, Outcome
+from paddock.domain.recovery.records import ActionOutcome, ActionTaken
 from paddock.domain.recovery.retiring import RETIRING
 from paddock.domain.recovery.rule import Verdict
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Conflict, Runner
-from paddock.forensics.concluding import Concluded, Conclusion
+from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.ports import Clock, Store
 from paddock.recovery.act import Acting, Decided
-from paddock.recovery.asking import Asker
-from paddock.recovery.gather import Gatherer, Look
+from paddock.recovery.gather import Gatherer, RoundView
+from paddock.recovery.github_lookups import GitHubLookups
 from paddock.recovery.retire import Retirement
 from paddock.recovery.terms import RecoveryTerms
 
@@ -46,7 +46,7 @@ class RunnerRecovery:
         acting: Acting,
         conclusion: Conclusion,
         retirement: Retirement,
-        asker: Asker,
+        asker: GitHubLookups,
         terms: RecoveryTerms,
     ) -> None:
         self._store = store
@@ -56,10 +56,10 @@ class RunnerRecovery:
         self._retirement = retirement
         self._asker = asker
         self._terms = terms
-        self._learner = Learner(store, clock)
+        self._updates = JobUpdates(store, clock)
 
     async def conclude_ended(
-        self, ended: Sequence[tuple[Runner, Pod]], look: Look
+        self, ended: Sequence[tuple[Runner, Pod]], look: RoundView
     ) -> list[Concluded]:
         """Record the ends of runners whose Pods are terminal; returns those that this call recorded."""
         decided = []
@@ -79,7 +79,7 @@ class RunnerRecovery:
         await self._acting.act_on_all(decided, conclude)
         return concluded
 
-    async def at_a_glance(self, runner: Runner, look: Look) -> bool:
+    async def at_a_glance(self, runner: Runner, look: RoundView) -> bool:
         """Conclude its end if that takes no question and no request to GitHub; returns whether it
         did."""
         evidence = self._gatherer.evidence(runner, look)
@@ -89,7 +89,7 @@ class RunnerRecovery:
         await self._do(runner, look, verdict.action, verdict, evidence)
         return True
 
-    async def examine(self, runner: Runner, look: Look) -> Verdict[RunnerAction]:
+    async def examine(self, runner: Runner, look: RoundView) -> Verdict[RunnerAction]:
         """Ask what has to be asked, and do what follows."""
         thresholds = self._thresholds(runner, look)
         evidence = self._gatherer.evidence(runner, look)
@@ -105,7 +105,7 @@ class RunnerRecovery:
             await self._do(runner, look, verdict.action, verdict, evidence)
         return verdict
 
-    def _thresholds(self, runner: Runner, look: Look) -> Thresholds:
+    def _thresholds(self, runner: Runner, look: RoundView) -> Thresholds:
         pool = look.pools.get(runner.pool)
         if pool is None:
             return self._terms.thresholds
@@ -114,7 +114,7 @@ class RunnerRecovery:
     async def _do(
         self,
         runner: Runner,
-        look: Look,
+        look: RoundView,
         action: RunnerAction,
         verdict: Verdict[RunnerAction],
         evidence: Evidence,
@@ -132,7 +132,7 @@ class RunnerRecovery:
     async def _effect(
         self,
         runner: Runner,
-        look: Look,
+        look: RoundView,
         action: RunnerAction,
         verdict: Verdict[RunnerAction],
         evidence: Evidence,
@@ -154,7 +154,7 @@ class RunnerRecovery:
             ):
                 return isinstance(await self._move(runner, action, verdict, evidence), Runner)
 
-    async def _suspect(self, runner: Runner, look: Look) -> bool:
+    async def _suspect(self, runner: Runner, look: RoundView) -> bool:
         suspect = await self._store.suspect_runner(runner.id, generation=runner.generation)
         if isinstance(suspect, Conflict):
             return False
@@ -209,7 +209,7 @@ class RunnerRecovery:
                 )
 
     async def _retire(
-        self, runner: Runner, look: Look, pod: Pod | None, evidence: Evidence
+        self, runner: Runner, look: RoundView, pod: Pod | None, evidence: Evidence
     ) -> bool:
         if pod is None or look.read_at is None:
             return True
@@ -223,7 +223,7 @@ class RunnerRecovery:
                 ActionTaken(
                     rule=RETIRING.name,
                     action=step,
-                    outcome=Outcome.DONE,
+                    outcome=ActionOutcome.DONE,
                     why=runner.retire_reason or "",
                     evidence=msgspec.json.encode(evidence).decode(),
                     runner=runner.id,
@@ -237,7 +237,7 @@ class RunnerRecovery:
         if told is None:
             return False
         placed, record = told
-        written = await self._learner.learn(
+        written = await self._updates.apply_jobs(
             placed.repository, [record], [placed.job], why="GitHub was asked"
         )
         return bool(written)

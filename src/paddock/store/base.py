@@ -9,7 +9,7 @@ from typing import Self
 
 from paddock.ports import Clock, Ids
 from paddock.store.database import COMMIT_THEN_FLUSH, UNFLUSHED, Connection, Database
-from paddock.store.living import Living
+from paddock.store.live_runners import LiveRunners
 from paddock.store.pool import Pool
 
 #: Sent with BEGIN, before the first read. A single statement that waits for the lock and also reads
@@ -28,7 +28,7 @@ class Part:
         self._clock = clock
         self._ids = ids
         self.actor = actor
-        self._living = Living()
+        self._living = LiveRunners()
 
     def acting_as(self, actor: str) -> Self:
         """The same store, with another actor named in its events."""

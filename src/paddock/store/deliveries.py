@@ -87,12 +87,12 @@ class Deliveries(Jobs):
                 self._clock.now(),
             )
 
-    async def hurry_deliveries(
+    async def expedite_deliveries(
         self, host: HostId, installation: int, also: Sequence[DeliveryNumber]
     ) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["hurry"], host, installation, self._clock.now(), list(also)
+                _SQL["expedite"], host, installation, self._clock.now(), list(also)
             )
 
     async def retry_deliveries(self, numbers: Sequence[DeliveryNumber] | None) -> int:

@@ -24,7 +24,7 @@ from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
 from paddock.store.database import retrying
-from paddock.store.living import runner_of
+from paddock.store.live_runners import runner_of
 from paddock.store.sql import queries
 
 _SQL = queries("dispatch")

@@ -32,7 +32,7 @@ from paddock.domain.limits import Limits, Resources
 from paddock.domain.runners import WaitingPod, WaitingPods
 from paddock.domain.states import JobState
 from paddock.store.database import Connection
-from paddock.store.living import runner_of
+from paddock.store.live_runners import runner_of
 from paddock.store.looking import LONGEST_LOOK, looking
 from paddock.store.matching import BATCH, Matching
 from paddock.store.pauses import pause_of
@@ -370,10 +370,10 @@ def _wait_of(row: asyncpg.Record, withheld: Withheld | None) -> Wait:
             reason=row["reason"],
         )
     return Wait(
-        ahead=row["supply"] + row["echoes"],
+        ahead=row["supply"] + row["supply_graces"],
         supply=row["supply"],
-        echoes=row["echoes"],
-        echoes_until=row["echoes_until"],
+        supply_graces=row["supply_graces"],
+        supply_grace_until=row["supply_grace_until"],
         withheld=withheld,
         everybody_paused=pause_of(row, "all_"),
         account_paused=pause_of(row, "account_"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from paddock.domain.ids import AccountId, HostId, JobId, PoolId
-from paddock.domain.intake import KnownPool, RefusedJob, Surroundings
+from paddock.domain.intake import IntakeContext, KnownPool, RefusedJob
 from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
 from paddock.domain.labels import LabelSet
 from paddock.domain.names import PoolName
@@ -18,13 +18,13 @@ _SQL = queries("intake")
 
 
 class Intake(Jobs):
-    async def surroundings(self, installations: Iterable[tuple[HostId, int]]) -> Surroundings:
+    async def surroundings(self, installations: Iterable[tuple[HostId, int]]) -> IntakeContext:
         asked = sorted(set(installations))
         accounts = await self._database.rows(
             _SQL["accounts"], [host for host, _ in asked], [number for _, number in asked]
         )
         pools = await self._database.rows(_SQL["pools"])
-        return Surroundings(
+        return IntakeContext(
             accounts={
                 (HostId(row["host_id"]), row["github_id"]): AccountId(row["account_id"])
                 for row in accounts

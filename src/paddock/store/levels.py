@@ -6,12 +6,12 @@ from datetime import datetime
 
 from paddock.domain.levels import (
     BudgetLevel,
-    Crew,
     HostFault,
     Levels,
     LimitBypass,
     PoolLevel,
     Queue,
+    RunnerCount,
     Steps,
 )
 from paddock.domain.states import RunnerState
@@ -35,7 +35,9 @@ class Leveling(Part):
         return Levels(
             queues=tuple(Queue(**row) for row in queues),
             crews=tuple(
-                Crew(pool=row["pool"], state=RunnerState(row["state"]), runners=row["runners"])
+                RunnerCount(
+                    pool=row["pool"], state=RunnerState(row["state"]), runners=row["runners"]
+                )
                 for row in crews
             ),
             pools=tuple(PoolLevel(**row) for row in pools),

@@ -35,9 +35,9 @@ from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import RunnerName, runner_name
 from paddock.domain.runners import Claim, Conflict, Match, WaitingPod, WaitingPods
 from paddock.store.database import Connection, Hold, retrying
-from paddock.store.runners import Runners
+from paddock.store.runners import RunnerStore
 from paddock.store.sql import queries
-from paddock.store.terms import KeyTerms, Terms
+from paddock.store.terms import KeyTerms, TermsCache
 
 _SQL = queries("matching")
 
@@ -45,10 +45,10 @@ _SQL = queries("matching")
 BATCH = 256
 
 
-class Matching(Runners):
+class Matching(RunnerStore):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._terms = Terms()
+        self._terms = TermsCache()
 
     @retrying
     async def match(self, pods: Collection[WaitingPod]) -> Match:

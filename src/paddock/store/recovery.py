@@ -1,4 +1,4 @@
-"""What recovery reads and writes: absent Pods, retirements, adoption, echoes, verdicts, actions."""
+"""What recovery reads and writes: absent Pods, retirements, adoption, verdicts, actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import asyncpg
 from paddock.domain.backoffs import PausedScope, UnassignedTerms
 from paddock.domain.comparison import ActiveRepository
 from paddock.domain.endings import Ending
-from paddock.domain.fingerprints import Answer, ever_started
+from paddock.domain.fingerprints import Certainty, ever_started
 from paddock.domain.github import (
     GitHubAppId,
     Host,
@@ -40,7 +40,6 @@ from paddock.domain.recovery.records import (
     ActionTaken,
     Balance,
     DoubtTerms,
-    Echo,
     FoundRecord,
     JobInDoubt,
     JobWords,
@@ -49,22 +48,23 @@ from paddock.domain.recovery.records import (
     OpenVerdict,
     PlacedJob,
     RunnerScope,
+    SupplyGrace,
     WantedLog,
 )
 from paddock.domain.runners import Conflict, Runner, RunnerSummary
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Connection, retrying
-from paddock.store.living import runner_of
-from paddock.store.runners import Runners
+from paddock.store.live_runners import runner_of
+from paddock.store.runners import RunnerStore
 from paddock.store.sql import queries
 
 _SQL = queries("recovery")
 _RUNNERS = queries("runners")
 
-_STARTED: Final = {Answer.YES: True, Answer.NO: False, Answer.UNKNOWN: None}
+_STARTED: Final = {Certainty.YES: True, Certainty.NO: False, Certainty.UNKNOWN: None}
 
 
-class Recovering(Runners):
+class Recovering(RunnerStore):
     @retrying
     async def note_pods(self, pods: Sequence[Pod], *, read_at: datetime) -> None:
         names, uids = [pod.name for pod in pods], [pod.uid for pod in pods]
@@ -241,10 +241,10 @@ class Recovering(Runners):
             self._clock.now(),
         )
 
-    async def echoes(self) -> list[Echo]:
-        rows = await self._database.rows(_SQL["echoes"], self._clock.now())
+    async def supply_graces(self) -> list[SupplyGrace]:
+        rows = await self._database.rows(_SQL["supply_graces"], self._clock.now())
         return [
-            Echo(
+            SupplyGrace(
                 runner=RunnerId(row["runner_id"]),
                 key=KeyId(row["key_id"]),
                 host=HostId(row["host_id"]),
@@ -254,16 +254,16 @@ class Recovering(Runners):
             for row in rows
         ]
 
-    async def end_echo(self, runner: RunnerId) -> None:
+    async def end_supply_grace(self, runner: RunnerId) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["end_echo"], runner)
+            await connection.execute(_SQL["end_supply_grace"], runner)
 
-    async def end_old_echoes(self) -> int:
+    async def end_old_supply_graces(self) -> int:
         now = self._clock.now()
         if await self._database.row(_SQL["old_echo"], now) is None:
             return 0
         async with self._database.statement() as connection:
-            tag = await connection.execute(_SQL["end_old_echoes"], now)
+            tag = await connection.execute(_SQL["end_old_supply_graces"], now)
         return int(tag.split()[-1])
 
     async def placed_jobs(

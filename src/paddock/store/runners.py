@@ -25,13 +25,13 @@ from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
 from paddock.store.database import Connection, retrying
-from paddock.store.living import runner_of
+from paddock.store.live_runners import runner_of
 from paddock.store.sql import queries
 
 _SQL = queries("runners")
 
 
-class Runners(Part):
+class RunnerStore(Part):
     async def runner(self, runner: RunnerId) -> Runner | None:
         row = await self._database.row(_SQL["read"], runner)
         return None if row is None else runner_of(row)
@@ -144,7 +144,7 @@ class Runners(Part):
                 [mark and mark.reason for mark in marks],
                 [end.ended_at for end in ends],
                 [end.log_tail for end in ends],
-                [end.echoes_until for end in ends],
+                [end.supply_grace_until for end in ends],
                 [end.log_wanted_until for end in ends],
                 [end.pod_uid for end in ends],
                 [end.node for end in ends],

@@ -25,7 +25,7 @@ from paddock.domain.surveys import (
     SurveyedPool,
 )
 from paddock.store.jobs import POOL_DELETED
-from paddock.store.living import runner_of
+from paddock.store.live_runners import runner_of
 from paddock.store.pauses import pause_of
 from paddock.store.pools import Pools
 from paddock.store.sql import queries
@@ -99,9 +99,9 @@ class Sizing(Pools):
             tag = await connection.execute(_SQL["refuse_jobs"], list(pools), POOL_DELETED)
         return int(tag.split()[-1])
 
-    async def bury_pools(self) -> list[str]:
+    async def delete_drained_pools(self) -> list[str]:
         async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["bury"], self._clock.now())
+            rows = await connection.fetch(_SQL["delete_drained"], self._clock.now())
             for row in rows:
                 await self._note_pool(
                     connection, PoolId(row["id"]), "deleted", "its last runner is gone"

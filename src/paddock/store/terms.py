@@ -49,7 +49,7 @@ class KeyTerms(msgspec.Struct, frozen=True, kw_only=True):
     beside_limits: bool
 
 
-class Terms:
+class TermsCache:
     """One per store, shared by all its `acting_as` copies."""
 
     def __init__(self) -> None:

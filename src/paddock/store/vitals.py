@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from paddock.domain.ids import RunnerId
-from paddock.domain.vitals import MOST_RECENT, Kept, Sample, VitalsReport, extend
+from paddock.domain.vitals import MOST_RECENT, Sample, VitalsOutcome, VitalsReport, extend
 from paddock.store.base import Part
 from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.sql import queries
@@ -39,7 +39,7 @@ def _part(encoded: bytes) -> list[Sample]:
 
 class Vitals(Part):
     @retrying
-    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[Kept]:
+    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[VitalsOutcome]:
         """Results in the order of `reports`. Repeating a report adds nothing."""
         async with self._database.transaction(begin=UNFLUSHED) as connection:
             rows = await connection.fetch(
@@ -112,10 +112,10 @@ def _outcome(
     report: VitalsReport,
     known: Mapping[tuple[str, str], asyncpg.Record],
     marked: frozenset[RunnerId],
-) -> Kept:
+) -> VitalsOutcome:
     row = known.get((report.pod_name, report.pod_uid))
     if row is None:
-        return Kept.UNWANTED
+        return VitalsOutcome.UNWANTED
     if report.job_started_at is None or row["job_marked_at"] is not None or row["id"] in marked:
-        return Kept.KEPT
-    return Kept.NOT_MARKED
+        return VitalsOutcome.KEPT
+    return VitalsOutcome.NOT_MARKED

@@ -12,7 +12,7 @@ from paddock.domain.recovery.durations import duration
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState, RunnerState
 from paddock.stories.facts import in_order, of_actions, of_steps
-from paddock.stories.story import Fact, Story, Told, clause, length
+from paddock.stories.story import Fact, ReasonAndNext, Story, clause, length
 from paddock.stories.waiting import tell_wait
 
 _STALE = "stale"
@@ -38,11 +38,11 @@ def tell_job(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Stor
     )
 
 
-def _told(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Told:
+def _told(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
     job = dossier.job
     match job.state:
         case JobState.WAITING:
-            return Told(
+            return ReasonAndNext(
                 "GitHub holds it for an approval (a protected environment or a required review), and "
                 "until then it gets no runner.",
                 "A reviewer approves it at GitHub, which then calls it queued; or rejects it, and it "
@@ -53,29 +53,29 @@ def _told(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Told:
         case JobState.IN_PROGRESS:
             return _in_progress(dossier, now, thresholds)
         case JobState.COMPLETED:
-            return Told(_completed(dossier), "Nothing: it is over.")
+            return ReasonAndNext(_completed(dossier), "Nothing: it is over.")
         case _:
             assert_never(job.state)
 
 
-def _in_progress(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Told:
+def _in_progress(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
     job, ours = dossier.job, _executor(dossier)
     age = length(now - (job.started_at or job.since))
     if ours is None:
         whose = job.executor or "a runner that GitHub does not name"
-        return Told(
+        return ReasonAndNext(
             f"{whose}, which is not one of paddock's runners, has been executing it for {age}.",
             "GitHub reports its end.",
         )
     pod = ours.runner.pod_name
     if ours.runner.state is not RunnerState.GONE:
-        return Told(
+        return ReasonAndNext(
             f"{pod} has been executing it for {age}.",
             "It ends by itself, and GitHub reports that. Paddock does not end it, however "
             "long it takes.",
         )
     assert ours.verdict is not None
-    return Told(
+    return ReasonAndNext(
         f"Its runner, {pod}, ended {length(now - ours.verdict.ended_at)} ago before the job did "
         f"({ours.verdict.ending}: {clause(ours.verdict.why)}), and GitHub has not noticed yet.",
         "GitHub fails it for lost communication when its lease is over, 10 to 15 minutes after the "

@@ -16,7 +16,7 @@ from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.stories.facts import in_order, of_actions, of_steps
-from paddock.stories.story import Fact, Story, Told, clause, counted, length
+from paddock.stories.story import Fact, ReasonAndNext, Story, clause, counted, length
 
 _MIB = 1024 * 1024
 
@@ -43,12 +43,12 @@ def tell_runner(dossier: RunnerDossier, now: datetime, thresholds: Thresholds) -
     )
 
 
-def _told(dossier: RunnerDossier, now: datetime, t: Thresholds) -> Told:
+def _told(dossier: RunnerDossier, now: datetime, t: Thresholds) -> ReasonAndNext:
     runner = dossier.runner
     age = length(now - runner.since)
     match runner.state:
         case RunnerState.BOOTING:
-            return Told(
+            return ReasonAndNext(
                 f"Its Pod was asked for {age} ago, and its poller has not been heard yet.",
                 f"Its poller asks for work. If it is not heard within {duration(t.boot)} (the time of "
                 "image pulls apart), recovery replaces it.",
@@ -56,82 +56,82 @@ def _told(dossier: RunnerDossier, now: datetime, t: Thresholds) -> Told:
         case RunnerState.IDLE:
             return _idle(dossier, age, t)
         case RunnerState.CLAIMED:
-            return Told(
+            return ReasonAndNext(
                 f"It was matched with work of {dossier.account} {age} ago; its JIT is being minted.",
                 "GitHub answers the mint. If its replica does not finish it, the next poll takes "
                 "it over.",
             )
         case RunnerState.ARMED:
-            return Told(
+            return ReasonAndNext(
                 f"Its JIT has waited for {age} to be fetched and acknowledged.",
                 f"Its Pod asks for it; if not for {duration(t.undelivered)}, recovery retires it.",
             )
         case RunnerState.RUNNING:
             return _running(dossier, now, age, t)
         case RunnerState.BUSY:
-            return Told(
+            return ReasonAndNext(
                 f"It has been executing {_named(_executed(dossier))} for {age}.",
                 "Its job ends by itself. Paddock does not end it, however long it takes.",
             )
         case RunnerState.DONE:
-            return Told(
+            return ReasonAndNext(
                 f"Its job, {_named(_executed(dossier))}, completed {age} ago; its Pod is going away.",
                 f"Its Pod ends, and gets a verdict; if it lives {duration(t.linger)}, it is retired.",
             )
         case RunnerState.RETIRING:
             return _retiring(dossier, now)
         case RunnerState.GONE:
-            return Told(
+            return ReasonAndNext(
                 _gone(dossier), "Nothing: a runner that is gone stays so. Its pool replaces it."
             )
         case _:
             assert_never(runner.state)
 
 
-def _idle(dossier: RunnerDossier, age: str, t: Thresholds) -> Told:
+def _idle(dossier: RunnerDossier, age: str, t: Thresholds) -> ReasonAndNext:
     for pause, what, resume in (
         (dossier.everybody_paused, "all dispatch", "paddock resume"),
         (dossier.pool_paused, "its pool", f"paddock pools resume {dossier.pool}"),
     ):
         if pause is not None:
-            return Told(
+            return ReasonAndNext(
                 f"It has been idle for {age}, and {what} has been paused {pause}.",
                 f"An operator resumes it: `{resume}`.",
             )
     if dossier.queued:
         waiting = counted(dossier.queued, "job waits", "jobs wait")
-        return Told(
+        return ReasonAndNext(
             f"It has been idle for {age}. It asks for work; {waiting} for its pool, and either a "
             "runner is on its way to each, or something withholds it.",
             f"`paddock pools explain {dossier.pool}` says what; `paddock why NUMBER` does for one job.",
         )
-    return Told(
+    return ReasonAndNext(
         f"It has been idle for {age}: it asks for work, and no job waits for its pool.",
         f"A job for the pool {dossier.pool} is queued, and it may be claimed for it. If it does not "
         f"ask for {duration(t.silent)}, recovery retires it.",
     )
 
 
-def _running(dossier: RunnerDossier, now: datetime, age: str, t: Thresholds) -> Told:
+def _running(dossier: RunnerDossier, now: datetime, age: str, t: Thresholds) -> ReasonAndNext:
     suspect = dossier.runner.suspect_at
     if suspect is not None:
-        return Told(
+        return ReasonAndNext(
             f"It has had its JIT for {age}, and GitHub has not seen it online; {length(now - suspect)} "
             "ago it stopped counting, and another was given out in its place.",
             "It registers after all, and is trusted again; or recovery retires it "
             f"{duration(t.never_registered)} after its start, when GitHub and its log show no job.",
         )
-    return Told(
+    return ReasonAndNext(
         f"It has had its JIT for {age}; GitHub has not said that it executes a job.",
         "It connects, and GitHub gives it a job of its kind. If GitHub still calls it offline "
         f"{duration(t.suspect)} after its start, another one is given out.",
     )
 
 
-def _retiring(dossier: RunnerDossier, now: datetime) -> Told:
+def _retiring(dossier: RunnerDossier, now: datetime) -> ReasonAndNext:
     runner = dossier.runner
     reason = clause(runner.retire_reason or "")
-    return Told(
+    return ReasonAndNext(
         f"It has been retiring for {length(now - runner.since)}: {reason}.", _next_step(runner)
     )
 

@@ -46,7 +46,7 @@ class Story:
     log_tail: str | None = None
 
 
-class Told(NamedTuple):
+class ReasonAndNext(NamedTuple):
     """Why, and what would have to happen next."""
 
     why: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddock.domain.dossiers import PassedOver
 from paddock.domain.intake import Passed
-from paddock.stories.story import Fact, Story, Told, sentence
+from paddock.stories.story import Fact, ReasonAndNext, Story, sentence
 
 
 def tell_passed_over(told: PassedOver) -> Story:
@@ -28,9 +28,9 @@ def tell_passed_over(told: PassedOver) -> Story:
     )
 
 
-def _because(told: PassedOver) -> Told:
+def _because(told: PassedOver) -> ReasonAndNext:
     if told.state != "ignored":
-        return Told(
+        return ReasonAndNext(
             sentence(
                 f"Its webhook has arrived and waits to be applied: {told.note or 'it is new'}"
             ),
@@ -38,19 +38,19 @@ def _because(told: PassedOver) -> Told:
         )
     match told.note:
         case Passed.NOT_OURS:
-            return Told(
+            return ReasonAndNext(
                 f"No pool has any of its labels ({_labels(told)}), so it is left to others.",
                 "If it is meant for paddock, its runs-on has to name a pool's labels, or a pool has "
                 "to have these. A job keeps its labels: run it again then.",
             )
         case Passed.INSTALLATION_REMOVED | Passed.NO_INSTALLATION:
-            return Told(
+            return ReasonAndNext(
                 "It was told of by an installation of the App that is not there any more, or by "
                 "none at all.",
                 "Install the GitHub App for its organisation, and run it again.",
             )
         case _:
-            return Told(
+            return ReasonAndNext(
                 sentence(f"Its webhook changed nothing: {told.note}"),
                 "Nothing will: no part of paddock waits for it.",
             )

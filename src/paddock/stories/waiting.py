@@ -15,18 +15,18 @@ from paddock.domain.recovery.durations import duration
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from paddock.stories.story import Told, clause, counted, length, sentence
+from paddock.stories.story import ReasonAndNext, clause, counted, length, sentence
 
 
-def tell_wait(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Told:
+def tell_wait(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
     job, wait = dossier.job, dossier.wait
     if wait is None:
         return _refused(job)
     if wait.ahead < wait.supply:
         return _on_its_way(dossier, wait, now, thresholds)
-    if wait.ahead < wait.supply + wait.echoes:
-        until = wait.echoes_until or now
-        return Told(
+    if wait.ahead < wait.supply + wait.supply_graces:
+        until = wait.supply_grace_until or now
+        return ReasonAndNext(
             "A runner that was claimed for its key has just ended without a reported job; the job may "
             "have been done, and GitHub is asked before it is served again.",
             f"GitHub says that it is queued, and it gets another runner: within "
@@ -35,7 +35,7 @@ def tell_wait(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Tol
     return _withheld(job, wait, now, thresholds)
 
 
-def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds) -> Told:
+def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
     match wait.withheld:
         case None:
             return _next_match(job, wait, thresholds)
@@ -44,7 +44,7 @@ def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds)
         case Withheld.INSTALLATION:
             return _uninstalled(job, wait)
         case Withheld.REGISTRATION:
-            return Told(
+            return ReasonAndNext(
                 f"A limit of a repository, or the pool, was changed: runners of {job.account} register "
                 "at another scope now, and the job has not been moved there yet.",
                 "The next match moves it, as soon as a runner of the pool asks for work.",
@@ -59,12 +59,12 @@ def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds)
             )
             return told._replace(why=f"{told.why}{_of_the_organisation(wait)}")
         case Withheld.POOL_MAXIMUM:
-            return Told(
+            return ReasonAndNext(
                 f"All {wait.pool_maximum} runners that the pool {job.pool} may have are occupied.",
                 f"One of them ends, or the pool's maxRunners is raised. {_before_it(wait)}".strip(),
             )
         case Withheld.MINT_BUDGET:
-            return Told(
+            return ReasonAndNext(
                 f"As many JITs have been minted for {job.account} as GitHub allows for now.",
                 "The budget comes back by itself, within a minute; another App for the account, or "
                 f"higher limits in the settings, would raise it. {_before_it(wait)}".strip(),
@@ -73,38 +73,40 @@ def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds)
             return _no_pod(job, wait, thresholds)
 
 
-def _refused(job: JobOnFile) -> Told:
+def _refused(job: JobOnFile) -> ReasonAndNext:
     if job.refusal == UnservedCause.UNTRUSTED:
-        return Told(
+        return ReasonAndNext(
             f"Its pool takes no jobs of strangers: {clause(job.refusal_detail or '')}.",
             "Nothing here, if it is a stranger's; a run whose code cannot be told is asked for again.",
         )
     if job.refusal == UnservedCause.NOT_ASSIGNED:
-        return Told(
+        return ReasonAndNext(
             f"GitHub does not assign it: {clause(job.refusal_detail or '')}.",
             "Look at the runner group's access to the repository, at its labels and at GitHub's own "
             "status. Another runner is tried after 15 minutes, then twice as long, up to 4 hours.",
         )
     wanted = ", ".join(job.labels) or "no label at all"
-    return Told(
+    return ReasonAndNext(
         f"No pool takes it ({job.refusal}): {clause(job.refusal_detail or '')}.",
         f"A pool whose labels cover {wanted} is applied, or its runs-on is corrected and it is run "
         "again. When pools change, it is looked at again at once.",
     )
 
 
-def _on_its_way(dossier: JobDossier, wait: Wait, now: datetime, thresholds: Thresholds) -> Told:
+def _on_its_way(
+    dossier: JobDossier, wait: Wait, now: datetime, thresholds: Thresholds
+) -> ReasonAndNext:
     """There is supply for it: GitHub chooses which of these runners gets it."""
     check = dossier.check
     if check is not None and check.waits_because is not None:
-        return Told(
+        return ReasonAndNext(
             f"GitHub does not assign it: {clause(check.waits_because)}.",
             "Look at the runner group's access to the repository, at its labels and at GitHub's own "
             "status; as soon as GitHub assigns it, the runner that waits runs it.",
         )
     runner = _nearest(dossier.runners)
     if runner is None:
-        return Told(
+        return ReasonAndNext(
             "A runner on its way to its key says that it executes a job, and GitHub has not said "
             "which one.",
             "GitHub's in_progress names the job; if it does not come, recovery asks.",
@@ -112,19 +114,19 @@ def _on_its_way(dossier: JobDossier, wait: Wait, now: datetime, thresholds: Thre
     pod, since = runner.pod_name, length(now - runner.since)
     match runner.state:
         case RunnerState.CLAIMED:
-            return Told(
+            return ReasonAndNext(
                 f"{pod} was claimed for it {since} ago, and its JIT is being minted at GitHub.",
                 "GitHub answers the mint. If the replica that mints has died, the Pod's next question "
                 "takes the claim over.",
             )
         case RunnerState.ARMED:
-            return Told(
+            return ReasonAndNext(
                 f"{pod} was given a JIT for it {since} ago and has not acknowledged it yet.",
                 "The Pod fetches it and starts its runner; if it does not ask for "
                 f"{duration(thresholds.undelivered)}, recovery replaces it.",
             )
         case _:
-            return Told(
+            return ReasonAndNext(
                 f"{pod} got its JIT {since} ago and has been started; GitHub has not given it a "
                 "job yet.",
                 "The runner connects and GitHub assigns the job, usually within ten seconds. If "
@@ -147,8 +149,8 @@ def _nearest(runners: Sequence[RelatedRunner]) -> Runner | None:
     return None if found is None else found.runner
 
 
-def _next_match(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> Told:
-    return Told(
+def _next_match(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> ReasonAndNext:
+    return ReasonAndNext(
         "Nothing stands in its way: "
         f"{counted(wait.idle, 'runner is', 'runners are')} idle in the pool {job.pool}.",
         f"The next match gives one out as soon as it asks. {_before_it(wait)} Runners that do not ask "
@@ -156,9 +158,11 @@ def _next_match(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> Told:
     )
 
 
-def _paused(job: JobOnFile, wait: Wait) -> Told:
-    def said(what: str, pause: Pause, resume: str) -> Told:
-        return Told(f"{what} has been paused {pause}.", f"An operator resumes it: `{resume}`.")
+def _paused(job: JobOnFile, wait: Wait) -> ReasonAndNext:
+    def said(what: str, pause: Pause, resume: str) -> ReasonAndNext:
+        return ReasonAndNext(
+            f"{what} has been paused {pause}.", f"An operator resumes it: `{resume}`."
+        )
 
     if wait.everybody_paused:
         return said("All dispatch", wait.everybody_paused, "paddock resume")
@@ -170,27 +174,27 @@ def _paused(job: JobOnFile, wait: Wait) -> Told:
         )
     if wait.pool_paused:
         return said(f"The pool {job.pool}", wait.pool_paused, f"paddock pools resume {job.pool}")
-    return Told(
+    return ReasonAndNext(
         f"Its pool, {job.pool}, is being deleted.",
         "Another pool with its labels takes it as soon as there is one.",
     )
 
 
-def _uninstalled(job: JobOnFile, wait: Wait) -> Told:
+def _uninstalled(job: JobOnFile, wait: Wait) -> ReasonAndNext:
     what = {
         "suspended": f"The App's installation for {job.account} is suspended",
         "removed": f"The App is no longer installed for {job.account}",
     }.get(wait.installation or "removed", f"The App is not installed for {job.account}")
-    return Told(
+    return ReasonAndNext(
         f"{what}, so no runner can be registered there.",
         f"An owner of {job.account} unsuspends or installs the GitHub App; paddock reads it at once.",
     )
 
 
-def _backing_off(job: JobOnFile, wait: Wait, now: datetime) -> Told:
+def _backing_off(job: JobOnFile, wait: Wait, now: datetime) -> ReasonAndNext:
     off = wait.back_off
     if off is None:
-        return Told("It backs off after a failure.", "The next try is due any moment.")
+        return ReasonAndNext("It backs off after a failure.", "The next try is due any moment.")
     whom = {
         "key": f"runners like its own ({job.account}, pool {job.pool})",
         "repository": job.repository,
@@ -203,13 +207,13 @@ def _backing_off(job: JobOnFile, wait: Wait, now: datetime) -> Told:
             why = f"Minting failed for {whom} {times}, and it is left alone for now"
         case BackOffCause.ENDED_WITHOUT_A_JOB:
             why = f"No more runners are given to {whom} for now"
-    return Told(
+    return ReasonAndNext(
         f"{why}: {clause(off.reason)}.",
         f"The cause is removed at GitHub; it is tried again in {length(off.until - now)} in any case.",
     )
 
 
-def _limited(name: str, kind: str, used: Resources, limits: Limits) -> Told:
+def _limited(name: str, kind: str, used: Resources, limits: Limits) -> ReasonAndNext:
     full = [
         f"{used.runners} of {counted(limits.runners, 'runner')}"
         if limits.runners is not None
@@ -226,7 +230,7 @@ def _limited(name: str, kind: str, used: Resources, limits: Limits) -> Told:
         if kind == "account"
         else f"paddock accounts limits {name.partition('/')[0]} --repository {name}"
     )
-    return Told(
+    return ReasonAndNext(
         f"The {kind} {name} has reached its limit: it uses {', '.join(filter(None, full))}.",
         f"One of its runners ends, or its limit is raised: `{command} --runners N`.",
     )
@@ -240,7 +244,7 @@ def _of_the_organisation(wait: Wait) -> str:
     return f" {theirs} registered at the organisation and can execute its jobs."
 
 
-def _no_pod(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> Told:
+def _no_pod(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> ReasonAndNext:
     if wait.booting:
         coming = (
             f"{counted(wait.booting, 'runner is', 'runners are')} starting and will ask for work; one "
@@ -255,14 +259,14 @@ def _no_pod(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> Told:
         if (wait.pool_target is not None and wait.pool_because)
         else ""
     )
-    return Told(
+    return ReasonAndNext(
         f"No runner of the pool {job.pool} is idle.",
         sentence(f"{coming} {_before_it(wait)}{because}"),
     )
 
 
 def _before_it(wait: Wait) -> str:
-    unserved = wait.ahead - wait.supply - wait.echoes
+    unserved = wait.ahead - wait.supply - wait.supply_graces
     if unserved <= 0:
         return ""
     before = counted(unserved, "job of its kind is", "jobs of its kind are")

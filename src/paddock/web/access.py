@@ -41,7 +41,7 @@ class Visitor:
     has_session: bool = False
 
 
-class Refused(Exception):
+class AccessDenied(Exception):
     """The request is not allowed; the sentence says why. `may_log_in`: the token would allow it."""
 
     def __init__(self, status: int, sentence: str, *, may_log_in: bool = False) -> None:
@@ -97,28 +97,30 @@ class Access:
             return self._visitor("operator:dashboard")
         raise self._refusal()
 
-    def _refusal(self) -> Refused:
+    def _refusal(self) -> AccessDenied:
         if self._token is not None:
-            return Refused(
+            return AccessDenied(
                 401,
                 "Log in, or send the token as `Authorization: Bearer TOKEN`.",
                 may_log_in=True,
             )
         if self._settings.proxy_header is not None:
-            return Refused(403, "Only those whom the authenticating proxy names are let in.")
-        return Refused(
+            return AccessDenied(403, "Only those whom the authenticating proxy names are let in.")
+        return AccessDenied(
             403,
             "The dashboard admits no user yet: set PADDOCK_DASHBOARD_TOKEN, or name an authenticating "
             "proxy in PADDOCK_DASHBOARD_PROXY_HEADER and PADDOCK_DASHBOARD_PROXY_NETWORKS.",
         )
 
     def check_action(self, request: HTTPConnection, visitor: Visitor, token: str) -> None:
-        """Raises `Refused` unless actions are allowed and the request is from one of our own pages."""
+        """Raises `AccessDenied` unless actions are allowed and the request came from our own page."""
         if not visitor.may_act:
-            raise Refused(403, "The dashboard only shows: PADDOCK_DASHBOARD_ACTIONS is not set.")
+            raise AccessDenied(
+                403, "The dashboard only shows: PADDOCK_DASHBOARD_ACTIONS is not set."
+            )
         self.check_origin(request)
         if not hmac.compare_digest(token.encode(), visitor.csrf.encode()):
-            raise Refused(403, "That page is too old, or not ours: load it again.")
+            raise AccessDenied(403, "That page is too old, or not ours: load it again.")
 
     def check_origin(self, request: HTTPConnection) -> None:
         site = request.headers.get("sec-fetch-site")
@@ -127,7 +129,7 @@ class Access:
         # alone: a proxy may have ended TLS.
         same = site == "same-origin" if site else _authority(origin) == _authority(_host(request))
         if not same:
-            raise Refused(403, "Another site sent this request, or its origin is unknown.")
+            raise AccessDenied(403, "Another site sent this request, or its origin is unknown.")
 
     def begin_session(self, token: str) -> str | None:
         """The cookie for a visitor with the right token; otherwise `None`."""
@@ -176,9 +178,9 @@ class Access:
             if name not in self._settings.hosts and not (
                 self.open_to_this_machine and is_loopback(name)
             ):
-                raise Refused(403, "This is not the name paddock is reached by.")
+                raise AccessDenied(403, "This is not the name paddock is reached by.")
         elif self.open_to_this_machine and not is_loopback(name):
-            raise Refused(
+            raise AccessDenied(
                 403,
                 "paddock is open to this machine alone, by the names localhost and 127.0.0.1; "
                 "PADDOCK_DASHBOARD_HOSTS would add others.",

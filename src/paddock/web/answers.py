@@ -14,7 +14,7 @@ from starlette.types import Send
 RETRY_AFTER: Final = 5
 
 
-class Outcome(StrEnum):
+class WebhookOutcome(StrEnum):
     """The outcome of an accepted webhook."""
 
     STORED = "stored"
@@ -23,7 +23,7 @@ class Outcome(StrEnum):
     PONG = "pong"
 
 
-class Refusal(StrEnum):
+class WebhookRefusal(StrEnum):
     """Why a webhook was not accepted."""
 
     SIGNATURE = "signature"
@@ -40,18 +40,18 @@ class Refusal(StrEnum):
 
 
 _STATUS: Final = {
-    Refusal.SIGNATURE: 401,
-    Refusal.MALFORMED: 400,
-    Refusal.CONTENT_TYPE: 415,
-    Refusal.TOO_LARGE: 413,
-    Refusal.TOO_SLOW: 408,
-    Refusal.OVERLOADED: 503,
-    Refusal.NOT_STORED: 503,
+    WebhookRefusal.SIGNATURE: 401,
+    WebhookRefusal.MALFORMED: 400,
+    WebhookRefusal.CONTENT_TYPE: 415,
+    WebhookRefusal.TOO_LARGE: 413,
+    WebhookRefusal.TOO_SLOW: 408,
+    WebhookRefusal.OVERLOADED: 503,
+    WebhookRefusal.NOT_STORED: 503,
 }
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    outcome: Outcome
+    outcome: WebhookOutcome
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """An answer as its two ASGI messages."""
 
     status: int
@@ -79,9 +79,9 @@ class Answer:
 
 def json_answer(
     status: int, content: msgspec.Struct, headers: Sequence[tuple[bytes, bytes]] = ()
-) -> Answer:
+) -> HttpResponse:
     body = msgspec.json.encode(content)
-    return Answer(
+    return HttpResponse(
         status=status,
         start={
             "type": "http.response.start",
@@ -97,12 +97,12 @@ def json_answer(
 
 
 ACCEPTED: Final = {
-    outcome: json_answer(202 if outcome is Outcome.STORED else 200, Accepted(outcome))
-    for outcome in Outcome
+    outcome: json_answer(202 if outcome is WebhookOutcome.STORED else 200, Accepted(outcome))
+    for outcome in WebhookOutcome
 }
 
 
-def refusal_answer(refusal: Refusal, sentence: str, *, closing: bool) -> Answer:
+def refusal_answer(refusal: WebhookRefusal, sentence: str, *, closing: bool) -> HttpResponse:
     headers: list[tuple[bytes, bytes]] = []
     if refusal.status == 503:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER))

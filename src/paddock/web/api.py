@@ -40,11 +40,11 @@ from paddock.github.webhooks import JSON_TYPE
 from paddock.ports.reading import Reading
 from paddock.stories import Story
 from paddock.web.answers import RETRY_AFTER, Problem
-from paddock.web.asking import BadRequest, asked, job_number, only
+from paddock.web.explanations import Explanations
 from paddock.web.live import Live
+from paddock.web.query_parameters import BadRequest, job_number, only, parse_query
 from paddock.web.rules import Rules
 from paddock.web.shown_settings import SettingLine
-from paddock.web.telling import Teller
 
 ROOT: Final = "/api/v1"
 STREAM_TYPE: Final = "text/event-stream"
@@ -53,7 +53,7 @@ _NUMBER: Final = "[0-9]{1,18}"
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
-class Told(Line, frozen=True, kw_only=True):
+class ReasonLine(Line, frozen=True, kw_only=True):
     """One sentence each: the reason for the present state, and what must happen next."""
 
     why: str
@@ -61,14 +61,14 @@ class Told(Line, frozen=True, kw_only=True):
 
 
 class JobAnswer(JobStory, frozen=True, kw_only=True):
-    told: Told | None
+    told: ReasonLine | None
 
 
 class RunnerAnswer(RunnerStory, frozen=True, kw_only=True):
-    told: Told | None
+    told: ReasonLine | None
 
 
-Read = Callable[[Reading, Teller, Any, Paging], Awaitable[Page[Any]]]
+Read = Callable[[Reading, Explanations, Any, Paging], Awaitable[Page[Any]]]
 Look = Callable[[Request], Awaitable[Response]]
 
 
@@ -88,7 +88,9 @@ LISTS: Final = (
     List(
         path="/jobs",
         summary="Jobs",
-        read=lambda reading, teller, wanted, paging: teller.list_jobs(reading, wanted, paging),
+        read=lambda reading, explanations, wanted, paging: explanations.list_jobs(
+            reading, wanted, paging
+        ),
         wanted=JobFilter,
         line=JobLine,
         cursor=rf"[0-9]{{1,4}}\.{_NUMBER}",
@@ -143,13 +145,13 @@ class Api:
         *,
         reading: Reading,
         live: Live,
-        teller: Teller,
+        explanations: Explanations,
         rules: Rules,
         settings: Sequence[SettingLine],
     ) -> None:
         self._reading = reading
         self._live = live
-        self._teller = teller
+        self._explanations = explanations
         self._rules = rules
         self._settings = settings
 
@@ -171,9 +173,11 @@ class Api:
 
     def _list(self, listed: List) -> Look:
         async def look(request: Request) -> Response:
-            wanted, paging = asked(request.query_params.multi_items(), listed.wanted)
+            wanted, paging = parse_query(request.query_params.multi_items(), listed.wanted)
             try:
-                return json_response(await listed.read(self._reading, self._teller, wanted, paging))
+                return json_response(
+                    await listed.read(self._reading, self._explanations, wanted, paging)
+                )
             except BadCursor:
                 raise BadRequest(
                     "`cursor` is the `next` of the page before, and this one is not."
@@ -195,7 +199,7 @@ class Api:
         story = number is not None and await self._reading.job(number, host=_host(given))
         if not story:
             raise NotFound("There is no such job, or it was completed more than 30 days ago.")
-        told = await self._teller.job(story.job.id, host=story.job.host)
+        told = await self._explanations.job(story.job.id, host=story.job.host)
         return json_response(JobAnswer(**msgspec.structs.asdict(story), told=_told(told)))
 
     async def _runner(self, request: Request) -> Response:
@@ -203,7 +207,7 @@ class Api:
         story = await self._reading.runner(runner_name(request.path_params["name"]))
         if story is None:
             raise NotFound("There is no such runner, or it ended more than 30 days ago.")
-        told = await self._teller.runner(story.runner.id)
+        told = await self._explanations.runner(story.runner.id)
         return json_response(RunnerAnswer(**msgspec.structs.asdict(story), told=_told(told)))
 
     async def _pools(self, request: Request) -> Response:
@@ -239,8 +243,8 @@ class Api:
         )
 
 
-def _told(story: Story | None) -> Told | None:
-    return None if story is None else Told(why=story.why, next=story.next)
+def _told(story: Story | None) -> ReasonLine | None:
+    return None if story is None else ReasonLine(why=story.why, next=story.next)
 
 
 def _host(given: dict[str, str]) -> str | None:

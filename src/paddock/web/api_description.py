@@ -22,8 +22,8 @@ from paddock.domain.reading import (
 from paddock.github.webhooks import JSON_TYPE
 from paddock.web.answers import Problem
 from paddock.web.api import LISTS, ROOT, STREAM_TYPE, JobAnswer, List, RunnerAnswer
-from paddock.web.asking import kinds_of
 from paddock.web.live import Pulse
+from paddock.web.query_parameters import kinds_of
 from paddock.web.shown_settings import SettingLine
 
 _REF: Final = "#/components/schemas/{name}"

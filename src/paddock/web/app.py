@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from paddock.github.webhooks import JSON_TYPE
-from paddock.web.access import Refused
+from paddock.web.access import AccessDenied
 from paddock.web.answers import Health, Problem
 from paddock.web.console import Console
 from paddock.web.health import Readiness
@@ -61,7 +61,7 @@ class Application:
             return None
         try:
             self._access.check_host(HTTPConnection(scope))
-        except Refused as refused:
+        except AccessDenied as refused:
             return refused.sentence
         return None
 

@@ -16,13 +16,13 @@ from starlette.routing import Route
 from paddock.ports import Clock, Store
 from paddock.store.errors import StoreError
 from paddock.store.looking import TooSlow
-from paddock.web.access import SESSION_COOKIE, SESSION_LENGTH, Access, Refused, Visitor
+from paddock.web.access import SESSION_COOKIE, SESSION_LENGTH, Access, AccessDenied, Visitor
 from paddock.web.actions import CannotAct, act
 from paddock.web.api import ROOT, Api, Look, NotFound, problem
-from paddock.web.asking import BadRequest
 from paddock.web.dashboard.pages import Page, Pages, theme_of
 from paddock.web.dashboard.rendering import HEADERS, Renderer, Static
 from paddock.web.live import Crowded, Live
+from paddock.web.query_parameters import BadRequest
 
 _log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ class Console:
             try:
                 await self.access.admit(request)
                 response = await self._limited(lambda: look(request))
-            except Refused as refused:
+            except AccessDenied as refused:
                 response = problem(refused.status, refused.sentence)
             except Exception as error:
                 response = problem(*_told(error))
@@ -93,7 +93,7 @@ class Console:
             try:
                 visitor = await self.access.admit(request)
                 response = await self._limited(lambda: page(request, visitor))
-            except Refused as refused:
+            except AccessDenied as refused:
                 response = self._turned_away(request, refused)
             except Exception as error:
                 response = self._failed(request, visitor, *_told(error))
@@ -110,7 +110,7 @@ class Console:
         finally:
             self._under_way -= 1
 
-    def _turned_away(self, request: Request, refused: Refused) -> Response:
+    def _turned_away(self, request: Request, refused: AccessDenied) -> Response:
         if refused.may_log_in:
             back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse(f"/login?next={quote(back)}", status_code=303)
@@ -140,7 +140,7 @@ class Console:
                 self.access.check_host(request)
                 self.access.check_origin(request)
                 form = await _form(request)
-            except Refused as refused:
+            except AccessDenied as refused:
                 return _secured(self._failed(request, None, refused.status, refused.sentence))
             session = self.access.begin_session(form.get("token", "").strip())
             if session is not None:
@@ -165,7 +165,7 @@ class Console:
         try:
             self.access.check_origin(request)
             await self.access.end_session(request)
-        except Refused as refused:
+        except AccessDenied as refused:
             return _secured(self._failed(request, None, refused.status, refused.sentence))
         except StoreError as error:
             return _secured(self._failed(request, None, *_told(error)))
@@ -187,7 +187,7 @@ class Console:
                 why=form.get("why", "").replace("\x00", ""),
                 actor=visitor.name,
             )
-        except Refused as refused:
+        except AccessDenied as refused:
             return _secured(self._turned_away(request, refused))
         except CannotAct as error:
             return _secured(self._failed(request, visitor, 409, str(error)))
@@ -264,5 +264,5 @@ async def _form(request: Request) -> dict[str, str]:
     async for chunk in request.stream():
         read += chunk
         if len(read) > _MOST_FORM:
-            raise Refused(413, "That is no form of ours.")
+            raise AccessDenied(413, "That is no form of ours.")
     return dict(parse_qsl(read.decode("utf-8", "replace"), keep_blank_values=True))

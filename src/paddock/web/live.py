@@ -22,7 +22,7 @@ from paddock.domain.states import JobState, RunnerState
 from paddock.ports import Clock, Topic, Wakeups
 from paddock.ports.reading import Reading
 from paddock.store.errors import StoreError
-from paddock.web.telling import Teller
+from paddock.web.explanations import Explanations
 
 _log = structlog.get_logger()
 
@@ -58,9 +58,11 @@ class Crowded(Exception):
 
 
 class Live:
-    def __init__(self, reading: Reading, teller: Teller, wakeups: Wakeups, clock: Clock) -> None:
+    def __init__(
+        self, reading: Reading, explanations: Explanations, wakeups: Wakeups, clock: Clock
+    ) -> None:
         self._reading = reading
-        self._teller = teller
+        self._explanations = explanations
         self._clock = clock
         self._moved = wakeups.subscribe(*Topic)
         self._lock = asyncio.Lock()
@@ -73,7 +75,10 @@ class Live:
     async def overview(self, *, anew: bool = False) -> Overview:
         async with self._lock:
             if anew or self._overview is None or self._is_old(self._overview[0], OVERVIEW_AGE):
-                self._overview = self._clock.monotonic(), await self._teller.overview(self._reading)
+                self._overview = (
+                    self._clock.monotonic(),
+                    await self._explanations.overview(self._reading),
+                )
             return self._overview[1]
 
     async def trends(self) -> Trends:

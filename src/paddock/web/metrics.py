@@ -25,9 +25,9 @@ from paddock.dispatch.stamping import STAMPS
 from paddock.domain.endings import Ending
 from paddock.domain.github_errors import Kind
 from paddock.domain.levels import Levels
-from paddock.domain.recovery.records import Outcome
+from paddock.domain.recovery.records import ActionOutcome
 from paddock.domain.recovery.table import RULES
-from paddock.forensics.concluding import ENDINGS
+from paddock.forensics.conclusion import ENDINGS
 from paddock.listener import HANDSHAKE_FAILURES
 from paddock.ports import Clock, Store
 from paddock.recovery.act import ACTIONS
@@ -84,7 +84,7 @@ def _begin_at_zero() -> None:
     for outcome in (MINTED, TOO_LATE, *Kind):
         MINTS.labels(outcome)
     for rule in RULES:
-        ACTIONS.labels(rule.name, rule.action, Outcome.DONE)
+        ACTIONS.labels(rule.name, rule.action, ActionOutcome.DONE)
     STAMPS.labels("failed")
     HANDSHAKE_FAILURES.labels("certificate")
 

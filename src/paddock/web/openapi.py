@@ -18,15 +18,15 @@ from paddock.github.webhooks import (
     SIGNATURE_PATTERN,
     Envelope,
 )
-from paddock.web.answers import Accepted, Health, Problem, Refusal
+from paddock.web.answers import Accepted, Health, Problem, WebhookRefusal
 from paddock.web.api_description import described, described_types
-from paddock.web.pods import Acknowledgement, Jit, Left, Report
+from paddock.web.pods import Acknowledgement, Jit, LeaveBody, Report
 
 WEBHOOKS: Final = "/webhooks/github"
 
 _TYPES: Final = (
     *(WorkflowJobEvent, InstallationEvent, Envelope, Accepted, Problem, Health),
-    *(Jit, Left, Acknowledgement, Report),
+    *(Jit, LeaveBody, Acknowledgement, Report),
 )
 _REF: Final = "#/components/schemas/{name}"
 
@@ -71,21 +71,21 @@ def _pods() -> dict[str, Any]:
                         "schema": {"type": "number", "minimum": 0, "maximum": 3600},
                     }
                 ],
-                "responses": {**_responses({200: Jit, 410: Left, **refused}), "204": _NOTHING},
+                "responses": {**_responses({200: Jit, 410: LeaveBody, **refused}), "204": _NOTHING},
             }
         },
         "/v1/dispatch/ack": {
             "post": _pod_post(
                 "A Pod holds its JIT",
                 Acknowledgement,
-                {409: Problem, 410: Left, 413: Problem, **refused},
+                {409: Problem, 410: LeaveBody, 413: Problem, **refused},
             )
         },
         "/v1/vitals": {
             "post": _pod_post(
                 "What a runner measured of itself",
                 Report,
-                {410: Left, 413: Problem, 429: Problem, **refused},
+                {410: LeaveBody, 413: Problem, 429: Problem, **refused},
             )
         },
     }
@@ -105,7 +105,7 @@ def _pod_post(summary: str, body: type, answers: dict[int, type]) -> dict[str, A
 
 def _webhook() -> dict[str, Any]:
     events = [_schema(kind) for kind in (WorkflowJobEvent, InstallationEvent, Envelope)]
-    refused = {refusal.status: Problem for refusal in Refusal}
+    refused = {refusal.status: Problem for refusal in WebhookRefusal}
     return {
         "summary": "A webhook of a configured GitHub App",
         "parameters": [

@@ -69,7 +69,7 @@ class Report(msgspec.Struct, frozen=True):
     job_started_at: Annotated[float, msgspec.Meta(ge=0, le=4e9)] | None = None
 
 
-class Left(msgspec.Struct, frozen=True):
+class LeaveBody(msgspec.Struct, frozen=True):
     reason: str
 
 
@@ -160,7 +160,7 @@ class PodEndpoints:
         said = await _body(request, Acknowledgement, most=_MOST_ACK)
         match await self._dispatcher.acknowledge(pod, said.delivery):
             case Leave() as leave:
-                return _json(410, Left(leave.reason))
+                return _json(410, LeaveBody(leave.reason))
             case False:
                 raise _Refused(409, "That delivery was not made to this Pod.", reason="delivery")
             case True:
@@ -180,7 +180,7 @@ class PodEndpoints:
             )
         )
         if not kept:
-            return _json(410, Left("the runner has ended"))
+            return _json(410, LeaveBody("the runner has ended"))
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _who(self, request: Request, audience: Audience) -> PodIdentity:
@@ -243,7 +243,7 @@ def _answer(answer: Answer | None) -> Response:
                 Jit(delivery=answer.delivery, runner_name=answer.runner_name, jit=answer.jit),
             )
         case Leave():
-            return _json(410, Left(answer.reason))
+            return _json(410, LeaveBody(answer.reason))
         case NothingYet():
             return Response(status_code=HTTPStatus.NO_CONTENT)
         case _:

@@ -31,7 +31,13 @@ from paddock.github.webhooks import (
     read_webhook,
 )
 from paddock.ports import Clock
-from paddock.web.answers import ACCEPTED, Answer, Outcome, Refusal, refusal_answer
+from paddock.web.answers import (
+    ACCEPTED,
+    HttpResponse,
+    WebhookOutcome,
+    WebhookRefusal,
+    refusal_answer,
+)
 from paddock.web.refusals import RefusalLog
 
 _log = structlog.get_logger()
@@ -66,8 +72,10 @@ SECONDS = Histogram(
 _counter = functools.cache(DELIVERIES.labels)
 
 
-class Refused(Exception):
-    def __init__(self, refusal: Refusal, sentence: str, *, detail: str | None = None) -> None:
+class WebhookRefused(Exception):
+    def __init__(
+        self, refusal: WebhookRefusal, sentence: str, *, detail: str | None = None
+    ) -> None:
         super().__init__(sentence)
         self.refusal = refusal
         self.sentence = sentence
@@ -113,7 +121,7 @@ class Receiver:
         request = _Request(dict(scope["headers"]), receive)
         try:
             answer = ACCEPTED[await self._accept(request)]
-        except Refused as refused:
+        except WebhookRefused as refused:
             answer = self._refuse(request, refused)
         except Disconnected:
             return
@@ -125,7 +133,7 @@ class Receiver:
             await _send_and_linger(answer, request, send)
         SECONDS.observe(self._clock.monotonic() - began)
 
-    async def _accept(self, request: _Request) -> Outcome:
+    async def _accept(self, request: _Request) -> WebhookOutcome:
         await self._read(request)
         if len(request.body) > LARGE:
             delivery = await asyncio.to_thread(self._delivery, request)
@@ -135,32 +143,32 @@ class Receiver:
         _counter(delivery.event, outcome).inc()
         return outcome
 
-    async def _keep(self, delivery: NewDelivery) -> Outcome:
+    async def _keep(self, delivery: NewDelivery) -> WebhookOutcome:
         if delivery.event == PING:
             _log.info("webhook.pinged", app=delivery.app)
-            return Outcome.PONG
+            return WebhookOutcome.PONG
         if delivery.event not in APPLIED_EVENTS:
-            return Outcome.IGNORED
+            return WebhookOutcome.IGNORED
         try:
             is_new = await self._inbox.store(delivery)
         except Overloaded as error:
-            raise Refused(Refusal.OVERLOADED, str(error)) from None
+            raise WebhookRefused(WebhookRefusal.OVERLOADED, str(error)) from None
         except NotStored as error:
-            raise Refused(
-                Refusal.NOT_STORED, "The delivery could not be stored.", detail=str(error)
+            raise WebhookRefused(
+                WebhookRefusal.NOT_STORED, "The delivery could not be stored.", detail=str(error)
             ) from None
-        return Outcome.STORED if is_new else Outcome.DUPLICATE
+        return WebhookOutcome.STORED if is_new else WebhookOutcome.DUPLICATE
 
     def _delivery(self, request: _Request) -> NewDelivery:
         try:
             app = self._apps[self._signatures.signer(request.headers, request.body)]
             return read_webhook(request.headers, request.body, host=app.host, app=app.app)
         except NotOurs as error:
-            raise Refused(Refusal.SIGNATURE, str(error)) from None
+            raise WebhookRefused(WebhookRefusal.SIGNATURE, str(error)) from None
         except WrongContentType as error:
-            raise Refused(Refusal.CONTENT_TYPE, str(error)) from None
+            raise WebhookRefused(WebhookRefusal.CONTENT_TYPE, str(error)) from None
         except Malformed as error:
-            raise Refused(Refusal.MALFORMED, str(error)) from None
+            raise WebhookRefused(WebhookRefusal.MALFORMED, str(error)) from None
 
     async def _read(self, request: _Request) -> None:
         """Read the whole body and check its size while it arrives: there may be no Content-Length, and
@@ -177,8 +185,8 @@ class Receiver:
             async with asyncio.timeout(BODY_TIMEOUT):
                 await self._read_on(request, message)
         except TimeoutError:
-            raise Refused(
-                Refusal.TOO_SLOW, f"The body did not come within {BODY_TIMEOUT:g} s."
+            raise WebhookRefused(
+                WebhookRefusal.TOO_SLOW, f"The body did not come within {BODY_TIMEOUT:g} s."
             ) from None
 
     async def _read_on(self, request: _Request, message: Mapping[str, Any]) -> None:
@@ -199,19 +207,19 @@ class Receiver:
         if request.held > MAX_BODY:
             raise _too_large()
         if self._held > MAX_HELD:
-            raise Refused(Refusal.OVERLOADED, "Too much is being received at once.")
+            raise WebhookRefused(WebhookRefusal.OVERLOADED, "Too much is being received at once.")
 
-    def _refuse(self, request: _Request, refused: Refused) -> Answer:
+    def _refuse(self, request: _Request, refused: WebhookRefused) -> HttpResponse:
         REFUSALS.labels(refused.refusal).inc()
         self._refusals.note(refused.refusal, refused.detail)
         return refusal_answer(refused.refusal, refused.sentence, closing=not request.is_read)
 
 
-def _too_large() -> Refused:
-    return Refused(Refusal.TOO_LARGE, f"The body is larger than {MAX_BODY} bytes.")
+def _too_large() -> WebhookRefused:
+    return WebhookRefused(WebhookRefusal.TOO_LARGE, f"The body is larger than {MAX_BODY} bytes.")
 
 
-async def _send_and_linger(answer: Answer, request: _Request, send: Send) -> None:
+async def _send_and_linger(answer: HttpResponse, request: _Request, send: Send) -> None:
     """Answer a sender that is still sending, and discard the rest."""
     await send(answer.start)
     await send({**answer.body, "more_body": True})

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from paddock.web.answers import Refusal
+from paddock.web.answers import WebhookRefusal
 
 _log = structlog.get_logger()
 
@@ -21,9 +21,9 @@ SUMMARY_EVERY: Final = 60.0
 
 class RefusalLog:
     def __init__(self) -> None:
-        self._more: dict[Refusal, int] = {}
+        self._more: dict[WebhookRefusal, int] = {}
 
-    def note(self, refusal: Refusal, why: str) -> None:
+    def note(self, refusal: WebhookRefusal, why: str) -> None:
         """`why` says what was wrong, and quotes neither payload nor secret."""
         if refusal in self._more:
             self._more[refusal] += 1
@@ -32,7 +32,7 @@ class RefusalLog:
         _log.warning("webhook.refused", reason=refusal, why=why)
         asyncio.get_running_loop().call_later(SUMMARY_EVERY, self._summarise, refusal)
 
-    def _summarise(self, refusal: Refusal) -> None:
+    def _summarise(self, refusal: WebhookRefusal) -> None:
         more = self._more.pop(refusal)
         if more:
             _log.warning(

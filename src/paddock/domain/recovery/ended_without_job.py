@@ -12,8 +12,8 @@ its start, or GitHub refused the runner.
 writes the verdict `never-ran`: GitHub still has the runner's record, which a job would have removed.
 `ended-unexplained` leaves the verdict open.
 
-**Why these thresholds.** `echo`, 2 minutes: webhooks of a job that is shorter than their delay arrive
-within this. `verdict`, 1 hour: what GitHub has not said by then it does not say at all.
+**Why these thresholds.** `supply_grace`, 2 minutes: webhooks of a job that is shorter than their delay
+arrive within this. `verdict`, 1 hour: what GitHub has not said by then it does not say at all.
 
 **Why it cannot hurt a live job.** The runner is gone. Only its verdict changes.
 
@@ -35,7 +35,7 @@ from paddock.domain.recovery.rule import Rule
 if TYPE_CHECKING:
     from paddock.domain.recovery.thresholds import Thresholds
 
-ECHO_DEFAULT: Final = seconds(
+SUPPLY_GRACE_DEFAULT: Final = seconds(
     2 * MINUTE,
     "webhooks of a job shorter than their delay arrive within this; until then the runner that "
     "ended may have done the job",
@@ -46,7 +46,7 @@ VERDICT_DEFAULT: Final = seconds(
 
 
 def _verdict_is_open(e: EndedEvidence, t: Thresholds) -> bool:
-    return not e.settled and t.echo <= e.since < t.verdict
+    return not e.settled and t.supply_grace <= e.since < t.verdict
 
 
 RAN_AFTER_ALL: Final[Rule[EndedEvidence, EndedAction]] = Rule(
@@ -62,8 +62,8 @@ RAN_AFTER_ALL: Final[Rule[EndedEvidence, EndedAction]] = Rule(
 EXIT_WITHOUT_JOB: Final[Rule[EndedEvidence, EndedAction]] = Rule(
     name="exit-without-job",
     subject=Subject.ENDED,
-    seen="It ended {echo} ago (and less than {verdict}) without a reported job, and GitHub still "
-    "has its record, which a job would have removed",
+    seen="It ended {supply_grace} ago (and less than {verdict}) without a reported job, and GitHub "
+    "still has its record, which a job would have removed",
     done="Its verdict is `never-ran`",
     action=EndedAction.REFINE,
     holds=lambda e, t: _verdict_is_open(e, t) and not e.says_it_had_a_job,
@@ -74,8 +74,8 @@ EXIT_WITHOUT_JOB: Final[Rule[EndedEvidence, EndedAction]] = Rule(
 ENDED_UNEXPLAINED: Final[Rule[EndedEvidence, EndedAction]] = Rule(
     name="ended-unexplained",
     subject=Subject.ENDED,
-    seen="It ended {echo} ago (and less than {verdict}) without a reported job, and the job it was "
-    "claimed for is not on it",
+    seen="It ended {supply_grace} ago (and less than {verdict}) without a reported job, and the job it "
+    "was claimed for is not on it",
     done="Leave its verdict open",
     action=NoAction.LEAVE,
     holds=_verdict_is_open,

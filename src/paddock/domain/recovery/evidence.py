@@ -280,7 +280,7 @@ class JobEvidence:
     idle_beside: float | None = None
     #: A runner claimed for it ended without a reported job, and counts as supply until it is known
     #: whether that job was this one (I68).
-    echo: bool = False
+    supply_grace: bool = False
     #: The reason why it waits is written down already.
     explained: bool = False
     word: JobWord = JobWord.NOT_ASKED

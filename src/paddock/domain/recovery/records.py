@@ -61,7 +61,7 @@ class RunnerScope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Echo:
+class SupplyGrace:
     """A runner that ended without a reported job: it counts as supply until GitHub was asked about
     the job it was claimed for, or until its time is up (I68)."""
 
@@ -150,7 +150,7 @@ class FoundRecord:
     github_id: GitHubRunnerId
 
 
-class Outcome(StrEnum):
+class ActionOutcome(StrEnum):
     DONE = "done"
     DRY_RUN = "dry-run"
     LIMITED = "limited"
@@ -164,7 +164,7 @@ class ActionTaken:
 
     rule: str
     action: str
-    outcome: Outcome
+    outcome: ActionOutcome
     why: str
     evidence: str
     runner: RunnerId | None = None
@@ -177,8 +177,8 @@ class RunnerEnd:
     """What is written when a runner has ended: from which state, how, and by which evidence (JSON).
     `pod_uid` and `node` are for a row that has not seen its Pod yet.
 
-    Until `echoes_until` it counts as supply of its key all the same: its job may have been done, and
-    the webhook be on its way (I68). Until `log_wanted_until` its log and circumstances are asked for
+    Until `supply_grace_until` it still counts as supply of its key: its job may have been done, and the
+    webhook may be on its way (I68). Until `log_wanted_until` its log and circumstances are asked for
     (I79)."""
 
     runner: RunnerId
@@ -192,7 +192,7 @@ class RunnerEnd:
     fingerprint: Fingerprint | None = None
     log_tail: str | None = None
     evidence: str | None = None
-    echoes_until: datetime | None = None
+    supply_grace_until: datetime | None = None
     log_wanted_until: datetime | None = None
 
 

@@ -1,8 +1,8 @@
 """A job that waits for a runner that has ended.
 
 **What stuck means.** A runner was claimed for the job and ended without a reported job. It counts as
-supply for up to `echo` (2 minutes), as its job may have been done (I68); so this job gets no other
-runner.
+supply for up to `supply_grace` (2 minutes), as its job may have been done (I68); so this job gets no
+other runner.
 
 **How it should go.** The webhooks of the ended runner's job arrive, and settle it.
 
@@ -35,7 +35,7 @@ STALE_QUEUED: Final[Rule[JobEvidence, JobAction]] = Rule(
     seen="A runner claimed for it ended without a reported job, and GitHub says that it is queued",
     done="Serve it again: the ended runner no longer counts as supply",
     action=JobAction.SERVE,
-    holds=lambda e, _: e.state is JobState.QUEUED and e.echo,
+    holds=lambda e, _: e.state is JobState.QUEUED and e.supply_grace,
     needs=(job_is(JobWord.QUEUED, JobWord.WAITING),),
     invariants=("I31", "I68"),
 )

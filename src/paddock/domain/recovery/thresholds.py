@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from paddock.domain.recovery.durations import setting
-from paddock.domain.recovery.ended_without_job import ECHO_DEFAULT, VERDICT_DEFAULT
+from paddock.domain.recovery.ended_without_job import SUPPLY_GRACE_DEFAULT, VERDICT_DEFAULT
 from paddock.domain.recovery.expired_job import JOB_END_DEFAULT, JOB_EXPIRED_DEFAULT
 from paddock.domain.recovery.forced_end import REMOVALS_DEFAULT, REMOVED_DEFAULT
 from paddock.domain.recovery.lingering import LINGER_DEFAULT
@@ -58,7 +58,7 @@ class Thresholds:
     removals: int = setting(REMOVALS_DEFAULT)
     removed: float = setting(REMOVED_DEFAULT)
     adopt: float = setting(ADOPT_DEFAULT)
-    echo: float = setting(ECHO_DEFAULT)
+    supply_grace: float = setting(SUPPLY_GRACE_DEFAULT)
     verdict: float = setting(VERDICT_DEFAULT)
     in_progress: float = setting(IN_PROGRESS_DEFAULT)
     unheard: float = setting(UNHEARD_DEFAULT)

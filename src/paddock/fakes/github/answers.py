@@ -33,7 +33,7 @@ class Reply:
     lost: bool = False
 
 
-class Refusal(Exception):
+class ErrorResponse(Exception):
     """GitHub answers with an error."""
 
     def __init__(
@@ -63,32 +63,34 @@ class Refusal(Exception):
         return Reply(self.status, body, self.headers)
 
 
-def not_found() -> Refusal:
-    return Refusal(404, "Not Found")
+def not_found() -> ErrorResponse:
+    return ErrorResponse(404, "Not Found")
 
 
-def bad_credentials() -> Refusal:
-    return Refusal(401, "Bad credentials")
+def bad_credentials() -> ErrorResponse:
+    return ErrorResponse(401, "Bad credentials")
 
 
-def not_accessible() -> Refusal:
-    return Refusal(403, "Resource not accessible by integration")
+def not_accessible() -> ErrorResponse:
+    return ErrorResponse(403, "Resource not accessible by integration")
 
 
-def suspended() -> Refusal:
-    return Refusal(403, "This installation has been suspended")
+def suspended() -> ErrorResponse:
+    return ErrorResponse(403, "This installation has been suspended")
 
 
-def runners_disabled() -> Refusal:
-    return Refusal(403, "Repository level self-hosted runners are disabled on this repository.")
+def runners_disabled() -> ErrorResponse:
+    return ErrorResponse(
+        403, "Repository level self-hosted runners are disabled on this repository."
+    )
 
 
-def actions_disabled() -> Refusal:
-    return Refusal(403, "GitHub Actions is disabled on this repository.")
+def actions_disabled() -> ErrorResponse:
+    return ErrorResponse(403, "GitHub Actions is disabled on this repository.")
 
 
-def ip_not_permitted(organization: str) -> Refusal:
-    return Refusal(
+def ip_not_permitted(organization: str) -> ErrorResponse:
+    return ErrorResponse(
         403,
         "Although you appear to have the correct authorization credentials, the "
         f"`{organization}` organization has an IP allow list enabled, and your IP address is not "
@@ -96,30 +98,30 @@ def ip_not_permitted(organization: str) -> Refusal:
     )
 
 
-def max_runners(group_id: int, limit: int) -> Refusal:
-    return Refusal(
+def max_runners(group_id: int, limit: int) -> ErrorResponse:
+    return ErrorResponse(
         422, f"Invalid Argument - Runner group {group_id} has reached max limit of {limit} runners."
     )
 
 
-def name_exists() -> Refusal:
-    return Refusal(409, "Already exists - A runner with the name *** already exists.")
+def name_exists() -> ErrorResponse:
+    return ErrorResponse(409, "Already exists - A runner with the name *** already exists.")
 
 
-def runner_busy(name: str) -> Refusal:
-    return Refusal(422, f'Bad request - Runner "{name}" is still running a job"')
+def runner_busy(name: str) -> ErrorResponse:
+    return ErrorResponse(422, f'Bad request - Runner "{name}" is still running a job"')
 
 
-def invalid(*errors: str) -> Refusal:
-    return Refusal(422, "Validation Failed", errors=list(errors))
+def invalid(*errors: str) -> ErrorResponse:
+    return ErrorResponse(422, "Validation Failed", errors=list(errors))
 
 
-def rate_limited(who: str, headers: Mapping[str, str]) -> Refusal:
-    return Refusal(403, f"API rate limit exceeded for {who}.", headers=headers)
+def rate_limited(who: str, headers: Mapping[str, str]) -> ErrorResponse:
+    return ErrorResponse(403, f"API rate limit exceeded for {who}.", headers=headers)
 
 
-def secondary_limited(retry_after: int) -> Refusal:
-    return Refusal(
+def secondary_limited(retry_after: int) -> ErrorResponse:
+    return ErrorResponse(
         403,
         "You have exceeded a secondary rate limit. Please wait a few minutes before you try again. "
         "If you reach out to GitHub Support for help, please include the request ID.",
@@ -127,7 +129,7 @@ def secondary_limited(retry_after: int) -> Refusal:
     )
 
 
-def server_error(status: int) -> Refusal:
-    return Refusal(
+def server_error(status: int) -> ErrorResponse:
+    return ErrorResponse(
         status, {502: "Bad Gateway", 503: "Service Unavailable"}.get(status, "Server Error")
     )

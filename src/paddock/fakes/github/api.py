@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from paddock.fakes.github import answers
 from paddock.fakes.github.accounts import Accounts
-from paddock.fakes.github.answers import Refusal, Reply, Request
+from paddock.fakes.github.answers import ErrorResponse, Reply, Request
 from paddock.fakes.github.auth import Auth
 from paddock.fakes.github.faults import FaultKind
 from paddock.fakes.github.hooks import Hooks
@@ -22,7 +22,7 @@ from paddock.fakes.github.jobs import Jobs
 from paddock.fakes.github.limits import CORE, MINT, Limits
 from paddock.fakes.github.records import Account, App, Installation, Repository, Token
 from paddock.fakes.github.runners import Runners
-from paddock.fakes.github.truth import Answer
+from paddock.fakes.github.truth import RecordedCall
 from paddock.fakes.github.world import World
 
 _MAX_PER_PAGE = 100
@@ -111,7 +111,7 @@ class Call:
         if body is None:
             return {}
         if not isinstance(body, dict):
-            raise Refusal(400, "Body should be a JSON object")
+            raise ErrorResponse(400, "Body should be a JSON object")
         return body
 
     def organization(self) -> Account:
@@ -257,7 +257,9 @@ class Api:
             "x-github-request-id": world.ids.hex(24).upper(),
         } | reply.headers
         world.truth.answers.append(
-            Answer(world.time, request.method, request.path, reply.status, reply.body, reply.lost)
+            RecordedCall(
+                world.time, request.method, request.path, reply.status, reply.body, reply.lost
+            )
         )
         return reply
 
@@ -278,7 +280,7 @@ class Api:
             call.authenticate()
             self._spend(call)
             reply = call.route.handler(call)
-        except Refusal as refusal:
+        except ErrorResponse as refusal:
             reply = refusal.reply()
         reply.lost = call.take(FaultKind.REPLY_LOST) or world.chance(
             world.faults.reply_lost, "reply_lost"
@@ -314,7 +316,7 @@ class Api:
         if world.chance(world.faults.server_error, "server_error"):
             raise answers.server_error(world.dice.choice((500, 502, 503)))
 
-    def _refusal(self, kind: FaultKind, call: Call, owner: str) -> Refusal:
+    def _refusal(self, kind: FaultKind, call: Call, owner: str) -> ErrorResponse:
         world = self._parts.world
         reset = str(int(world.later(600).timestamp()))
         resource = MINT if call.route.name.startswith("mint_") else CORE
@@ -325,7 +327,7 @@ class Api:
             "x-ratelimit-reset": reset,
             "x-ratelimit-resource": resource,
         }
-        refusals: dict[FaultKind, Callable[[], Refusal]] = {
+        refusals: dict[FaultKind, Callable[[], ErrorResponse]] = {
             FaultKind.SUSPENDED: answers.suspended,
             FaultKind.RUNNERS_DISABLED: answers.runners_disabled,
             FaultKind.ACTIONS_DISABLED: answers.actions_disabled,

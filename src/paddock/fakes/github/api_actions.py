@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paddock.fakes.github import answers, payloads
-from paddock.fakes.github.answers import Refusal, Reply
+from paddock.fakes.github.answers import ErrorResponse, Reply
 from paddock.fakes.github.api import Call, Routes
 from paddock.fakes.github.faults import FaultKind
 from paddock.fakes.github.records import (
@@ -318,13 +318,13 @@ def job(call: Call) -> Reply:
 @routes.add("POST", "/repos/{owner}/{repo}/actions/runs/{run_id}/cancel", permission=_ACTIONS_WRITE)
 def cancel_run(call: Call) -> Reply:
     if not call.parts.jobs.cancel_run(_run(call)):
-        raise Refusal(409, "Cannot cancel a workflow run that is completed.")
+        raise ErrorResponse(409, "Cannot cancel a workflow run that is completed.")
     return Reply(202, {})
 
 
 def _rerun(call: Call, run: Run, jobs: list[Job]) -> Reply:
     if run.status is not JobStatus.COMPLETED:
-        raise Refusal(403, "The workflow run containing this job is already running")
+        raise ErrorResponse(403, "The workflow run containing this job is already running")
     call.parts.jobs.rerun(run, jobs)
     return Reply(201, {})
 

@@ -10,7 +10,7 @@ from typing import Any
 import jwt
 
 from paddock.fakes.github import answers
-from paddock.fakes.github.answers import Refusal
+from paddock.fakes.github.answers import ErrorResponse
 from paddock.fakes.github.records import App, Installation, Token
 from paddock.fakes.github.world import World
 
@@ -30,7 +30,7 @@ class Auth:
         try:
             claims = jwt.decode(encoded, options={"verify_signature": False})
         except jwt.InvalidTokenError:
-            raise Refusal(401, "A JSON web token could not be decoded") from None
+            raise ErrorResponse(401, "A JSON web token could not be decoded") from None
         app = self._issuer(claims)
         self._check_signature(encoded, app)
         self._check_times(claims)
@@ -41,7 +41,7 @@ class Auth:
         for app in self.world.apps.values():
             if issuer in (str(app.id), app.client_id):
                 return app
-        raise Refusal(404, "Integration not found")
+        raise ErrorResponse(404, "Integration not found")
 
     def _check_signature(self, encoded: str, app: App) -> None:
         known = (encoded, app.public_keys)
@@ -58,25 +58,25 @@ class Auth:
                 self._verified.clear()
             self._verified[known] = claims
             return
-        raise Refusal(401, "A JSON web token could not be decoded")
+        raise ErrorResponse(401, "A JSON web token could not be decoded")
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
         now = self.world.time.timestamp()
         issued, expires = claims.get("iat"), claims.get("exp")
         if not isinstance(issued, int | float) or issued > now:
-            raise Refusal(
+            raise ErrorResponse(
                 401,
                 "'Issued at' claim ('iat') must be an Integer representing the time that the "
                 "assertion was issued",
             )
         if not isinstance(expires, int | float) or expires <= now:
-            raise Refusal(
+            raise ErrorResponse(
                 401,
                 "'Expiration time' claim ('exp') must be a numeric value representing the future "
                 "time at which the assertion expires",
             )
         if expires > now + _MAX_JWT_SECONDS or expires > issued + _MAX_JWT_SECONDS + 60:
-            raise Refusal(401, "'Expiration time' claim ('exp') is too far in the future")
+            raise ErrorResponse(401, "'Expiration time' claim ('exp') is too far in the future")
 
     def issue(
         self,
@@ -112,5 +112,5 @@ class Auth:
 def _bearer(headers: Mapping[str, str]) -> str:
     kind, _, value = headers.get("authorization", "").partition(" ")
     if kind.lower() not in ("bearer", "token") or not value:
-        raise Refusal(401, "Requires authentication")
+        raise ErrorResponse(401, "Requires authentication")
     return value.strip()

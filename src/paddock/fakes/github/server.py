@@ -31,7 +31,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.fakes.github import control, runner_routes
-from paddock.fakes.github.answers import Refusal, Request
+from paddock.fakes.github.answers import ErrorResponse, Request
 from paddock.fakes.github.feed import FeedProtocol
 from paddock.fakes.github.hooks import Outgoing
 from paddock.fakes.github.model import FakeGitHub
@@ -86,7 +86,7 @@ def _application(github: FakeGitHub, control_secret: str | None) -> Starlette:
         try:
             body = msgspec.json.decode(raw) if raw else None
         except msgspec.DecodeError:
-            return _json(Refusal(400, "Problems parsing JSON").reply().body, status=400)
+            return _json(ErrorResponse(400, "Problems parsing JSON").reply().body, status=400)
         reply = github.request(
             Request(
                 method=request.method,

@@ -52,7 +52,7 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordedCall:
     """One call and its answer."""
 
     at: datetime
@@ -76,7 +76,7 @@ class Truth:
     unsent: deque[tuple[str, str | None, int]] = field(default_factory=lambda: deque(maxlen=_KEPT))
     #: Faults that occurred by chance, by name.
     happened: Counter[str] = field(default_factory=Counter)
-    answers: deque[Answer] = field(default_factory=lambda: deque(maxlen=_KEPT_ANSWERS))
+    answers: deque[RecordedCall] = field(default_factory=lambda: deque(maxlen=_KEPT_ANSWERS))
     #: Called when a runner begins to execute a job.
     on_began: Callable[[Execution], None] = lambda _execution: None
     _open_by_runner: dict[int, Execution] = field(default_factory=dict)

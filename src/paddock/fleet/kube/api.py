@@ -115,7 +115,7 @@ class Status(msgspec.Struct, frozen=True):
     details: StatusDetails = StatusDetails()
 
 
-class Refused(FleetUnavailable):
+class RequestRefused(FleetUnavailable):
     """The API server answered with an error."""
 
     def __init__(self, call: Call, code: int, status: Status) -> None:
@@ -244,7 +244,7 @@ class KubeApi:
                     continue
                 raise Unreached(_unreached(call, error)) from error
             if answer.is_error:
-                raise Refused(call, answer.status_code, _status(answer.content))
+                raise RequestRefused(call, answer.status_code, _status(answer.content))
             return answer.content
         raise AssertionError("unreachable")
 
@@ -260,7 +260,7 @@ class KubeApi:
                 "GET", call.path, params=params, timeout=timeout
             ) as answer:
                 if answer.is_error:
-                    raise Refused(call, answer.status_code, _status(await answer.aread()))
+                    raise RequestRefused(call, answer.status_code, _status(await answer.aread()))
                 yield answer.aiter_bytes()
         except (httpx2.TransportError, ConfigError, OSError) as error:
             raise Unreached(_unreached(call, error)) from error

@@ -16,8 +16,9 @@ import msgspec
 
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Pod, PodList, PodOrder
-from paddock.fleet.kube.announcing import Announcements
-from paddock.fleet.kube.api import MERGE, STRATEGIC, Call, KubeApi, Refused, Resource
+from paddock.fleet.kube.announced_ends import AnnouncedEnds
+from paddock.fleet.kube.api import MERGE, STRATEGIC, Call, KubeApi, RequestRefused, Resource
+from paddock.fleet.kube.death_logs import DeathLogBuffer, DeathLogs, end_is_announced
 from paddock.fleet.kube.node_lists import NodeLists
 from paddock.fleet.kube.nodes import troubles
 from paddock.fleet.kube.objects import (
@@ -28,12 +29,11 @@ from paddock.fleet.kube.objects import (
     NodeObject,
     PodObject,
 )
+from paddock.fleet.kube.pod_events import event_lines
 from paddock.fleet.kube.pod_lists import PodLists
+from paddock.fleet.kube.pod_watch import PodWatch
 from paddock.fleet.kube.pods import shown
 from paddock.fleet.kube.shapes import Placement, TemplateRefused, label_value, manifest
-from paddock.fleet.kube.telling import told
-from paddock.fleet.kube.watching import PodWatch
-from paddock.fleet.kube.words import Overheard, Words, end_is_announced
 from paddock.ports import Circumstances, Clock, FleetUnavailable
 
 #: The most events of one Pod that are read.
@@ -55,8 +55,8 @@ class KubeFleet:
         self._node_lists = NodeLists(api, self._nodes, selector=node_selector)
         self._lists = PodLists(api, self._pods)
         self._watch = PodWatch(api, self._pods, self._lists, clock=clock)
-        self._words = Words(api, self._pods)
-        self._overheard = Overheard(self._words.last)
+        self._words = DeathLogs(api, self._pods)
+        self._overheard = DeathLogBuffer(self._words.last)
 
     async def aclose(self) -> None:
         await self._node_lists.aclose()
@@ -75,7 +75,7 @@ class KubeFleet:
         call = Call("create", self._pods)
         try:
             return shown(await self._api.send("POST", call, pod, PodObject))
-        except Refused as error:
+        except RequestRefused as error:
             if not (error.conflict and error.reason == "AlreadyExists"):
                 raise
         found = await self._api.get(Call("get", self._pods, order.name), PodObject)
@@ -91,7 +91,7 @@ class KubeFleet:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
             await self._api.send("DELETE", call, options, msgspec.Raw)
-        except Refused as error:
+        except RequestRefused as error:
             # Absent, or another Pod has that name (I36).
             if not (error.absent or error.conflict):
                 raise
@@ -116,7 +116,7 @@ class KubeFleet:
         call = Call("patch", self._pods, name)
         try:
             return await self._api.send("PATCH", call, change, PodObject, content_type=content_type)
-        except Refused as error:
+        except RequestRefused as error:
             # A conflict over the UID's precondition; the message tells it from a concurrent write.
             if not (error.absent or (error.conflict and "uid" in str(error).lower())):
                 raise
@@ -131,7 +131,7 @@ class KubeFleet:
     async def watch(self) -> AsyncIterator[Pod]:
         """Yields all Pods, then each change. Ends only by an exception. Meanwhile the log of each Pod
         whose end is announced is read."""
-        announcements = Announcements(
+        announcements = AnnouncedEnds(
             self._api, self._events, clock=self._clock, tell=self._overheard.listen
         )
         announcing = asyncio.create_task(announcements.run())
@@ -176,14 +176,14 @@ class KubeFleet:
     async def _said_of(self, uid: str) -> Iterable[str]:
         params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(_EVENTS)}
         listed = await self._api.get(Call("list", self._events), _EVENT_LIST, params)
-        return told(listed.items)
+        return event_lines(listed.items)
 
     async def _troubles_of(self, node: str | None) -> Iterable[str]:
         if node is None:
             return []
         try:
             found = await self._api.get(Call("get", self._nodes, node), NodeObject)
-        except Refused as error:
+        except RequestRefused as error:
             if error.absent:
                 return [f"its node {node} is no more"]
             raise
@@ -206,7 +206,7 @@ class KubeFleet:
             await self._api.send(
                 "POST", Call("create", self._pods), pod, msgspec.Raw, params={"dryRun": "All"}
             )
-        except Refused as error:
+        except RequestRefused as error:
             if error.code in (400, 422) or error.by_admission:
                 return str(error)
             raise

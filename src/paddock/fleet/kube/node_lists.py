@@ -15,10 +15,10 @@ import msgspec
 import structlog
 
 from paddock.domain.pods import Host
-from paddock.fleet.kube.api import SILENCE, Call, KubeApi, Refused, Resource, Unreached
-from paddock.fleet.kube.following import Lines
+from paddock.fleet.kube.api import SILENCE, Call, KubeApi, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.nodes import host
 from paddock.fleet.kube.objects import Change, Listed, NodeObject
+from paddock.fleet.kube.watch_state import Lines
 
 _log = structlog.get_logger()
 
@@ -68,7 +68,7 @@ class NodeLists:
                 async for some in received:
                     for line in lines.feed(some):
                         self._apply(line)
-        except Refused as error:
+        except RequestRefused as error:
             self._may_watch = not error.denied
             _log.info("kubernetes.node_watch_denied", error=str(error))
         except (Unreached, msgspec.MsgspecError, _NotUnderstood) as error:

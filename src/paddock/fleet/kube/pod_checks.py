@@ -13,15 +13,15 @@ from paddock.fleet.kube.pod_rules import (
     OWN_VOLUME,
     SECCOMP,
     TOKEN,
-    Finding,
+    FieldFinding,
+    FieldRule,
     Privileged,
-    Rule,
 )
 
 Json = dict[str, Any]
 
 #: In old clusters these mean what the fields `appArmorProfile` and `seccompProfile` mean in new ones.
-_PROFILE_ANNOTATIONS: Final[Mapping[str, Rule]] = {
+_PROFILE_ANNOTATIONS: Final[Mapping[str, FieldRule]] = {
     "container.apparmor.security.beta.kubernetes.io/": APPARMOR,
     "container.seccomp.security.alpha.kubernetes.io/": SECCOMP,
     "seccomp.security.alpha.kubernetes.io/": SECCOMP,
@@ -61,15 +61,15 @@ def refusal(pod: Json, own: OwnParts, privileged: Privileged) -> str | None:
     return next(filter(None, sentences), None)
 
 
-def _annotations(annotations: Mapping[str, str]) -> Iterator[Finding]:
+def _annotations(annotations: Mapping[str, str]) -> Iterator[FieldFinding]:
     for key, value in annotations.items():
         for prefix, rule in _PROFILE_ANNOTATIONS.items():
             allowed = value in ("", "runtime/default") or value.startswith("localhost/")
             if key.startswith(prefix) and not allowed:
-                yield Finding(f"template.metadata.annotations[{short(key)}]", rule)
+                yield FieldFinding(f"template.metadata.annotations[{short(key)}]", rule)
 
 
-def _own_volumes(spec: Json, own: OwnParts) -> Iterator[Finding]:
+def _own_volumes(spec: Json, own: OwnParts) -> Iterator[FieldFinding]:
     for kind in ("initContainers", "containers"):
         for container in spec.get(kind, []):
             path = f"template.spec.{kind}[{short(container['name'])}]"
@@ -81,10 +81,10 @@ def _own_volumes(spec: Json, own: OwnParts) -> Iterator[Finding]:
                 elif mount["name"].startswith(own.prefix) or _within(
                     mount["mountPath"], own.directory
                 ):
-                    yield Finding(f"{path}.volumeMounts[{short(mount['name'])}]", OWN_VOLUME)
+                    yield FieldFinding(f"{path}.volumeMounts[{short(mount['name'])}]", OWN_VOLUME)
             for device in container.get("volumeDevices", []):
                 if str(device.get("name")).startswith(own.prefix):
-                    yield Finding(f"{path}.volumeDevices", OWN_VOLUME)
+                    yield FieldFinding(f"{path}.volumeDevices", OWN_VOLUME)
 
 
 def _within(path: str, directory: str) -> bool:
@@ -94,11 +94,11 @@ def _within(path: str, directory: str) -> bool:
     return normal == directory or normal.startswith(f"{directory}/")
 
 
-def _tokens(spec: Json, own: OwnParts) -> Iterator[Finding]:
+def _tokens(spec: Json, own: OwnParts) -> Iterator[FieldFinding]:
     for volume in spec.get("volumes", []):
         if volume["name"].startswith(own.prefix):
             continue
         for source in volume.get("projected", {}).get("sources", []):
             token = source.get("serviceAccountToken")
             if token is not None and not own.permits_audience(token.get("audience", "")):
-                yield Finding(f"template.spec.volumes[{short(volume['name'])}]", TOKEN)
+                yield FieldFinding(f"template.spec.volumes[{short(volume['name'])}]", TOKEN)

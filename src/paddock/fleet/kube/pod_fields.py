@@ -28,13 +28,13 @@ from paddock.fleet.kube.pod_rules import (
     SYSCTLS,
     UNLISTED,
     VOLUME_SOURCE,
-    Finding,
-    Rule,
+    FieldFinding,
+    FieldRule,
 )
 
 
 class Node(Protocol):
-    def findings(self, value: Any, path: str) -> Iterator[Finding]: ...
+    def findings(self, value: Any, path: str) -> Iterator[FieldFinding]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Typed:
     kind: type
     word: str
 
-    def findings(self, value: Any, path: str) -> Iterator[Finding]:
+    def findings(self, value: Any, path: str) -> Iterator[FieldFinding]:
         if not isinstance(value, self.kind):
-            yield Finding(path, None, self.word)
+            yield FieldFinding(path, None, self.word)
 
 
 ANY: Final = Typed(object, "anything")
@@ -59,24 +59,24 @@ LIST: Final = Typed(list, "a list")
 @dataclass(frozen=True, slots=True)
 class Checked:
     kind: Typed
-    rule: Rule
+    rule: FieldRule
     allows: Callable[[Any], bool] = lambda _: False
 
-    def findings(self, value: Any, path: str) -> Iterator[Finding]:
+    def findings(self, value: Any, path: str) -> Iterator[FieldFinding]:
         malformed = list(self.kind.findings(value, path))
         if malformed:
             yield from malformed
         elif not self.allows(value):
-            yield Finding(path, self.rule)
+            yield FieldFinding(path, self.rule)
 
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
     item: Node
 
-    def findings(self, value: Any, path: str) -> Iterator[Finding]:
+    def findings(self, value: Any, path: str) -> Iterator[FieldFinding]:
         if not isinstance(value, list):
-            yield Finding(path, None, "a list")
+            yield FieldFinding(path, None, "a list")
             return
         for number, each in enumerate(value):
             yield from self.item.findings(each, f"{path}[{_called(each, number)}]")
@@ -86,21 +86,21 @@ class ListOf:
 class Fields:
     known: Mapping[str, Node]
     required: tuple[str, ...] = ()
-    unlisted: Rule = UNLISTED
+    unlisted: FieldRule = UNLISTED
 
-    def findings(self, value: Any, path: str) -> Iterator[Finding]:
+    def findings(self, value: Any, path: str) -> Iterator[FieldFinding]:
         if not isinstance(value, dict):
-            yield Finding(path, None, "an object")
+            yield FieldFinding(path, None, "an object")
             return
         for key in self.required:
             if key not in value:
-                yield Finding(f"{path}.{key}", None, "there")
+                yield FieldFinding(f"{path}.{key}", None, "there")
         for key, each in value.items():
             inner = f"{path}.{short(key)}"
             if key in self.known:
                 yield from self.known[key].findings(each, inner)
             else:
-                yield Finding(inner, self.unlisted)
+                yield FieldFinding(inner, self.unlisted)
 
     def __or__(self, more: Mapping[str, Node]) -> Fields:
         return Fields({**self.known, **more}, self.required, self.unlisted)
@@ -128,7 +128,7 @@ _NOT_SET: Final = Checked(FLAG, HOST, _one_of(False))
 _TEXTS: Final = ListOf(TEXT)
 
 
-def _profile(rule: Rule) -> Fields:
+def _profile(rule: FieldRule) -> Fields:
     allows = _one_of("RuntimeDefault", "Localhost")
     return Fields(
         {"type": Checked(TEXT, rule, allows), "localhostProfile": TEXT}, required=("type",)

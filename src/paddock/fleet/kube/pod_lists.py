@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from paddock.domain.pods import Pod
-from paddock.fleet.kube.api import Call, KubeApi, Refused, Resource, Unreached
+from paddock.fleet.kube.api import Call, KubeApi, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.objects import Listed, ListMetadata, PodObject
 from paddock.fleet.kube.pods import is_ours, shown
 
@@ -58,7 +58,7 @@ class PodLists:
         while True:
             try:
                 found = page(await self._api.read(Call("list", self._pods), params))
-            except Refused as error:
+            except RequestRefused as error:
                 if not (error.expired and pods):
                     raise
                 # Reading took so long that the API server no longer has this version's rest (I29).

@@ -18,9 +18,9 @@ from paddock.domain.pool_objects import (
     PoolObjects,
     PoolStatus,
 )
-from paddock.fleet.kube.api import MERGE, SILENCE, Call, KubeApi, Refused, Resource
-from paddock.fleet.kube.following import Lines
+from paddock.fleet.kube.api import MERGE, SILENCE, Call, KubeApi, RequestRefused, Resource
 from paddock.fleet.kube.objects import Listed, Metadata
+from paddock.fleet.kube.watch_state import Lines
 
 _log = structlog.get_logger()
 
@@ -79,7 +79,7 @@ class KubePools:
         metadata = {"resourceVersion": pool.version, "finalizers": list(finalizers)}
         try:
             await self._patch(pool, None, {"metadata": metadata})
-        except Refused as error:
+        except RequestRefused as error:
             if error.absent or error.conflict:
                 return False
             raise
@@ -88,7 +88,7 @@ class KubePools:
     async def set_status(self, pool: PoolObject, status: PoolStatus) -> None:
         try:
             await self._patch(pool, "status", {"metadata": {"uid": pool.uid}, "status": status})
-        except Refused as error:
+        except RequestRefused as error:
             if not (error.absent or error.conflict):
                 raise
 

@@ -26,18 +26,18 @@ import structlog
 from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Host, Phase, Pod, PodList, PodOrder
 from paddock.fleet.local import layout
-from paddock.fleet.local.census import Census, Look
 from paddock.fleet.local.installation import Installation
 from paddock.fleet.local.pod_directory import (
-    Plan,
     PodDirectory,
+    PodPlan,
+    PodUnreadable,
     Record,
-    Unreadable,
     make,
     pod_names,
     sweep,
     token_hash,
 )
+from paddock.fleet.local.pod_scan import PodScan, PodScanner
 from paddock.ports import Clock, FleetUnavailable, Ids
 
 _log = structlog.get_logger()
@@ -126,7 +126,7 @@ class LocalFleet:
         self._grace = grace
         #: Supervisors that are children of this process; it must wait for them when they end.
         self._supervisors: dict[str, int] = {}
-        self._census = Census(self.root, clock, starting=self._supervisors.keys())
+        self._census = PodScanner(self.root, clock, starting=self._supervisors.keys())
         self._looking = asyncio.Lock()
         self._host = os.uname().nodename
         self._looked_closely = -LIVENESS_EVERY
@@ -193,19 +193,19 @@ class LocalFleet:
         """End every Pod within seconds. Their ends stay on disk for the next start."""
         for number in (signal.SIGINT, signal.SIGKILL):
             deadline = self._clock.monotonic() + STOP_PATIENCE
-            while await self._ask("stop the runners", self._hurry, number):
+            while await self._ask("stop the runners", self._speedup, number):
                 if self._clock.monotonic() > deadline:
                     break  # a supervisor hangs; `_close_books` ends what it ran
                 await self._clock.sleep(0.05)
         await self._ask("close the books", self._close_books)
 
-    async def _look(self, *, closely: bool) -> Look:
+    async def _look(self, *, closely: bool) -> PodScan:
         async with self._looking:
             if closely:
                 self._looked_closely = self._clock.monotonic()
             return await self._ask("list the Pods", self._look_at_all, closely)
 
-    def _look_at_all(self, closely: bool) -> Look:
+    def _look_at_all(self, closely: bool) -> PodScan:
         self._wait_for_supervisors()
         return self._census.look(closely=closely)
 
@@ -220,7 +220,7 @@ class LocalFleet:
         except asyncio.CancelledError:
             await asyncio.wait({asked})
             raise
-        except (OSError, Unreadable) as error:
+        except (OSError, PodUnreadable) as error:
             raise FleetUnavailable(f"The local fleet could not {what}: {error}.") from error
 
     def _open(self) -> None:
@@ -231,19 +231,19 @@ class LocalFleet:
         directory = PodDirectory.at(self.root, order.name)
         if not directory.path.exists():
             tokens = {audience: self._ids.secret() for audience in Audience}
-            furnish = self._installed.furnish if self._installed else None
-            if make(self.root, self._record(order, tokens), tokens, furnish=furnish):
+            prepare_work = self._installed.prepare_work if self._installed else None
+            if make(self.root, self._record(order, tokens), tokens, prepare_work=prepare_work):
                 self._start_supervisor(directory)
         pod = directory.pod()
         if pod is None:
-            raise Unreadable(f"{directory.path} was removed at the same moment")
+            raise PodUnreadable(f"{directory.path} was removed at the same moment")
         return pod
 
     def _record(self, order: PodOrder, tokens: Mapping[Audience, str]) -> Record:
         try:
             spec = msgspec.json.decode(order.spec, type=_PoolSpec)
         except msgspec.MsgspecError as error:
-            raise Unreadable(
+            raise PodUnreadable(
                 f"the description of the pool {order.pool} is no use: {error}"
             ) from error
         return Record(
@@ -255,7 +255,7 @@ class LocalFleet:
             created_at=self._clock.now(),
             spec=order.spec,
             tokens={audience: token_hash(token) for audience, token in tokens.items()},
-            plan=Plan(
+            plan=PodPlan(
                 shape=spec.shape,
                 poller=self._programs.poller,
                 runner=(*self._programs.start, *(spec.runner_command or self._runner)),
@@ -322,7 +322,7 @@ class LocalFleet:
             if ended:
                 del self._supervisors[name]
 
-    def _hurry(self, number: signal.Signals) -> bool:
+    def _speedup(self, number: signal.Signals) -> bool:
         """Signal all supervisors; returns whether any still lives."""
         self._wait_for_supervisors()
         left = False
@@ -348,7 +348,7 @@ def _tolerating(name: str) -> Iterator[None]:
     """An unreadable directory must not hold up the others (I57)."""
     try:
         yield
-    except (OSError, Unreadable) as error:
+    except (OSError, PodUnreadable) as error:
         _log.warning("local.directory_unusable", pod=name, error=str(error))
 
 

@@ -32,7 +32,7 @@ class Installation:
                 "a release of it there."
             )
 
-    def furnish(self, work: Path) -> None:
+    def prepare_work(self, work: Path) -> None:
         shutil.copytree(self._directory / "bin", work / "bin", symlinks=True, copy_function=_link)
         for name in _SHARED:
             if (self._directory / name).is_dir():

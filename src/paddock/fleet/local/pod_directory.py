@@ -46,7 +46,7 @@ _BEING_REMOVED: Final = ".gone-"
 _POD_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PodPlan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What the Pod's supervisor runs, and within which limits."""
 
     shape: Literal["gated", "single"]
@@ -74,7 +74,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     spec: str
     #: SHA-256 of the Pod's tokens, by audience.
     tokens: dict[Audience, str]
-    plan: Plan
+    plan: PodPlan
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -94,7 +94,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     )
 
 
-class Unreadable(Exception):
+class PodUnreadable(Exception):
     """The Pod's directory exists but cannot be read; the Pod must not count as absent (I29)."""
 
 
@@ -112,7 +112,7 @@ class PodDirectory:
         """`None` if there is no such Pod."""
         content = self._read(layout.POD)
         if content is None and self.path.exists():
-            raise Unreadable(f"{self.path} is no Pod's directory: it has no {layout.POD}")
+            raise PodUnreadable(f"{self.path} is no Pod's directory: it has no {layout.POD}")
         return None if content is None else _decode(content, Record, self.path / layout.POD)
 
     def status(self) -> Status | None:
@@ -202,7 +202,7 @@ class PodDirectory:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Unreadable(f"{self.path / name} cannot be read: {error.strerror}") from error
+            raise PodUnreadable(f"{self.path / name} cannot be read: {error.strerror}") from error
 
 
 def could_be_a_pod(name: str) -> bool:
@@ -220,18 +220,18 @@ def make(
     record: Record,
     tokens: Mapping[Audience, str],
     *,
-    furnish: Callable[[Path], None] | None = None,
+    prepare_work: Callable[[Path], None] | None = None,
 ) -> bool:
     """Create the Pod's whole directory in one step. False if one of that name exists already, which is
-    left unchanged. `furnish` fills the runner's directory."""
+    left unchanged. `prepare_work` fills the runner's directory."""
     directory = PodDirectory.at(root, record.name)
     new = Path(tempfile.mkdtemp(prefix=_BEING_MADE, dir=root))
     try:
         (new / layout.STAGE).mkdir(mode=0o700)
         (new / layout.WORK).mkdir(mode=0o700)
         (new / layout.LOCK).touch(mode=0o600)
-        if furnish is not None:
-            furnish(new / layout.WORK)
+        if prepare_work is not None:
+            prepare_work(new / layout.WORK)
         for audience, name in _TOKEN_FILES.items():
             layout.write(new / name, tokens[audience].encode())
         layout.write(new / layout.POD, msgspec.json.encode(record))
@@ -329,7 +329,7 @@ def _decode(content: bytes, kind: type[_T], path: Path) -> _T:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
-        raise Unreadable(f"{path} is damaged: {error}") from error
+        raise PodUnreadable(f"{path} is damaged: {error}") from error
 
 
 def _tail(log: Path, most_bytes: int) -> bytes | None:

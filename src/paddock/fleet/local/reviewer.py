@@ -12,7 +12,7 @@ from typing import Final
 from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, PodIdentity
 from paddock.fleet.local import layout
-from paddock.fleet.local.pod_directory import PodDirectory, Unreadable, pod_names, token_hash
+from paddock.fleet.local.pod_directory import PodDirectory, PodUnreadable, pod_names, token_hash
 from paddock.ports import Clock, FleetUnavailable
 
 #: Rolling: a caller that caches an answer asks again after this. The lifetime of Kubernetes' tokens.
@@ -36,7 +36,7 @@ class LocalReviewer:
     async def review(self, token: str, *, peer: str) -> PodIdentity | None:
         try:
             return await asyncio.to_thread(self._review, token_hash(token))
-        except (OSError, Unreadable) as error:
+        except (OSError, PodUnreadable) as error:
             raise FleetUnavailable(f"The local fleet could not review a token: {error}.") from error
 
     def _review(self, digest: str) -> PodIdentity | None:
@@ -44,7 +44,7 @@ class LocalReviewer:
             self._scan()
         if digest not in self._index:
             if self._unreadable:
-                raise Unreadable(self._unreadable)
+                raise PodUnreadable(self._unreadable)
             return None
         return self._identity(*self._index[digest], digest)
 
@@ -74,7 +74,7 @@ class LocalReviewer:
         for name in names:
             try:
                 self._read(name)
-            except (OSError, Unreadable) as error:
+            except (OSError, PodUnreadable) as error:
                 self._unreadable = str(error)  # an unknown token may belong to this Pod
 
     def _read(self, name: str) -> None:

@@ -833,20 +833,20 @@ COMMENT ON TABLE backoffs IS 'What is not minted for until a time, because it fa
 
 -- Supply
 
-CREATE TABLE echoes (
+CREATE TABLE supply_graces (
     runner_id  uuid PRIMARY KEY REFERENCES runners ON DELETE CASCADE,
     key_id     integer NOT NULL REFERENCES demand_keys,
     until      timestamptz NOT NULL
 );
-COMMENT ON TABLE echoes IS 'Runners that ended without a reported job. The job may be done and its webhook on its way (I68), so they count as supply until GitHub was asked, for two minutes at most.';
+COMMENT ON TABLE supply_graces IS 'Runners that ended without a reported job. The job may be done and its webhook on its way (I68), so they count as supply until GitHub was asked, for two minutes at most.';
 
 -- What no longer counts as supply makes room for another runner.
-CREATE FUNCTION echoes_over() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION supply_graces_over() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('paddock', 'demand');
     RETURN NULL;
 END $$;
-CREATE TRIGGER echoes_over AFTER DELETE ON echoes FOR EACH STATEMENT EXECUTE FUNCTION echoes_over();
+CREATE TRIGGER supply_graces_over AFTER DELETE ON supply_graces FOR EACH STATEMENT EXECUTE FUNCTION supply_graces_over();
 
 -- What is supply of a key: runners that will take one of its queued jobs, or may have taken one that is still listed as
 -- queued. This is the only definition; the planner inlines these functions, so partial indexes still serve.
@@ -856,7 +856,7 @@ CREATE FUNCTION is_supply(r runners, moment timestamptz) RETURNS boolean LANGUAG
             -- Busy by its own word: GitHub names its job at any moment (I73).
             OR r.state = 'busy' AND r.job_id IS NULL AND r.busy_at > moment - interval '2 minutes')
 $$;
-CREATE FUNCTION is_supply(e echoes, moment timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE FUNCTION is_supply(e supply_graces, moment timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT e.until > moment
 $$;
 -- Per key with supply at `moment`: live runners, runners that have ended, and both.
@@ -865,7 +865,7 @@ CREATE FUNCTION supply(moment timestamptz)
     SELECT s.key_id, sum(s.live)::int, sum(1 - s.live)::int, count(*)::int
       FROM (SELECT r.key_id, 1 AS live FROM runners r WHERE is_supply(r, moment)
              UNION ALL
-            SELECT e.key_id, 0 FROM echoes e WHERE is_supply(e, moment)) s
+            SELECT e.key_id, 0 FROM supply_graces e WHERE is_supply(e, moment)) s
      GROUP BY s.key_id
 $$;
 
@@ -1034,7 +1034,7 @@ BEGIN
          GROUP BY p.id
     ), echoing AS (
         -- Runners that ended and whose job may be done: a job is served again only when that is known (I68).
-        SELECT key_id, count(*) AS supply FROM echoes e WHERE is_supply(e, moment) GROUP BY key_id
+        SELECT key_id, count(*) AS supply FROM supply_graces e WHERE is_supply(e, moment) GROUP BY key_id
     ), fair (jobs) AS (
         SELECT coalesce(per_key, greatest(1, 2 * pods / greatest(1, (SELECT count(*) FROM demanded))))::int
     ), due AS (

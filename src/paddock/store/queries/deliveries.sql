@@ -43,14 +43,14 @@ UPDATE deliveries d
   FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS p (id, until, note)
  WHERE d.id = p.id AND d.state = 'pending'
 
--- name: hurry
+-- name: expedite
 -- Installation $2 of host $1 has been read: the deliveries that wait for it, and deliveries $4, are due now.
-WITH hurried AS (
+WITH expedited AS (
     UPDATE deliveries SET not_before = $3
      WHERE (host_id = $1 AND installation_id = $2 OR id = ANY ($4)) AND state = 'pending' AND not_before > $3
     RETURNING id
 )
-SELECT pg_notify('paddock', 'deliveries') FROM hurried LIMIT 1
+SELECT pg_notify('paddock', 'deliveries') FROM expedited LIMIT 1
 
 -- name: retry
 -- Make dead deliveries pending again: all of them, or those with numbers $1.

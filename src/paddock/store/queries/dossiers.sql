@@ -148,8 +148,8 @@ WITH wanted AS MATERIALIZED (
       LEFT JOIN runners r ON r.pool_id = w.pool_id AND r.gone_at IS NULL
      GROUP BY w.pool_id
 )
-SELECT k.id, coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS echoes,
-       (SELECT max(e.until) FROM echoes e WHERE e.key_id = k.id AND is_supply(e, $2)) AS echoes_until,
+SELECT k.id, coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS supply_graces,
+       (SELECT max(e.until) FROM supply_graces e WHERE e.key_id = k.id AND is_supply(e, $2)) AS supply_grace_until,
        d.paused_at AS all_paused_at, d.paused_by AS all_paused_by, d.why AS all_paused_why,
        a.paused_at AS account_paused_at, a.paused_by AS account_paused_by, a.paused_why AS account_paused_why,
        p.paused_at AS pool_paused_at, p.paused_by AS pool_paused_by, p.paused_why AS pool_paused_why,

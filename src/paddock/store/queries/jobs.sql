@@ -96,7 +96,7 @@ UPDATE jobs j SET runner_id = e.runner_id
 
 -- name: heard_of
 -- The outcome of runners $1 is known now: an ended one no longer counts as supply.
-DELETE FROM echoes WHERE runner_id = ANY ($1)
+DELETE FROM supply_graces WHERE runner_id = ANY ($1)
 
 -- name: demote
 -- in_progress → queued, because GitHub says so and the job's runner is gone or not one of paddock's. No other statement

@@ -169,28 +169,28 @@ SELECT $1, $2, $3, $4, i.app_id, i.github_id, $6, 'minted', $5
  WHERE k.id = $4
 ON CONFLICT DO NOTHING
 
--- name: echoes[]
+-- name: supply_graces[]
 -- Runners that ended without a reported job and still count as supply at $1, with the job each was claimed for.
 SELECT e.runner_id, e.key_id, e.until, a.host_id, r.hint_job_id
-  FROM echoes e
+  FROM supply_graces e
   JOIN runners r ON r.id = e.runner_id
   JOIN demand_keys k ON k.id = e.key_id
   JOIN accounts a ON a.id = k.account_id
  WHERE e.until > $1
  ORDER BY e.until, e.runner_id
 
--- name: end_echo
+-- name: end_supply_grace
 -- The job's outcome is known: runner $1 no longer counts as supply.
-DELETE FROM echoes WHERE runner_id = $1
+DELETE FROM supply_graces WHERE runner_id = $1
 
 -- name: old_echo
--- One echo that ended before $1, if there is any. It is read before `end_old_echoes`, because a DELETE wakes the
+-- One grace that ended before $1, if there is any. It is read before `end_old_supply_graces`, because a DELETE wakes the
 -- matchers even if it deletes no row.
-SELECT runner_id FROM echoes WHERE until <= $1 ORDER BY until, runner_id LIMIT 1
+SELECT runner_id FROM supply_graces WHERE until <= $1 ORDER BY until, runner_id LIMIT 1
 
--- name: end_old_echoes
--- Delete the echoes that ended before $1: the outcome of their jobs stayed unknown for too long.
-DELETE FROM echoes WHERE until <= $1
+-- name: end_old_supply_graces
+-- Delete the supply_graces that ended before $1: the outcome of their jobs stayed unknown for too long.
+DELETE FROM supply_graces WHERE until <= $1
 
 -- name: repositories_of[]
 -- The repositories of jobs $2 of host $1, and which of the Apps $3 can ask about each.

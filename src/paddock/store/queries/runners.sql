@@ -135,7 +135,7 @@ WITH given AS (
                          $10::int[], $11::int[], $12::text[], $13::timestamptz[], $14::text[], $15::timestamptz[],
                          $16::timestamptz[], $17::text[], $18::text[])
         AS g (id, generation, why, evidence, state, ending, abnormal, exit_code, signal, reason, ended_at, log_tail,
-              echoes_until, log_wanted_until, pod_uid, node)
+              supply_grace_until, log_wanted_until, pod_uid, node)
 ), locked AS (
     SELECT r.id FROM runners r WHERE r.id = ANY ($1) ORDER BY r.id FOR UPDATE
 ), ended AS (
@@ -153,9 +153,9 @@ WITH given AS (
            g.log_tail, coalesce(g.evidence::jsonb, '{}'), $3, g.log_wanted_until
       FROM ended e JOIN given g USING (id)
 ), echoing AS (
-    INSERT INTO echoes (runner_id, key_id, until)
-    SELECT e.id, e.key_id, g.echoes_until
+    INSERT INTO supply_graces (runner_id, key_id, until)
+    SELECT e.id, e.key_id, g.supply_grace_until
       FROM ended e JOIN given g USING (id)
-     WHERE e.key_id IS NOT NULL AND g.echoes_until IS NOT NULL
+     WHERE e.key_id IS NOT NULL AND g.supply_grace_until IS NOT NULL
 )
 SELECT * FROM ended ORDER BY id

@@ -126,11 +126,11 @@ UPDATE jobs j
   FROM demand_keys k JOIN pools p ON p.id = k.pool_id
  WHERE j.key_id = k.id AND p.id = ANY ($1) AND p.state <> 'active' AND j.state IN ('waiting', 'queued')
 
--- name: bury[]
+-- name: delete_drained[]
 -- Draining pools whose last runner is gone are deleted.
-WITH buried AS (
+WITH deleted AS (
     UPDATE pools p SET state = 'deleted', changed_at = $1
      WHERE p.state = 'draining' AND NOT EXISTS (SELECT FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL)
     RETURNING p.id, p.name
 )
-SELECT id, name FROM buried ORDER BY id
+SELECT id, name FROM deleted ORDER BY id

@@ -12,7 +12,7 @@ from paddock.domain.endings import Ending
 from paddock.domain.overview import LimitBypassLine, Overview, Pause, UnfitHost
 from paddock.domain.pauses import describe_pause
 from paddock.domain.states import JobState
-from paddock.web.dashboard.words import count, length
+from paddock.web.dashboard.formatting import count, length
 
 #: Below this share of the rate limit, GitHub's allowance is nearly used up.
 _LITTLE_LEFT: Final = 0.1

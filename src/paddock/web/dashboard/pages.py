@@ -31,15 +31,15 @@ from paddock.ports.reading import Reading
 from paddock.web.access import Visitor
 from paddock.web.actions import SAID
 from paddock.web.api import NotFound, bounded, runner_name
-from paddock.web.asking import BadRequest, asked, job_number
 from paddock.web.dashboard import pictures
 from paddock.web.dashboard.attention import attention
 from paddock.web.dashboard.charts import bar, shares
 from paddock.web.dashboard.rendering import Renderer
+from paddock.web.explanations import Explanations
 from paddock.web.live import Live
+from paddock.web.query_parameters import BadRequest, job_number, parse_query
 from paddock.web.rules import Rules
 from paddock.web.shown_settings import SettingLine
-from paddock.web.telling import Teller
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Pages:
         renderer: Renderer,
         reading: Reading,
         live: Live,
-        teller: Teller,
+        explanations: Explanations,
         rules: Rules,
         settings: Sequence[SettingLine],
         clock: Clock,
@@ -71,7 +71,7 @@ class Pages:
         self._renderer = renderer
         self._reading = reading
         self._live = live
-        self._teller = teller
+        self._explanations = explanations
         self._rules = rules
         self._settings = settings
         self._clock = clock
@@ -131,7 +131,7 @@ class Pages:
 
     async def _jobs(self, request: Request, visitor: Visitor) -> Response:
         wanted, paging = _asked(request, JobFilter)
-        page = await _read(partial(self._teller.list_jobs, self._reading), wanted, paging)
+        page = await _read(partial(self._explanations.list_jobs, self._reading), wanted, paging)
         seen = await self._live.overview()
         return self._page(
             "jobs.html",
@@ -156,7 +156,7 @@ class Pages:
                 "There is no such job: no webhook has told of it yet, it was not for us, or it was "
                 "completed more than 30 days ago. `paddock why NUMBER` looks through the webhooks too."
             )
-        told = await self._teller.job(story.job.id, host=story.job.host)
+        told = await self._explanations.job(story.job.id, host=story.job.host)
         return self._page("job.html", request, visitor, story=story, job=story.job, told=told)
 
     async def _runners(self, request: Request, visitor: Visitor) -> Response:
@@ -189,7 +189,7 @@ class Pages:
             visitor,
             story=story,
             runner=story.runner,
-            told=await self._teller.runner(story.runner.id),
+            told=await self._explanations.runner(story.runner.id),
             life=pictures.life_line(lived),
             spells=[(state, until - at) for state, at, until in lived],
             vitals=pictures.vitals_charts(story.vitals),
@@ -317,7 +317,7 @@ def _asked(request: Request, kind: type[T], *beside: str) -> tuple[T, Paging]:
         for name, value in request.query_params.multi_items()
         if value and name not in (*beside, "said")
     ]
-    return asked(given, kind)
+    return parse_query(given, kind)
 
 
 async def _read(read: Callable[[T, Paging], Awaitable[Any]], wanted: T, paging: Paging) -> Any:

@@ -26,7 +26,7 @@ from paddock.web.dashboard.charts import (
     stacks,
     stepped,
 )
-from paddock.web.dashboard.words import brief, count, length, memory
+from paddock.web.dashboard.formatting import brief, count, length, memory
 
 #: Conclusions from bottom to top: success, failure, the rest.
 OUTCOMES: Final = ("success", "failure", "other")

@@ -19,7 +19,7 @@ from paddock.domain.endings import Ending
 from paddock.domain.pauses import describe_pause
 from paddock.domain.plain_text import escaped
 from paddock.domain.states import JobState, RunnerState
-from paddock.web.dashboard import words
+from paddock.web.dashboard import formatting
 
 _FILES: Final = resources.files("paddock.web.dashboard").joinpath("static")
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -84,22 +84,22 @@ class Renderer:
             "static": static.url,
             "navigation": NAVIGATION,
             "version": paddock.__version__,
-            "length": words.length,
-            "brief": words.brief,
-            "age": words.age,
-            "clock": words.clock,
-            "memory": words.memory,
-            "cpus": words.cpus,
-            "count": words.count,
+            "length": formatting.length,
+            "brief": formatting.brief,
+            "age": formatting.age,
+            "clock": formatting.clock,
+            "memory": formatting.memory,
+            "cpus": formatting.cpus,
+            "count": formatting.count,
             "describe_pause": describe_pause,
             "RunnerState": RunnerState,
             "JobState": JobState,
             "Ending": Ending,
         }
         self._templates.filters |= {
-            "plain": words.plain,
-            "ticked": words.ticked,
-            "shown": words.shown,
+            "plain": formatting.plain,
+            "ticked": formatting.ticked,
+            "shown": formatting.shown,
         }
 
     def page(self, template: str, *, now: datetime, status: int = 200, **shown: Any) -> Response:
