@@ -33,8 +33,8 @@ def _limited_at_the_organisation(undo: ExitStack, session: Session) -> None:
     breaks=Promise.LIMIT,
 )
 def _wider_runners_not_counted(undo: ExitStack, _session: Session) -> None:
-    async def none(*_: object) -> dict[Any, Any]:
-        return {}
+    async def none(*_: object) -> tuple[()]:
+        return ()
 
     undo.enter_context(swapped(matching.Matching, "_wider_use", none))
 

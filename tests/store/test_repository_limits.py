@@ -265,6 +265,70 @@ async def test_a_limited_repository_that_is_transferred_takes_its_limit_along(
     assert sorted(map(str, await new.claim(pods[1:]))) == ["None", "site"]
 
 
+async def _transfer(old: Organisation, new: Organisation) -> None:
+    """The old organisation's `api` is the new one's `moved` from now on."""
+    moved = RepositoryFacts(
+        github_id=old.facts["api"].github_id,
+        full_name=new.facts["api"].full_name + "-moved",
+    )
+    facts = [*new.facts.values(), moved]
+    await new.world.store.record_repositories(new.world.host, new.account, facts)
+    new.facts["moved"] = moved
+
+
+async def _end(world: World, runner: Runner) -> None:
+    ended = await world.store.conclude_runner(
+        runner.id,
+        generation=runner.generation,
+        state=RunnerState.BUSY,
+        ending=Ending.COMPLETED,
+        why="test",
+        ended_at=world.clock.now(),
+    )
+    assert isinstance(ended, Runner)
+
+
+@pytest.mark.parametrize("limited_first", [True, False], ids=["at the repository", "organisation"])
+async def test_runners_of_the_account_before_count_for_a_transferred_repository(
+    world: World, *, limited_first: bool
+) -> None:
+    """I78: they execute its jobs, wherever they are registered."""
+    old, new = await Organisation(world).begin(), await Organisation(world).begin()
+    pods = await world.idle_pods(new.pool, 4)
+    if limited_first:
+        await old.limit("api")
+    [job] = await old.queue("api")
+    [runner] = await old.run(pods[:1])
+    await old.executes(runner, "api", job)
+    await old.limit("api")
+    await _transfer(old, new)
+    await new.queue("moved")
+    assert await new.claim(pods[1:]) == []
+    await old.queue("site")
+    assert await old.claim(pods[1:]) == [None], "what the old account holds counts once"
+    await _end(world, runner)
+    assert await new.claim(pods[2:]) == ["api-moved"]
+
+
+async def test_jobs_that_wait_follow_their_repository_to_another_account(world: World) -> None:
+    old, new = await Organisation(world).begin(), await Organisation(world).begin()
+    pods = await world.idle_pods(new.pool, 4)
+    await old.queue("api", 2)
+    await old.queue("site")
+    await world.rows("UPDATE jobs SET key_id = NULL, refusal = 'test' WHERE id % 2 = 0 RETURNING 1")
+    await _transfer(old, new)
+    rows = await world.rows(
+        "SELECT j.account_id, k.account_id AS key, r.full_name LIKE '%-moved' AS moved FROM jobs j"
+        " JOIN repositories r ON r.id = j.repository_id LEFT JOIN demand_keys k ON k.id = j.key_id"
+        " ORDER BY j.id"
+    )
+    for row in rows:
+        owner = new.account if row["moved"] else old.account
+        assert (row["account_id"], row["key"] or owner) == (owner, owner)
+    claims = (await world.store.match(pods)).claims
+    assert new.account in {claim.account for claim in claims}
+
+
 async def test_jobs_that_limits_do_not_bind_are_reported(org: Organisation) -> None:
     """I78: on runners that are not paddock's, and on those of the organisation."""
     world = org.world

@@ -95,22 +95,39 @@ class Matching(RunnerStore):
         unserved = demand.unserved()
         keys = {*unserved, *demand.held_keys}
         terms = await self._terms.of(connection, demand.terms, keys)
-        wider = await self._wider_use(connection, demand, terms)
-        return _decision(waiting, demand, terms, unserved, wider)
+        elsewhere = [
+            *await self._wider_use(connection, demand, terms),
+            *await self._use_before_transfer(connection, demand, terms),
+        ]
+        return _decision(waiting, demand, terms, unserved, elsewhere)
 
     async def _wider_use(
         self, connection: Connection, demand: _Demand, terms: Mapping[KeyId, KeyTerms]
-    ) -> Mapping[RepositoryId, Resources]:
-        """What limited repositories use of their organisations' runners. Read only if a key has such
-        runners: from before the first limit, or of a pool that names a runner group."""
-        if not any(terms[key].beside_limits for key in demand.held_keys):
-            return {}
-        return {
-            RepositoryId(row["repository_id"]): Resources(
-                runners=row["runners"], vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]
-            )
-            for row in await connection.fetch(_SQL["wider_use"])
+    ) -> Sequence[_Use]:
+        """What limited repositories use of runners of organisations. Read only if a key has such
+        runners: from before the first limit, of a pool that names a runner group, or from before a
+        transfer."""
+        if not any(terms[key].beside_limits for key in demand.held_keys) and not any(
+            terms[key].transferred for key in demand.job_keys
+        ):
+            return ()
+        return [_use_of(row) for row in await connection.fetch(_SQL["wider_use"])]
+
+    async def _use_before_transfer(
+        self, connection: Connection, demand: _Demand, terms: Mapping[KeyId, KeyTerms]
+    ) -> Sequence[_Use]:
+        """What transferred repositories use of runners that an account before registered there."""
+        transferred = {
+            terms[key].repository_id for key in demand.job_keys if terms[key].transferred
         }
+        if not transferred:
+            return ()
+        return [
+            _use_of(row)
+            for row in await connection.fetch(
+                _SQL["use_before_transfer"], list(transferred), demand.held_keys
+            )
+        ]
 
     async def _claim(
         self, hold: Hold, chosen: Sequence[_Chosen], now: datetime
@@ -202,6 +219,14 @@ class _Demand(msgspec.Struct, frozen=True, gc=False):
 
 _DEMAND = msgspec.json.Decoder(_Demand)
 
+_Use = tuple[RepositoryId, Resources]
+
+
+def _use_of(row: asyncpg.Record) -> _Use:
+    return RepositoryId(row["repository_id"]), Resources(
+        runners=row["runners"], vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]
+    )
+
 
 class _Decision(msgspec.Struct, frozen=True):
     allocation: Allocation
@@ -231,9 +256,12 @@ def _decision(
     read: _Demand,
     terms: Mapping[KeyId, KeyTerms],
     unserved: Mapping[KeyId, Sequence[QueuedJob]],
-    wider: Mapping[RepositoryId, Resources],
+    elsewhere: Iterable[_Use],
 ) -> _Decision:
+    """`elsewhere`: what repositories use of runners that other keys have."""
     used, mints = _Used.of(read, terms), _Mints(read)
+    for repository, more in elsewhere:
+        used.by_repository[repository] += more
     backing_off = {*zip(read.backoff_scopes, read.backoff_subjects, strict=True)}
     demand: list[KeyDemand] = []
     accounts: dict[AccountId, AccountTerms] = {}
@@ -264,7 +292,7 @@ def _decision(
             repository = bound.repository_id
             repositories[repository] = RepositoryTerms(
                 limits=bound.repository_limits,
-                used=used.by_repository[repository] + wider.get(repository, NOTHING),
+                used=used.by_repository[repository],
             )
         pool = pools.get(bound.pool)
         if pool is None:

@@ -47,6 +47,8 @@ class KeyTerms(msgspec.Struct, frozen=True, kw_only=True):
     #: The key's runners register at an organisation one of whose repositories has limits: what they
     #: execute may count against those limits (I78).
     beside_limits: bool
+    #: Its repository has limits and belonged to another account before, whose runners count as well.
+    transferred: bool
 
 
 class TermsCache:
@@ -91,6 +93,7 @@ def _terms_of(row: asyncpg.Record) -> KeyTerms:
         paused=row["paused"],
         misplaced=row["misplaced"],
         beside_limits=row["beside_limits"],
+        transferred=row["transferred"],
     )
 
 

@@ -91,6 +91,8 @@ CREATE TABLE repositories (
     -- Whether it has limits of its own: see `registration`.
     limited     boolean NOT NULL GENERATED ALWAYS AS
                 (num_nonnulls(max_runners, max_vcpu_milli, max_memory_mib) > 0) STORED,
+    -- It belonged to another account before: runners of that account may execute its jobs.
+    transferred boolean NOT NULL DEFAULT false,
     active_at   timestamptz,
     UNIQUE (host_id, github_id)
 );
@@ -428,6 +430,41 @@ BEGIN
                         AND k.runner_group_id = m.runner_group_id
      WHERE m.account_id = ANY (accounts) AND j.host_id = m.host_id AND j.id = m.id;
 END $$;
+
+-- A repository that is transferred to another account takes its open jobs along: runners of the old account cannot get
+-- them any more. A job stays if the new account lacks the runner group that the job's pool names.
+CREATE FUNCTION repositories_transferred() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.transferred := true;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER repositories_transferred BEFORE UPDATE OF account_id ON repositories
+    FOR EACH ROW WHEN (OLD.account_id <> NEW.account_id) EXECUTE FUNCTION repositories_transferred();
+
+CREATE FUNCTION move_transferred_jobs() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO demand_keys (account_id, repository_id, runner_group_id, pool_id)
+    SELECT DISTINCT NEW.account_id, CASE WHEN s.at_repository THEN NEW.id END, s.runner_group_id, k.pool_id
+      FROM jobs j
+      JOIN demand_keys k ON k.id = j.key_id
+     CROSS JOIN LATERAL registration(NEW.account_id, k.pool_id) s
+     WHERE j.repository_id = NEW.id AND j.state <> 'completed'
+     ORDER BY 1, 2, 3, 4
+    ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO NOTHING;
+    PERFORM FROM jobs WHERE repository_id = NEW.id AND state <> 'completed' ORDER BY host_id, id FOR UPDATE;
+    UPDATE jobs j SET account_id = NEW.account_id, key_id = n.id
+      FROM demand_keys k
+     CROSS JOIN LATERAL registration(NEW.account_id, k.pool_id) s
+      JOIN demand_keys n ON n.account_id = NEW.account_id AND n.pool_id = k.pool_id
+                        AND n.repository_id IS NOT DISTINCT FROM CASE WHEN s.at_repository THEN NEW.id END
+                        AND n.runner_group_id = s.runner_group_id
+     WHERE j.repository_id = NEW.id AND j.state <> 'completed' AND k.id = j.key_id;
+    UPDATE jobs SET account_id = NEW.account_id
+     WHERE repository_id = NEW.id AND state <> 'completed' AND key_id IS NULL;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER move_transferred_jobs AFTER UPDATE OF account_id ON repositories
+    FOR EACH ROW WHEN (OLD.account_id <> NEW.account_id) EXECUTE FUNCTION move_transferred_jobs();
 
 CREATE TABLE job_checks (
     host_id    smallint NOT NULL,
@@ -961,6 +998,7 @@ CREATE TRIGGER scope_changed AFTER UPDATE OF account_id ON repositories
 -- What limited repositories use of runners that are registered at their organisation: those that execute, or have
 -- executed, one of their jobs. A runner whose job is not known may take any: it counts against every limited repository
 -- of the organisation, if its pool's runners would register at repositories now (I78).
+-- A repository that was transferred may still be served by runners of the organisation to which it belonged before.
 -- Runners are added up by pool and repository first, so that the cost is not runners times limited repositories: the
 -- matcher reads this under its lock.
 CREATE VIEW wider_use AS
@@ -977,11 +1015,23 @@ WITH used AS MATERIALIZED (
     SELECT * FROM used u
      WHERE u.repository_id IS NOT NULL
         OR EXISTS (SELECT FROM registration(u.account_id, u.pool_id) WHERE at_repository)
+), left_behind AS MATERIALIZED (
+    SELECT rep.account_id, rep.id AS repository_id, count(*) AS runners, sum(r.vcpu_milli) AS vcpu_milli,
+           sum(r.memory_mib) AS memory_mib
+      FROM repositories rep
+      JOIN jobs j ON j.repository_id = rep.id AND j.state = 'in_progress'
+      JOIN runners r ON r.id = j.runner_id AND r.gone_at IS NULL
+      JOIN demand_keys k ON k.id = r.key_id AND k.repository_id IS NULL AND k.account_id <> rep.account_id
+     WHERE rep.limited AND rep.transferred
+     GROUP BY rep.id
 )
 SELECT rep.id AS repository_id, sum(c.runners)::int AS runners, sum(c.vcpu_milli)::bigint AS vcpu_milli,
        sum(c.memory_mib)::bigint AS memory_mib
   FROM repositories rep
-  JOIN counted c ON c.account_id = rep.account_id AND (c.repository_id = rep.id OR c.repository_id IS NULL)
+  JOIN (SELECT account_id, repository_id, runners, vcpu_milli, memory_mib FROM counted
+         UNION ALL
+        SELECT account_id, repository_id, runners, vcpu_milli, memory_mib FROM left_behind) c
+    ON c.account_id = rep.account_id AND (c.repository_id = rep.id OR c.repository_id IS NULL)
  WHERE rep.limited
  GROUP BY rep.id;
 

@@ -20,7 +20,8 @@ SELECT k.id, k.account_id, k.pool_id, k.repository_id, k.runner_group_id,
        coalesce((k.repository_id IS NOT NULL) <> at.at_repository OR k.runner_group_id <> at.runner_group_id,
                 false) AS misplaced,
        k.repository_id IS NULL
-       AND EXISTS (SELECT FROM repositories l WHERE l.account_id = k.account_id AND l.limited) AS beside_limits
+       AND EXISTS (SELECT FROM repositories l WHERE l.account_id = k.account_id AND l.limited) AS beside_limits,
+       coalesce(r.limited AND r.transferred, false) AS transferred
   FROM demand_keys k
   JOIN accounts a ON a.id = k.account_id
   JOIN hosts ho ON ho.id = a.host_id
@@ -36,6 +37,17 @@ SELECT k.id, k.account_id, k.pool_id, k.repository_id, k.runner_group_id,
 -- name: wider_use[]
 -- What limited repositories use of the runners that are registered at their organisations.
 SELECT repository_id, runners, vcpu_milli, memory_mib FROM wider_use ORDER BY repository_id
+
+-- name: use_before_transfer[]
+-- What repositories $1 use of runners that register there for the account to which each belonged before. Runners of keys
+-- $2 are left out.
+SELECT k.repository_id, count(*)::int AS runners, sum(r.vcpu_milli)::bigint AS vcpu_milli,
+       sum(r.memory_mib)::bigint AS memory_mib
+  FROM demand_keys k
+  JOIN runners r ON r.account_id = k.account_id AND r.key_id = k.id AND r.gone_at IS NULL
+ WHERE k.repository_id = ANY ($1) AND k.id <> ALL ($2)
+ GROUP BY k.repository_id
+ ORDER BY k.repository_id
 
 -- name: move_misplaced
 -- Move waiting jobs of accounts $1 whose key does not match their runners' registration.
