@@ -13,7 +13,7 @@ import sys
 import uvloop
 
 from bench.common import Report, Unusable, say
-from paddock.store.errors import StoreError
+from paddock.ports.errors import StoreError
 
 BENCHMARKS = {
     "burst": "bursts of jobs on a real control plane: jobs per second, and what each costs",

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from paddock.ports.errors import DatabaseUnavailable, StoreError
 from paddock.store.database import COMMIT_THEN_FLUSH, Database
-from paddock.store.errors import DatabaseUnavailable, StoreError
 from paddock.store.pool import _SESSION, Pool
 from paddock.store.wakeups import CHANNEL
 

@@ -11,7 +11,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
 from paddock.domain.runners import Conflict
 from paddock.ports import FleetUnavailable, Topic
-from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
+from paddock.ports.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
 from paddock.store.store import PgStore
 from paddock.store.wakeups import PgSubscription
 from simulator.engine.database import Session

@@ -22,7 +22,7 @@ from paddock.domain.pods import PodOrder
 from paddock.domain.runners import Conflict
 from paddock.domain.states import RunnerState
 from paddock.ports import Store
-from paddock.store.errors import StoreError
+from paddock.ports.errors import StoreError
 from simulator.engine.backup import Backup
 from simulator.engine.faults import Fault
 from simulator.engine.scale import Described

@@ -29,12 +29,12 @@ from paddock.github.budget import Budget
 from paddock.github.client import GitHubClient
 from paddock.github.webhooks import APPLIED_EVENTS, Signatures, read_webhook
 from paddock.ports import Clock, FleetUnavailable, Store
+from paddock.ports.errors import DatabaseUnavailable, StoreError
 from paddock.recovery.terms import RecoveryTerms
 from paddock.replica import FleetParts, Replica, dispatching, intake
 from paddock.services import running
 from paddock.store.clock import DatabaseClock
 from paddock.store.database import Database
-from paddock.store.errors import DatabaseUnavailable, StoreError
 from paddock.store.leadership import led
 from paddock.store.store import PgStore
 from simulator.engine.database import Session, database_over

@@ -17,7 +17,7 @@ from paddock.domain.limits import Limits
 from paddock.domain.pools import PoolFacts
 from paddock.domain.runners import Runner
 from paddock.log_events import runner_fields
-from paddock.ports import Store
+from paddock.ports.operators import OperatorStore
 from paddock.recovery.by_hand import retire_by_hand
 
 _log = structlog.get_logger()
@@ -56,7 +56,7 @@ def log_action(
 class Operator:
     """Each method returns whether something changed, unless it says otherwise."""
 
-    def __init__(self, store: Store, *, actor: str) -> None:
+    def __init__(self, store: OperatorStore, *, actor: str) -> None:
         self._store = store.acting_as(actor)
         self._actor = actor
 

@@ -15,7 +15,7 @@ import structlog
 
 from paddock.domain.github_errors import GitHubError
 from paddock.ports import Clock, FleetUnavailable
-from paddock.store.errors import StoreError
+from paddock.ports.errors import StoreError
 
 _log = structlog.get_logger()
 
@@ -99,6 +99,14 @@ async def supervise(service: Service, clock: Clock, troubles: Troubles | None = 
                 )
         await clock.sleep(pause)
         backoff = min(backoff * 2, LONGEST_BACKOFF)
+
+
+async def tolerating_outages(work: Callable[[], Awaitable[None]], *, loop: str) -> None:
+    """An outage does not restart a loop; the loop's next pass finds the database back."""
+    try:
+        await work()
+    except StoreError as error:
+        _log.warning("store.unavailable", loop=loop, error=error.message)
 
 
 def _is_known(error: Exception) -> bool:

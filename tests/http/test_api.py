@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from paddock.ports.errors import DatabaseUnavailable
 from paddock.settings import Settings
 from paddock.store.database import Database
-from paddock.store.errors import DatabaseUnavailable
 from paddock.store.reading import PgReading
 from paddock.store.sql import queries
 from paddock.store.store import PgStore

@@ -14,8 +14,8 @@ import pytest
 from paddock.domain.deliveries import DeliveryState
 from paddock.domain.ids import AppId
 from paddock.fakes.github import FaultKind, JobSpec
+from paddock.ports.errors import DatabaseUnavailable
 from paddock.store.database import Database
-from paddock.store.errors import DatabaseUnavailable
 from tests.support.github import LINUX, GitHubScene, github_scene
 from tests.support.payloads import delivery, workflow_job
 

@@ -11,8 +11,8 @@ import pytest
 from paddock.dispatch import inbox
 from paddock.dispatch.inbox import Inbox, NotStored, Overloaded
 from paddock.domain.deliveries import NewDelivery
+from paddock.ports.errors import DatabaseUnavailable, OutcomeUnknown
 from paddock.store.database import Database
-from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown
 from tests.support.payloads import delivery, workflow_job
 from tests.support.time import ManualClock
 from tests.support.world import World

@@ -13,8 +13,8 @@ from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffTerms, Su
 from paddock.domain.ids import AccountId, PoolId
 from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.domain.pools import PoolFacts
+from paddock.ports.pools import PoolRefused
 from paddock.store.database import Database
-from paddock.store.pools import PoolRefused
 from tests.support.world import World
 
 

@@ -11,16 +11,11 @@ import asyncpg
 import pytest
 
 import paddock
+from paddock.ports.errors import Contended, StoreError
 from paddock.store import migrate as migrate_module
 from paddock.store import pool
 from paddock.store.database import Database
-from paddock.store.errors import (
-    Contended,
-    DatabaseMisconfigured,
-    MigrationFailed,
-    SchemaMismatch,
-    StoreError,
-)
+from paddock.store.errors import DatabaseMisconfigured, MigrationFailed, SchemaMismatch
 from paddock.store.migrate import check_schema, migrate, read_migrations, statements
 from tests.support.next_release import VERSION, write_next_migration
 from tests.support.time import ManualClock

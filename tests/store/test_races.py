@@ -13,9 +13,9 @@ import pytest
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Limits
 from paddock.domain.runners import WaitingPod
+from paddock.ports.errors import DatabaseUnavailable
 from paddock.store.base import MATCHER_LOCK
 from paddock.store.database import Database, Hold
-from paddock.store.errors import DatabaseUnavailable
 from paddock.store.sql import queries
 from paddock.store.store import PgStore
 from tests.support.world import World

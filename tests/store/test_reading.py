@@ -20,9 +20,9 @@ from paddock.domain.reading import (
     VerdictFilter,
 )
 from paddock.domain.states import JobState, RunnerState
+from paddock.ports.errors import StoreError
 from paddock.store import looking
 from paddock.store.database import Database
-from paddock.store.errors import StoreError
 from paddock.store.reading import PgReading
 from paddock.store.sql import queries
 from paddock.system import SystemClock

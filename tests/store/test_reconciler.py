@@ -13,8 +13,8 @@ from paddock.domain.limits import Limits, Resources
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Topic
+from paddock.ports.errors import StoreError
 from paddock.store.database import Database
-from paddock.store.errors import StoreError
 from tests.support.pools import PoolWorld
 
 BOOTING, IDLE, RETIRING = RunnerState.BOOTING, RunnerState.IDLE, RunnerState.RETIRING

@@ -9,8 +9,8 @@ import pytest
 
 from paddock.dispatch.vitals import VitalsBatches
 from paddock.domain.vitals import MOST_RECENT, MOST_SAMPLES, Sample, VitalsOutcome, VitalsReport
+from paddock.ports.errors import Contended
 from paddock.store.database import Database
-from paddock.store.errors import Contended
 from paddock.system import SystemClock
 from tests.support.world import World
 

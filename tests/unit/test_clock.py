@@ -9,8 +9,8 @@ import pytest
 
 from paddock.domain.github import Host
 from paddock.github.clock import HostClock
+from paddock.ports.errors import DatabaseUnavailable
 from paddock.store.clock import DatabaseClock
-from paddock.store.errors import DatabaseUnavailable
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

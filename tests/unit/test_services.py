@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from structlog.testing import capture_logs
 
+from paddock.ports.errors import DatabaseUnavailable
 from paddock.services import LONGEST_BACKOFF, STORE_BACKOFF, Service, Troubles, running, supervise
-from paddock.store.errors import DatabaseUnavailable
 from tests.support.time import ManualClock
 
 

@@ -77,8 +77,8 @@ def _explain(error: Exception) -> None:
     from paddock.cli.address import AlreadyRunning
     from paddock.cli.operator_commands import NotFound
     from paddock.pools.spec import PoolFileError
+    from paddock.ports.errors import StoreError
     from paddock.settings import SettingsError
-    from paddock.store.errors import StoreError
 
     match error:
         case StoreError():

@@ -20,10 +20,10 @@ from paddock.cli.store import existing_database
 from paddock.domain.levels import HostFault, LimitBypass
 from paddock.fleet.local.settings import NO_CGROUP
 from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
+from paddock.ports.errors import StoreError
 from paddock.serve import certificate_files, configured_apps
 from paddock.settings import FleetKind, Settings, SettingsError, load
 from paddock.store.clock import DatabaseClock, asking
-from paddock.store.errors import StoreError
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 from paddock.web.tls import CertificateRejected, load_certificate

@@ -15,9 +15,10 @@ from paddock.domain.reading import ActionFilter, ActionLine, Paging, VerdictFilt
 from paddock.domain.recovery.table import RULES
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.summary import Summary
-from paddock.ports import Clock, Store
+from paddock.ports import Clock
+from paddock.ports.errors import StoreError
+from paddock.ports.numbers import LevelStore
 from paddock.ports.reading import Reading
-from paddock.store.errors import StoreError
 
 _EVERY: Final = 1.0
 #: Seconds between lines without a terminal: in a log a line now and then is enough.
@@ -42,7 +43,7 @@ _STYLES: Final = {"chaos": "bold red", "recovery": "cyan", "ended": "yellow"}
 
 
 class Screen:
-    def __init__(self, store: Store, reading: Reading, clock: Clock) -> None:
+    def __init__(self, store: LevelStore, reading: Reading, clock: Clock) -> None:
         self._store = store
         self._reading = reading
         self._clock = clock

@@ -17,7 +17,7 @@ from paddock.domain.overview import Overview
 from paddock.domain.pauses import describe_pause
 from paddock.domain.plain_text import escaped
 from paddock.domain.states import RunnerState
-from paddock.store.errors import StoreError
+from paddock.ports.errors import StoreError
 from paddock.stories.story import length
 
 #: The style of a runner's cell by state, in the order of a runner's life.

@@ -30,13 +30,14 @@ from paddock.fleet.local.reviewer import LocalReviewer
 from paddock.forensics.post_mortem import LOG_CAPTURED
 from paddock.github.apps import Apps
 from paddock.pools.spec import parse_pools
+from paddock.ports.errors import Contended, DatabaseUnavailable, OutcomeUnknown
 from paddock.replica import FleetParts
 from paddock.serve import configured_apps, serve
 from paddock.services import Service, supervise
 from paddock.settings import LogLevel, Settings, SettingsError, load
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
-from paddock.store.errors import Contended, DatabaseUnavailable, DirectoryInUse, OutcomeUnknown
+from paddock.store.errors import DirectoryInUse
 from paddock.store.migrate import migrate
 from paddock.store.reading import PgReading
 from paddock.store.store import PgStore

@@ -27,7 +27,8 @@ from paddock.fakes.github import FakeGitHub, FaultKind
 from paddock.fakes.github.records import Job, JobStatus, Session
 from paddock.fakes.github.runners import SessionConflictError
 from paddock.fleet.local.pod_directory import PodDirectory
-from paddock.ports import Clock, Fleet, Ids, Store
+from paddock.ports import Clock, Fleet, Ids
+from paddock.ports.runners import RetireByHandStore
 
 _LOOK: Final = 0.1
 _MINT: Final = "generate-jitconfig"
@@ -85,7 +86,7 @@ class IncidentContext:
     """The demonstration that incidents act on."""
 
     demo: Demo
-    store: Store
+    store: RetireByHandStore
     fleet: Fleet
     #: Where the fleet keeps its Pods.
     runners: Path

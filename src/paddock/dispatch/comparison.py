@@ -46,7 +46,8 @@ from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState
 from paddock.github.budget import Budget
 from paddock.log_events import owner_of
-from paddock.ports import Clock, GitHub, Store
+from paddock.ports import Clock, GitHub
+from paddock.ports.jobs import ComparisonStore
 
 _log = structlog.get_logger()
 
@@ -74,7 +75,7 @@ class Comparison:
     def __init__(
         self,
         *,
-        store: Store,
+        store: ComparisonStore,
         github: GitHub,
         budget: Budget,
         clock: Clock,

@@ -18,7 +18,8 @@ from paddock.domain.claim_timing import MINT_SETTLED
 from paddock.domain.debts import Debt
 from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
-from paddock.ports import Clock, GitHub, Store
+from paddock.ports import Clock, GitHub
+from paddock.ports.matching import DebtStore
 
 _log = structlog.get_logger()
 
@@ -36,7 +37,7 @@ PAID = Counter("paddock_github_debts_paid_total", "Debts settled, by what was fo
 
 
 class DebtCollector:
-    def __init__(self, *, store: Store, github: GitHub, clock: Clock) -> None:
+    def __init__(self, *, store: DebtStore, github: GitHub, clock: Clock) -> None:
         self._store = store
         self._github = github
         self._clock = clock

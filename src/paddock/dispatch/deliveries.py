@@ -23,8 +23,9 @@ from paddock.domain.intake import IntakeContext, Passed, judge
 from paddock.domain.jobs import JobReport
 from paddock.github.facts import Incomprehensible, facts_of_event, repository_of
 from paddock.github.payloads import InstallationEvent, PayloadError, WorkflowJobEvent
-from paddock.ports import Store, Subscription, Topic, Wakeups
-from paddock.store.errors import Contended, DatabaseUnavailable, OutcomeUnknown, StoreError
+from paddock.ports import Subscription, Topic, Wakeups
+from paddock.ports.deliveries import DeliveryStore
+from paddock.ports.errors import Contended, DatabaseUnavailable, OutcomeUnknown, StoreError
 
 _log = structlog.get_logger()
 
@@ -46,7 +47,12 @@ class _Judged(Batch):
 
 class DeliveryApplier:
     def __init__(
-        self, *, store: Store, reads: InstallationReads, writer: DeliveryWriter, wakeups: Wakeups
+        self,
+        *,
+        store: DeliveryStore,
+        reads: InstallationReads,
+        writer: DeliveryWriter,
+        wakeups: Wakeups,
     ) -> None:
         self._store = store
         self._reads = reads

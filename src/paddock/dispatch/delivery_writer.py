@@ -14,7 +14,7 @@ from paddock.domain.intake import Passed
 from paddock.domain.jobs import JobReport
 from paddock.domain.states import JobState
 from paddock.log_events import owner_of
-from paddock.ports import Store
+from paddock.ports.deliveries import DeliveryStore
 
 _log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ def log_job(report: JobReport) -> None:
 
 
 class DeliveryWriter:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: DeliveryStore) -> None:
         self._store = store
 
     async def write(self, batch: Batch) -> None:

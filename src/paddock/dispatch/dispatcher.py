@@ -38,8 +38,9 @@ from paddock.domain.pods import PodIdentity
 from paddock.domain.runners import Claim, Conflict, Runner, WaitingPod, WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.log_events import claim_fields, runner_fields
-from paddock.ports import Clock, Store, Topic, Wakeups
-from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
+from paddock.ports import Clock, Topic, Wakeups
+from paddock.ports.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
+from paddock.ports.matching import MatchingStore
 
 _log = structlog.get_logger()
 
@@ -170,7 +171,13 @@ class _Returning:
 
 class Dispatcher:
     def __init__(
-        self, *, store: Store, minter: Minter, sealer: Sealer, clock: Clock, wakeups: Wakeups
+        self,
+        *,
+        store: MatchingStore,
+        minter: Minter,
+        sealer: Sealer,
+        clock: Clock,
+        wakeups: Wakeups,
     ) -> None:
         self._store = store
         self._minter = minter

@@ -16,7 +16,8 @@ from paddock.domain.accounts import ServedAccount
 from paddock.domain.github import InstallationId, InstallationKey, Scope
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import PoolId
-from paddock.ports import GitHub, Store, Topic, Wakeups
+from paddock.ports import GitHub, Topic, Wakeups
+from paddock.ports.accounts import RunnerGroupStore
 
 _log = structlog.get_logger()
 
@@ -28,7 +29,12 @@ _DEFAULT_GROUP: Final = 1
 
 class RunnerGroups:
     def __init__(
-        self, *, store: Store, github: GitHub, apps: Sequence[RegisteredApp], wakeups: Wakeups
+        self,
+        *,
+        store: RunnerGroupStore,
+        github: GitHub,
+        apps: Sequence[RegisteredApp],
+        wakeups: Wakeups,
     ) -> None:
         self._store = store
         self._github = github

@@ -7,7 +7,8 @@ from typing import Final
 import structlog
 
 from paddock.domain.retention import BATCH, RETENTION, History, Retention
-from paddock.ports import Clock, Store
+from paddock.ports import Clock
+from paddock.ports.numbers import HistoryStore
 
 _log = structlog.get_logger()
 
@@ -18,7 +19,9 @@ _PAUSE: Final = 0.2
 
 
 class Housekeeping:
-    def __init__(self, *, store: Store, clock: Clock, retention: Retention = RETENTION) -> None:
+    def __init__(
+        self, *, store: HistoryStore, clock: Clock, retention: Retention = RETENTION
+    ) -> None:
         self._store = store
         self._clock = clock
         self._retention = retention

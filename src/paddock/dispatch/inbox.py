@@ -19,14 +19,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import structlog
 from prometheus_client import Gauge, Histogram
 
 from paddock.domain.deliveries import NewDelivery
 from paddock.ports import Clock
-from paddock.store.errors import OutcomeUnknown, StoreError
+from paddock.ports.deliveries import InboxStore
+from paddock.ports.errors import OutcomeUnknown, StoreError
 
 _log = structlog.get_logger()
 
@@ -64,10 +65,6 @@ class Overloaded(NotStored):
     """More deliveries arrive than the database can store."""
 
 
-class DeliveryStore(Protocol):
-    async def store_deliveries(self, deliveries: Sequence[NewDelivery]) -> frozenset[str]: ...
-
-
 @dataclass(slots=True, eq=False)
 class _Request:
     delivery: NewDelivery
@@ -86,7 +83,7 @@ class _Request:
 class Inbox:
     """`async with Inbox.open(store, clock) as inbox: await inbox.store(delivery)`"""
 
-    def __init__(self, store: DeliveryStore, clock: Clock) -> None:
+    def __init__(self, store: InboxStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -99,7 +96,7 @@ class Inbox:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, store: DeliveryStore, clock: Clock) -> AsyncIterator[Self]:
+    async def open(cls, store: InboxStore, clock: Clock) -> AsyncIterator[Self]:
         inbox = cls(store, clock)
         try:
             yield inbox

@@ -21,8 +21,9 @@ from paddock.domain.deliveries import Delivery, DeliveryNumber, DeliveryState, P
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import AppId, HostId
 from paddock.domain.intake import Passed
-from paddock.ports import Clock, Store
-from paddock.store.errors import StoreError
+from paddock.ports import Clock
+from paddock.ports.deliveries import DeliveryStore
+from paddock.ports.errors import StoreError
 
 _log = structlog.get_logger()
 
@@ -44,7 +45,12 @@ class InstallationToRead(NamedTuple):
 
 class InstallationReads:
     def __init__(
-        self, *, store: Store, installations: Installations, clock: Clock, writer: DeliveryWriter
+        self,
+        *,
+        store: DeliveryStore,
+        installations: Installations,
+        clock: Clock,
+        writer: DeliveryWriter,
     ) -> None:
         self._store = store
         self._installations = installations

@@ -26,7 +26,8 @@ from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import AccountId, AppId, HostId
 from paddock.domain.jobs import RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
-from paddock.ports import Clock, GitHub, Store
+from paddock.ports import Clock, GitHub
+from paddock.ports.accounts import InstallationStore
 
 _log = structlog.get_logger()
 
@@ -56,7 +57,7 @@ class NewAccount:
 
 
 async def register_apps(
-    store: Store, apps: Mapping[AppKey, tuple[str, MintBudget]]
+    store: InstallationStore, apps: Mapping[AppKey, tuple[str, MintBudget]]
 ) -> list[RegisteredApp]:
     """Ensure a row for every App. `apps` maps each to its host's API address and its mint budget."""
     registered = []
@@ -71,7 +72,7 @@ class Installations:
     def __init__(
         self,
         *,
-        store: Store,
+        store: InstallationStore,
         github: GitHub,
         clock: Clock,
         apps: list[RegisteredApp],

@@ -13,14 +13,15 @@ from paddock.domain.intake import judge
 from paddock.domain.jobs import JobReport, RepositoryFacts
 from paddock.github.facts import Incomprehensible, facts_of_record
 from paddock.log_events import owner_of
-from paddock.ports import Clock, Store
-from paddock.store.errors import StoreError
+from paddock.ports import Clock
+from paddock.ports.errors import StoreError
+from paddock.ports.jobs import JobUpdateStore
 
 _log = structlog.get_logger()
 
 
 class JobUpdates:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: JobUpdateStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 

@@ -32,8 +32,9 @@ from paddock.domain.github_errors import Failure, GitHubError, Kind
 from paddock.domain.handover import Handover
 from paddock.domain.runners import Claim, Conflict
 from paddock.log_events import claim_fields
-from paddock.ports import Clock, GitHub, Ids, Store
-from paddock.store.errors import DatabaseUnavailable, OutcomeUnknown
+from paddock.ports import Clock, GitHub, Ids
+from paddock.ports.errors import DatabaseUnavailable, OutcomeUnknown
+from paddock.ports.matching import MintStore
 
 _log = structlog.get_logger()
 
@@ -53,7 +54,7 @@ T = TypeVar("T")
 
 class Minter:
     def __init__(
-        self, *, store: Store, github: GitHub, sealer: Sealer, clock: Clock, ids: Ids
+        self, *, store: MintStore, github: GitHub, sealer: Sealer, clock: Clock, ids: Ids
     ) -> None:
         self._store = store
         self._github = github

@@ -22,7 +22,8 @@ from paddock.domain.github import AppKey, DeliveryId, DeliveryRecord
 from paddock.domain.github_errors import GitHubError, Kind
 from paddock.domain.redelivery import OVERLAP, Asked, RedeliveryPlan, look_back, plan
 from paddock.github.budget import Budget
-from paddock.ports import Clock, GitHub, Store
+from paddock.ports import Clock, GitHub
+from paddock.ports.deliveries import RedeliveryStore
 
 _log = structlog.get_logger()
 
@@ -99,7 +100,7 @@ class Redelivery:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RedeliveryStore,
         github: GitHub,
         budget: Budget,
         clock: Clock,

@@ -8,7 +8,8 @@ from typing import Final
 import structlog
 
 from paddock.domain.intake import RefusedJob, judge
-from paddock.ports import Store, Topic, Wakeups
+from paddock.ports import Topic, Wakeups
+from paddock.ports.jobs import RefusedJobStore
 
 _log = structlog.get_logger()
 
@@ -18,7 +19,7 @@ _LOOK_AGAIN: Final = 300.0
 
 
 class RefusalReview:
-    def __init__(self, *, store: Store, wakeups: Wakeups) -> None:
+    def __init__(self, *, store: RefusedJobStore, wakeups: Wakeups) -> None:
         self._store = store
         self._woken = wakeups.subscribe(Topic.POOLS)
 

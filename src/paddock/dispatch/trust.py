@@ -19,7 +19,8 @@ from paddock.domain.github import InstallationId, InstallationKey, repository_sc
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.trust import Trust, TrustQuestion, judge_run
 from paddock.log_events import owner_of
-from paddock.ports import Clock, GitHub, Store, Topic, Wakeups
+from paddock.ports import Clock, GitHub, Topic, Wakeups
+from paddock.ports.jobs import TrustStore
 
 _log = structlog.get_logger()
 
@@ -42,7 +43,7 @@ class TrustReview:
     def __init__(
         self,
         *,
-        store: Store,
+        store: TrustStore,
         github: GitHub,
         clock: Clock,
         apps: Sequence[RegisteredApp],

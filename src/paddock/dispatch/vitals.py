@@ -11,14 +11,15 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from prometheus_client import Histogram
 
 from paddock.domain.vitals import VitalsOutcome, VitalsReport
 from paddock.ports import Clock
-from paddock.store.errors import Contended, StoreError
+from paddock.ports.errors import Contended, StoreError
+from paddock.ports.runners import VitalsStore
 
 _log = structlog.get_logger()
 
@@ -35,10 +36,6 @@ BATCHES = Histogram(
     "Reports of vitals per transaction.",
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
 )
-
-
-class VitalsStore(Protocol):
-    async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[VitalsOutcome]: ...
 
 
 @dataclass(slots=True, eq=False)

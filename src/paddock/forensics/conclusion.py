@@ -37,7 +37,8 @@ from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.log_events import runner_fields
-from paddock.ports import Clock, Fleet, FleetUnavailable, Store
+from paddock.ports import Clock, Fleet, FleetUnavailable
+from paddock.ports.endings import ConclusionStore
 
 _log = structlog.get_logger()
 
@@ -95,7 +96,7 @@ class Conclusion:
     def __init__(
         self,
         *,
-        store: Store,
+        store: ConclusionStore,
         fleet: Fleet,
         clock: Clock,
         supply_grace: float = Thresholds().supply_grace,

@@ -31,8 +31,9 @@ from paddock.domain.recovery.records import WantedLog
 from paddock.forensics.conclusion import reap
 from paddock.forensics.masking import mask
 from paddock.log_events import RunnerFields
-from paddock.ports import Circumstances, Clock, Fleet, FleetUnavailable, Store, Witness
-from paddock.store.outages import tolerating_outages
+from paddock.ports import Circumstances, Clock, Fleet, FleetUnavailable, Witness
+from paddock.ports.endings import PostMortemStore
+from paddock.services import tolerating_outages
 
 _log = structlog.get_logger()
 
@@ -85,7 +86,7 @@ class PostMortem:
     def __init__(
         self,
         *,
-        store: Store,
+        store: PostMortemStore,
         fleet: Fleet,
         clock: Clock,
         readable_since: Callable[[], datetime | None],

@@ -15,8 +15,9 @@ from paddock.domain.pool_terms import Terms
 from paddock.domain.sizing import Room, usable
 from paddock.domain.steering import REMEMBERED, hosts_to_avoid
 from paddock.domain.surveys import SurveyedPool
-from paddock.ports import Clock, Fleet, FleetUnavailable, Store
-from paddock.store.errors import StoreError
+from paddock.ports import Clock, Fleet, FleetUnavailable
+from paddock.ports.errors import StoreError
+from paddock.ports.pools import HostStore
 
 _log = structlog.get_logger()
 
@@ -28,7 +29,7 @@ _TIMEOUT: Final = 5.0
 
 
 class Hosts:
-    def __init__(self, *, store: Store, fleet: Fleet, clock: Clock) -> None:
+    def __init__(self, *, store: HostStore, fleet: Fleet, clock: Clock) -> None:
         self._store = store
         self._fleet = fleet
         self._clock = clock

@@ -28,10 +28,10 @@ from paddock.domain.pods import PodOrder
 from paddock.domain.pool_objects import DRAIN_FINALIZER, PoolCondition, PoolObject, PoolStatus
 from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.pools.spec import described
-from paddock.ports import Clock, FleetUnavailable, Store, Topic, Wakeups
+from paddock.ports import Clock, FleetUnavailable, Topic, Wakeups
+from paddock.ports.errors import DatabaseUnavailable, StoreError
 from paddock.ports.pool_objects import PodTrial, PoolApi
-from paddock.store.errors import DatabaseUnavailable, StoreError
-from paddock.store.pools import PoolRefused
+from paddock.ports.pools import PoolMirrorStore, PoolRefused
 
 _log = structlog.get_logger()
 
@@ -71,7 +71,7 @@ class PoolMirror:
     def __init__(
         self,
         *,
-        store: Store,
+        store: PoolMirrorStore,
         pools: PoolApi,
         trial: PodTrial | None,
         clock: Clock,

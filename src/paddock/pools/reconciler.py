@@ -34,8 +34,9 @@ from paddock.log_events import runner_fields
 from paddock.pools.decision_history import DecisionHistory
 from paddock.pools.hosts import Hosts, rooms
 from paddock.pools.pod_requests import PodRequests
-from paddock.ports import Clock, Fleet, Ids, Store, Topic, Wakeups
-from paddock.store.errors import StoreError
+from paddock.ports import Clock, Fleet, Ids, Topic, Wakeups
+from paddock.ports.errors import StoreError
+from paddock.ports.pools import PoolSizeStore
 
 _log = structlog.get_logger()
 
@@ -64,7 +65,7 @@ class Reconciler:
     def __init__(
         self,
         *,
-        store: Store,
+        store: PoolSizeStore,
         fleet: Fleet,
         pods: Callable[[], PodList],
         clock: Clock,

@@ -1,8 +1,8 @@
 """The interfaces between the core and everything outside it.
 
 Services are written against these protocols and nothing else, so that the simulator can run the
-product's own code with virtual time, seeded ids and faults at every call. Each `Store` method is one
-transaction; everything a service does between two port calls is pure.
+product's own code with virtual time, seeded ids and faults at every call. Each method of a
+store port is one transaction; everything a service does between two port calls is pure.
 """
 
 from paddock.ports.fleet import (

@@ -23,7 +23,8 @@ from paddock.domain.recovery.records import ActionOutcome, ActionTaken
 from paddock.domain.recovery.rule import Verdict
 from paddock.domain.runners import Runner
 from paddock.log_events import RunnerFields, runner_fields
-from paddock.ports import Clock, Store
+from paddock.ports import Clock
+from paddock.ports.jobs import ActionStore
 from paddock.recovery.terms import RecoveryTerms
 
 _log = structlog.get_logger()
@@ -67,7 +68,7 @@ class Decided:
 
 
 class Acting:
-    def __init__(self, *, store: Store, clock: Clock, terms: RecoveryTerms) -> None:
+    def __init__(self, *, store: ActionStore, clock: Clock, terms: RecoveryTerms) -> None:
         self._store = store
         self._clock = clock
         self._terms = terms

@@ -28,7 +28,9 @@ from paddock.domain.recovery.rule import Question, Verdict
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import Conclusion
-from paddock.ports import Clock, Fleet, Ids, Store
+from paddock.ports import Clock, Fleet, Ids
+from paddock.ports.errors import StoreError
+from paddock.ports.recovery import AdoptionStore
 from paddock.recovery.act import Acting
 from paddock.recovery.gather import RoundView
 from paddock.recovery.observe import PodView
@@ -36,7 +38,6 @@ from paddock.recovery.retire import Outlived, Retirement, RetireStep
 from paddock.recovery.runner_log import RunnerLog
 from paddock.recovery.search import RunnerSearch
 from paddock.recovery.terms import RecoveryTerms
-from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
@@ -67,7 +68,7 @@ class Adoption:
     def __init__(
         self,
         *,
-        store: Store,
+        store: AdoptionStore,
         fleet: Fleet,
         clock: Clock,
         ids: Ids,

@@ -16,7 +16,7 @@ from paddock.domain.endings import Retired
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.log_events import runner_fields
-from paddock.ports import Store
+from paddock.ports.runners import RetireByHandStore
 
 _log = structlog.get_logger()
 
@@ -29,7 +29,7 @@ class CannotRetire(Exception):
 
 
 async def retire_by_hand(
-    store: Store, name: str, *, why: str, force: bool = False
+    store: RetireByHandStore, name: str, *, why: str, force: bool = False
 ) -> Runner | None:
     """By its Pod's name or its name at GitHub. `None`: it is being retired already, by force if that is
     what was asked for."""
@@ -49,7 +49,7 @@ async def retire_by_hand(
     )
 
 
-async def _fence(store: Store, runner: Runner, why: str) -> Runner | Conflict:
+async def _fence(store: RetireByHandStore, runner: Runner, why: str) -> Runner | Conflict:
     return await store.fence_runner(
         runner.id,
         generation=runner.generation,
@@ -59,7 +59,7 @@ async def _fence(store: Store, runner: Runner, why: str) -> Runner | Conflict:
     )
 
 
-async def _force(store: Store, runner: Runner, why: str) -> Runner | Conflict:
+async def _force(store: RetireByHandStore, runner: Runner, why: str) -> Runner | Conflict:
     forced = await store.force_runner(
         runner.id, generation=runner.generation, state=runner.state, why=why
     )

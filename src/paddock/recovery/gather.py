@@ -30,7 +30,8 @@ from paddock.domain.recovery.records import Balance, JobWords, KeyPlace, PlacedJ
 from paddock.domain.recovery.rule import Question
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from paddock.ports import Clock, Fleet, Store
+from paddock.ports import Clock, Fleet
+from paddock.ports.recovery import EvidenceStore
 from paddock.recovery.github_lookups import GitHubLookups, NoAnswer
 from paddock.recovery.observe import PodView, by_name
 from paddock.recovery.runner_log import RunnerLog
@@ -124,7 +125,13 @@ class RoundView:
 
 class Gatherer:
     def __init__(
-        self, *, store: Store, fleet: Fleet, clock: Clock, view: PodView, asker: GitHubLookups
+        self,
+        *,
+        store: EvidenceStore,
+        fleet: Fleet,
+        clock: Clock,
+        view: PodView,
+        asker: GitHubLookups,
     ) -> None:
         self._store = store
         self._clock = clock

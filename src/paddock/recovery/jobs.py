@@ -32,7 +32,8 @@ from paddock.domain.recovery.records import (
     SupplyGrace,
 )
 from paddock.domain.recovery.rule import Question, Verdict
-from paddock.ports import Clock, Store
+from paddock.ports import Clock
+from paddock.ports.recovery import JobRecoveryStore
 from paddock.recovery.act import Acting
 from paddock.recovery.gather import Gatherer, RoundView
 from paddock.recovery.github_lookups import GitHubLookups, NoAnswer, RepositoryGone
@@ -56,7 +57,7 @@ class JobRecovery:
     def __init__(
         self,
         *,
-        store: Store,
+        store: JobRecoveryStore,
         clock: Clock,
         gatherer: Gatherer,
         asker: GitHubLookups,

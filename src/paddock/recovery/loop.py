@@ -26,7 +26,8 @@ from paddock.domain.stamp import may_stamp
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.forensics.post_mortem import PostMortem
-from paddock.ports import Clock, Fleet, GitHub, Ids, Store, Topic, Wakeups, Witness
+from paddock.ports import Clock, Fleet, GitHub, Ids, Topic, Wakeups, Witness
+from paddock.ports.recovery import RecoveryStore
 from paddock.recovery.act import Acting
 from paddock.recovery.adopt import Adoption
 from paddock.recovery.gather import Gatherer, RoundView
@@ -37,7 +38,7 @@ from paddock.recovery.retire import Retirement
 from paddock.recovery.runners import RunnerRecovery
 from paddock.recovery.search import RunnerSearch
 from paddock.recovery.terms import RecoveryTerms
-from paddock.store.outages import tolerating_outages
+from paddock.services import tolerating_outages
 
 #: Thresholds are tens of seconds and more; a round with nothing wrong costs five short reads.
 _LOOK_AGAIN: Final = 5.0
@@ -74,7 +75,7 @@ class Recovery:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RecoveryStore,
         fleet: Fleet,
         github: GitHub,
         clock: Clock,

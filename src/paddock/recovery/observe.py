@@ -19,8 +19,9 @@ from prometheus_client import Counter, Gauge
 from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod, PodList
 from paddock.domain.recovery.evidence import pod_seen
-from paddock.ports import Clock, Fleet, FleetUnavailable, Store
-from paddock.store.errors import StoreError
+from paddock.ports import Clock, Fleet, FleetUnavailable
+from paddock.ports.errors import StoreError
+from paddock.ports.recovery import PodViewStore
 
 _log = structlog.get_logger()
 
@@ -61,7 +62,7 @@ class _Seen:
 class PodView:
     """All Pods as last seen. One for each leader; its loops look at the same thing."""
 
-    def __init__(self, *, store: Store, fleet: Fleet, clock: Clock) -> None:
+    def __init__(self, *, store: PodViewStore, fleet: Fleet, clock: Clock) -> None:
         self._store = store
         self._fleet = fleet
         self._clock = clock

@@ -37,7 +37,8 @@ from paddock.domain.recovery.evidence import Container, LogWord, container_seen
 from paddock.domain.recovery.records import FoundRecord, KeyPlace
 from paddock.domain.runners import Conflict, Runner
 from paddock.log_events import runner_fields
-from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids, Store
+from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids
+from paddock.ports.recovery import RetirementStore
 from paddock.recovery.runner_log import RunnerLog
 from paddock.recovery.search import RunnerSearch
 
@@ -87,7 +88,7 @@ class Retirement:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RetirementStore,
         fleet: Fleet,
         github: GitHub,
         clock: Clock,

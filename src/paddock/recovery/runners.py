@@ -23,7 +23,8 @@ from paddock.domain.recovery.rule import Verdict
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Conflict, Runner
 from paddock.forensics.conclusion import Concluded, Conclusion
-from paddock.ports import Clock, Store
+from paddock.ports import Clock
+from paddock.ports.recovery import RunnerRecoveryStore
 from paddock.recovery.act import Acting, Decided
 from paddock.recovery.gather import Gatherer, RoundView
 from paddock.recovery.github_lookups import GitHubLookups
@@ -40,7 +41,7 @@ class RunnerRecovery:
     def __init__(
         self,
         *,
-        store: Store,
+        store: RunnerRecoveryStore,
         clock: Clock,
         gatherer: Gatherer,
         acting: Acting,

@@ -46,7 +46,8 @@ from paddock.domain.ids import KeyId
 from paddock.domain.names import PodName, RunnerName, pod_of
 from paddock.domain.pods import Pod
 from paddock.domain.recovery.records import FoundRecord, RunnerScope
-from paddock.ports import Clock, GitHub, Store
+from paddock.ports import Clock, GitHub
+from paddock.ports.recovery import RunnerSearchStore
 
 _log = structlog.get_logger()
 
@@ -130,7 +131,12 @@ class _Unfinished:
 
 class RunnerSearch:
     def __init__(
-        self, *, store: Store, github: GitHub, clock: Clock, apps: Iterable[RegisteredApp]
+        self,
+        *,
+        store: RunnerSearchStore,
+        github: GitHub,
+        clock: Clock,
+        apps: Iterable[RegisteredApp],
     ) -> None:
         self._store = store
         self._github = github

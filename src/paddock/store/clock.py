@@ -27,8 +27,8 @@ import structlog
 from prometheus_client import Gauge
 
 from paddock.ports import Clock
+from paddock.ports.errors import StoreError
 from paddock.store.database import Database
-from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 

@@ -13,7 +13,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, u
 
 import asyncpg
 
-from paddock.store.errors import DatabaseMisconfigured, DatabaseUnavailable, StoreError
+from paddock.ports.errors import DatabaseUnavailable, StoreError
+from paddock.store.errors import DatabaseMisconfigured
 
 _FILES = {"sslrootcert", "sslcert", "sslkey", "sslcrl"}
 _SECRET_PARAMETERS = {"password", "sslpassword"}

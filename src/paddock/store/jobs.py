@@ -57,6 +57,8 @@ class Jobs(Part):
         return row is not None
 
     async def abandon_jobs(self, host: str, *, why: str) -> int:
+        """Complete as stale all jobs of a host that have not ended: the host has forgotten them.
+        Returns how many."""
         async with self._database.transaction() as connection:
             tag = await connection.execute(
                 _SQL["abandon"], host, self._clock.now(), self.actor, why

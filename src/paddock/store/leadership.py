@@ -17,8 +17,8 @@ from typing import Final
 import structlog
 
 from paddock.ports import Clock
+from paddock.ports.errors import DatabaseUnavailable
 from paddock.store.database import Connection, Database
-from paddock.store.errors import DatabaseUnavailable
 
 _log = structlog.get_logger()
 

@@ -15,8 +15,8 @@ import msgspec
 
 from paddock.domain.reading import BadCursor, Page, Paging
 from paddock.ports import Clock
+from paddock.ports.errors import StoreError
 from paddock.store.database import Connection, Database
-from paddock.store.errors import StoreError
 
 #: Every page is read in some milliseconds. A query that takes this long has found no index, and the
 #: reader should ask for less.

@@ -20,8 +20,9 @@ import asyncpg
 
 import paddock
 from paddock.ports import Clock
+from paddock.ports.errors import Contended
 from paddock.store.database import Database
-from paddock.store.errors import Contended, MigrationFailed, SchemaMismatch
+from paddock.store.errors import MigrationFailed, SchemaMismatch
 from paddock.store.pool import Connection, has_ended
 from paddock.system import SystemClock
 

@@ -14,13 +14,9 @@ from typing import Any, Self
 
 import asyncpg
 
+from paddock.ports.errors import Contended, DatabaseUnavailable, StoreError
 from paddock.store.connect_errors import redacted, sentence_for
-from paddock.store.errors import (
-    Contended,
-    DatabaseMisconfigured,
-    DatabaseUnavailable,
-    StoreError,
-)
+from paddock.store.errors import DatabaseMisconfigured
 from paddock.store.server_checks import check_server
 
 # The matcher holds its lock for milliseconds. A replica that is silent for this long inside a

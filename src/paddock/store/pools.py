@@ -9,16 +9,12 @@ import asyncpg
 from paddock.domain.ids import AccountId, PoolId
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts, PoolSummary
+from paddock.ports.pools import PoolRefused
 from paddock.store.base import Part
 from paddock.store.database import Connection
-from paddock.store.errors import StoreError
 from paddock.store.sql import queries
 
 _SQL = queries("pools")
-
-
-class PoolRefused(StoreError):
-    """The pool's description conflicts with another pool."""
 
 
 class Pools(Part):

@@ -10,7 +10,8 @@ from typing import Any
 
 import asyncpg
 
-from paddock.store.errors import DatabaseMisconfigured, DatabaseUnavailable
+from paddock.ports.errors import DatabaseUnavailable
+from paddock.store.errors import DatabaseMisconfigured
 
 OLDEST_SERVER = 15
 

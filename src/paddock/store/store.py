@@ -1,4 +1,4 @@
-"""The store as one class. `paddock.ports.store` documents each method."""
+"""The store as one class. The ports document most of its methods."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PgStore(
     Sessions,
     Trusting,
 ):
-    """PostgreSQL behind the `Store` port."""
+    """PostgreSQL behind the store's ports."""
 
 
 def _keeps_its_promises(store: PgStore) -> Store:

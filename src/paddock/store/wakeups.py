@@ -15,8 +15,8 @@ from typing import Final
 import structlog
 
 from paddock.ports import Clock, Topic
+from paddock.ports.errors import StoreError
 from paddock.store.database import Connection, Database
-from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 

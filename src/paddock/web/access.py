@@ -18,7 +18,8 @@ from uuid import UUID
 from starlette.requests import HTTPConnection
 
 from paddock.listener import hostname, is_loopback, parsed_address
-from paddock.ports import Clock, Ids, Store
+from paddock.ports import Clock, Ids
+from paddock.ports.operators import SessionStore
 from paddock.web.settings import DashboardSettings
 
 SESSION_COOKIE: Final = "paddock_session"
@@ -64,7 +65,7 @@ class Access:
         *,
         open_to_this_machine: bool,
         secret: bytes,
-        store: Store,
+        store: SessionStore,
         clock: Clock,
         ids: Ids,
     ) -> None:

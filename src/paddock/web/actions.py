@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from paddock.operators import Operator, UnknownName
-from paddock.ports import Store
+from paddock.ports.operators import OperatorStore
 from paddock.recovery.by_hand import CannotRetire
 
 #: A reason is a sentence; it is stored with the event.
@@ -49,7 +49,7 @@ SAID: Final[dict[str, str]] = {
 }
 
 
-async def act(store: Store, action: str, *, name: str, why: str, actor: str) -> bool:
+async def act(store: OperatorStore, action: str, *, name: str, why: str, actor: str) -> bool:
     """False if nothing had to change."""
     do = ACTIONS.get(action)
     if do is None:

@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from paddock.ports import Clock, Store
-from paddock.store.errors import StoreError
+from paddock.ports import Clock
+from paddock.ports.errors import StoreError
+from paddock.ports.operators import OperatorStore
 from paddock.store.looking import TooSlow
 from paddock.web.access import SESSION_COOKIE, SESSION_LENGTH, Access, AccessDenied, Visitor
 from paddock.web.actions import CannotAct, act
@@ -44,7 +45,7 @@ class Console:
         renderer: Renderer,
         static: Static,
         live: Live,
-        store: Store,
+        store: OperatorStore,
         clock: Clock,
     ) -> None:
         self.access = access

@@ -11,9 +11,9 @@ from typing import Final
 import structlog
 
 from paddock.ports import Clock
+from paddock.ports.errors import StoreError
 from paddock.services import Troubles
 from paddock.store.database import Database
-from paddock.store.errors import StoreError
 from paddock.store.migrate import check_schema
 
 _log = structlog.get_logger()

@@ -20,8 +20,8 @@ from paddock.domain.overview import Latency, Overview, Trends
 from paddock.domain.reading import Line
 from paddock.domain.states import JobState, RunnerState
 from paddock.ports import Clock, Topic, Wakeups
+from paddock.ports.errors import StoreError
 from paddock.ports.reading import Reading
-from paddock.store.errors import StoreError
 from paddock.web.explanations import Explanations
 
 _log = structlog.get_logger()

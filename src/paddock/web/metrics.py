@@ -29,9 +29,10 @@ from paddock.domain.recovery.records import ActionOutcome
 from paddock.domain.recovery.table import RULES
 from paddock.forensics.conclusion import ENDINGS
 from paddock.listener import HANDSHAKE_FAILURES
-from paddock.ports import Clock, Store
+from paddock.ports import Clock
+from paddock.ports.errors import StoreError
+from paddock.ports.numbers import LevelStore
 from paddock.recovery.act import ACTIONS
-from paddock.store.errors import StoreError
 
 _log = structlog.get_logger()
 
@@ -42,7 +43,7 @@ READ_TIMEOUT: Final = 5.0
 
 
 class Metrics:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: LevelStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._lock = asyncio.Lock()

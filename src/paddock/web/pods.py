@@ -29,8 +29,9 @@ from paddock.domain.pods import Audience, PodIdentity
 from paddock.domain.vitals import MOST_REPORTED, Sample, VitalsReport
 from paddock.github.payloads import PayloadError
 from paddock.github.webhooks import JSON_TYPE
-from paddock.ports import Clock, FleetUnavailable, ReviewsExhausted, Store
-from paddock.store.errors import StoreError
+from paddock.ports import Clock, FleetUnavailable, ReviewsExhausted
+from paddock.ports.errors import StoreError
+from paddock.ports.runners import VitalsStore
 from paddock.web.answers import RETRY_AFTER, Problem
 
 _log = structlog.get_logger()
@@ -83,7 +84,7 @@ class _Refused(Exception):
 
 class PodEndpoints:
     def __init__(
-        self, *, dispatcher: Dispatcher, identities: Identities, store: Store, clock: Clock
+        self, *, dispatcher: Dispatcher, identities: Identities, store: VitalsStore, clock: Clock
     ) -> None:
         self._dispatcher = dispatcher
         self._identities = identities

@@ -1,0 +1,91 @@
+"""Pools as operators describe them, and the runners they should have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from paddock.domain.ids import PoolId, RunnerId
+from paddock.domain.levels import HostFault
+from paddock.domain.pools import PoolFacts, PoolSummary
+from paddock.domain.runners import Runner
+from paddock.domain.sizing import Decision
+from paddock.domain.steering import StartFailures
+from paddock.domain.surveys import Survey
+from paddock.ports.errors import StoreError
+from paddock.ports.runners import FenceStore
+
+
+class PoolRefused(StoreError):
+    """The pool's description conflicts with another pool."""
+
+
+class PoolListStore(Protocol):
+    async def list_pools(self) -> list[PoolSummary]: ...
+
+
+class PoolMirrorStore(PoolListStore, Protocol):
+    """For the mirror of RunnerPool objects. Raises `PoolRefused`."""
+
+    async def apply_pool(self, pool: PoolFacts) -> PoolId: ...
+
+    async def delete_pool(self, pool: PoolId, *, why: str) -> bool:
+        """The pool takes no more jobs, its waiting jobs may go to another pool, and it is gone when its
+        last runner is (I42). False if it is being deleted already."""
+        ...
+
+
+class PoolStore(PoolMirrorStore, Protocol):
+    """For operators. Raises `PoolRefused`."""
+
+    async def apply_pools(self, pools: Sequence[PoolFacts]) -> list[PoolId]:
+        """All of them, or none."""
+        ...
+
+    async def find_pool(self, name: str) -> PoolId | None: ...
+
+    async def pause_pool(self, pool: PoolId, *, why: str) -> bool: ...
+
+    async def resume_pool(self, pool: PoolId, *, why: str) -> bool: ...
+
+
+class HostStore(Protocol):
+    """Hosts that are not fit for runners."""
+
+    async def failed_starts(self, *, since: datetime) -> list[StartFailures]: ...
+
+    async def note_host_faults(self, faults: Mapping[str, str]) -> None:
+        """All faults there are: why each host is not fit for runners. A host that had a fault before
+        keeps its time."""
+        ...
+
+    async def host_faults(self) -> list[HostFault]: ...
+
+
+class PoolSizeStore(HostStore, FenceStore, Protocol):
+    """For the reconciler, which decides how many runners each pool has."""
+
+    async def survey_pools(
+        self, *, ended: Sequence[str], since: datetime, after: int | None = None
+    ) -> Survey:
+        """The input for the sizes of pools, at one moment. `ended` names Pods that are known to have
+        ended. Decisions: those after `since` and the ones in force then, or those `after` a number."""
+        ...
+
+    async def record_decisions(self, decisions: Sequence[Decision]) -> None: ...
+
+    async def plan_runners(
+        self, pool: PoolId, pods: Sequence[tuple[RunnerId, str]], *, why: str
+    ) -> list[Runner]:
+        """Rows for Pods that are about to be created, under the names they will have. None for a pool
+        that is being deleted."""
+        ...
+
+    async def refuse_jobs_of(self, pools: Sequence[PoolId]) -> int:
+        """Refuse the jobs that wait for these pools, which are no longer active; returns how many."""
+        ...
+
+    async def delete_drained_pools(self) -> list[str]:
+        """Mark draining pools as deleted whose last runner is gone; returns their names."""
+        ...
