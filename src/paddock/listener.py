@@ -307,6 +307,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._reject(HTTPStatus.BAD_REQUEST, "pipelined")
         super().on_headers_complete()
         self._part = _Part.BODY
+        # uvicorn would add trailers to the headers that the application reads. A proxy that removes or
+        # sets a header does not look at trailers.
+        self.headers = []
 
     def on_body(self, body: bytes) -> None:
         self._overhead -= len(body)

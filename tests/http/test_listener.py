@@ -48,6 +48,7 @@ class App:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     held: int = 0
     disconnected: int = 0
+    headers: list[bytes] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = b"ok"
@@ -58,6 +59,7 @@ class App:
             while (message := await receive()).get("more_body"):
                 pass
             self.disconnected += message["type"] == "http.disconnect"
+            self.headers = [name for name, _ in scope["headers"]]
         elif scope["path"] == "/long":
             body = ANSWER
         length = str(len(body)).encode()
@@ -368,6 +370,20 @@ def test_after_an_upgrade_a_connection_is_idle_whatever_is_sent(listen: Listen) 
     peer = target.send(request("/", "Connection: Upgrade", "Upgrade: websocket"))
     assert status(peer) == 200
     assert is_closed_while_sending(peer)
+
+
+@pytest.mark.parametrize("cut", [0, 6])
+def test_a_trailer_is_no_header(listen: Listen, cut: int) -> None:
+    """A proxy that decides who a user is removes that header from requests, and passes trailers on."""
+    target = listen()
+    head = request("/read", "Transfer-Encoding: chunked", method="POST")
+    body = b"2\r\nok\r\n0\r\nX-Remote-User: root\r\nHost: 127.0.0.1\r\n\r\n"
+    peer = target.send(head + body[:cut])
+    if cut:
+        target.until(lambda: bool(target.state.waiting))
+    peer.sendall(body[cut:])
+    assert status(peer) == 200
+    assert target.app.headers == [b"host", b"transfer-encoding"]
 
 
 def test_an_answer_that_is_not_read_is_not_kept(listen: Listen) -> None:
