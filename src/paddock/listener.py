@@ -35,6 +35,7 @@ import httptools
 import structlog
 import uvicorn
 from prometheus_client import Counter
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -54,6 +55,8 @@ _MOST_PIPELINED: Final = 8
 _OTHER_FILES: Final = 512
 #: How often connections that were closed for lack of room are logged, in seconds.
 _LOG_EVERY: Final = 60.0
+#: A URL's name may stand between these; a Host header has none.
+_NOT_IN_HOST: Final = frozenset("@/?#\\")
 #: The only paths that are answered while all ordinary connections are in use.
 HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
 
@@ -570,8 +573,16 @@ def parsed_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
     return getattr(found, "ipv4_mapped", None) or found
 
 
+def requested_host(headers: Headers) -> str:
+    """The Host header; empty unless there is exactly one."""
+    hosts = headers.getlist("host")
+    return hosts[0] if len(hosts) == 1 else ""
+
+
 def hostname(host: str) -> str:
-    """The name in a Host header, without its port; empty if there is none."""
+    """The name in a Host header, without its port; empty if it is not a name and perhaps a port."""
+    if not _NOT_IN_HOST.isdisjoint(host):
+        return ""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

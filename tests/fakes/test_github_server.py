@@ -131,6 +131,25 @@ async def test_rubbish_is_a_400(client: httpx2.AsyncClient) -> None:
     assert (await client.post(path, content=b"[]")).status_code == 400
 
 
+DEEP = b"[" * 20_000 + b"]" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("/orgs/octo-org/actions/runners/generate-jitconfig", DEEP, 400),
+        ("/orgs/octo-org/actions/runners/generate-jitconfig", b" " * (1 << 20), 413),
+        ("/rubbish", b"1" * (1 << 20), 413),
+        ("/_runner/token", b"client_assertion=" + b"x" * (1 << 20), 413),
+    ],
+)
+async def test_a_body_is_refused_beyond_a_size_and_a_depth(
+    client: httpx2.AsyncClient, path: str, content: bytes, status: int
+) -> None:
+    """It is read before the sender has proven anything."""
+    assert (await client.post(path, content=content)).status_code == status
+
+
 async def test_a_runner_that_died_in_its_long_poll_is_not_given_a_job(world: World) -> None:
     """Its job must not be called in progress: no runner executes it."""
     records = world.github.world

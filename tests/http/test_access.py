@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -224,14 +226,43 @@ async def test_a_proxy_is_believed_only_from_where_it_is(enter: Enter) -> None:
     assert await status(site, "/jobs", **{"x-forwarded-user": "ana"}) == 403
 
 
+async def status_with_hosts(site: Served, *hosts: str) -> int:
+    """A client library sends one Host header only."""
+    address = urlsplit(site.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    lines = [
+        "GET /jobs HTTP/1.1",
+        *(f"Host: {host}" for host in hosts),
+        "Connection: close",
+        "",
+        "",
+    ]
+    writer.write("\r\n".join(lines).encode())
+    line = await reader.readline()
+    writer.close()
+    return int(line.split()[1])
+
+
 async def test_up_is_open_to_this_machine_by_its_own_names_only(enter: Enter) -> None:
     """Another site that points its name at 127.0.0.1 is not let in by the browser it runs in."""
     site = enter("open")
     for name in ("localhost", "localhost:8787", "127.0.0.1", "127.8.8.8:1", "[::1]:8787"):
         assert await status(site, "/jobs", host=name) == 200, name
-    for name in ("evil.example", "evil.example:8787", "127.0.0.1.evil.example", "", "[", "x@y"):
+    for name in (
+        *("evil.example", "evil.example:8787", "127.0.0.1.evil.example", "", "[", "x@y"),
+        *(
+            "x@127.0.0.1",
+            "127.0.0.1#.evil.example",
+            "127.0.0.1/.evil.example",
+            "127.0.0.1?",
+            "0.0.0.0",
+        ),
+        *("localhost.", "[::]", "127.1", "2130706433"),
+    ):
         assert await status(site, "/jobs", host=name) == 403, name
         assert await status(site, "/api/v1/jobs", host=name) == 403, name
+    assert await status_with_hosts(site, "127.0.0.1", "127.0.0.1:8787") == 403
+    assert await status_with_hosts(site, "127.0.0.1") == 200
     site = enter("named")
     assert await status(site, "/api/v1/jobs", **BEARER, host="Paddock.example.org:443") == 200
     assert await status(site, "/api/v1/jobs", **BEARER, host="evil.example") == 403

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from starlette.requests import HTTPConnection
 
-from paddock.listener import hostname, is_loopback, parsed_address
+from paddock.listener import hostname, is_loopback, parsed_address, requested_host
 from paddock.ports import Clock, Ids
 from paddock.ports.operators import SessionStore
 from paddock.web.settings import DashboardSettings
@@ -128,7 +128,11 @@ class Access:
         origin = request.headers.get("origin")
         # A browser sends at least one of these with a form. `Origin` is compared by name and port
         # alone: a proxy may have ended TLS.
-        same = site == "same-origin" if site else _authority(origin) == _authority(_host(request))
+        same = (
+            site == "same-origin"
+            if site
+            else _authority(origin) == _authority(requested_host(request.headers))
+        )
         if not same:
             raise AccessDenied(403, "Another site sent this request, or its origin is unknown.")
 
@@ -174,7 +178,7 @@ class Access:
         return name[:_LONGEST_NAME] or None
 
     def check_host(self, request: HTTPConnection) -> None:
-        name = hostname(_host(request))
+        name = hostname(requested_host(request.headers))
         if self._settings.hosts:
             if name not in self._settings.hosts and not (
                 self.open_to_this_machine and is_loopback(name)
@@ -211,10 +215,6 @@ def _peer(request: HTTPConnection) -> str:
 def _is_forwarded(request: HTTPConnection) -> bool:
     """A proxy on this machine may forward requests from other machines."""
     return any(name == "forwarded" or name.startswith("x-forwarded-") for name in request.headers)
-
-
-def _host(request: HTTPConnection) -> str:
-    return request.headers.get("host", "")
 
 
 def _authority(address: str | None) -> str | None:

@@ -44,6 +44,9 @@ HOLD_SECONDS: Final = 50.0
 #: The time in which a cancelled job has to stop: runners receive it, and few read it.
 _CANCEL_TIMEOUT: Final = "00:05:00"
 
+#: Of a request for a token, which is read before the runner is known. An assertion has some 600 bytes.
+_MOST_ASSERTION: Final = 16 * 1024
+
 _SESSION_AREA: Final = "134e239e-2df3-4794-a6f6-24f1f19ec8dc"
 
 
@@ -80,7 +83,7 @@ class RunnerBroker:
             event.set()
 
     async def token(self, request: Request) -> Response:
-        form = parse_qs((await octets(request)).decode("latin-1"))
+        form = parse_qs((await octets(request, most=_MOST_ASSERTION)).decode("latin-1"))
         return json_reply(self._auth.exchange(form.get("client_assertion", [""])[0]))
 
     async def connection_data(self, _request: Request) -> Response:

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from paddock.fakes.github.faults import FaultKind, Faults
 from paddock.fakes.github.model import FakeGitHub
 from paddock.fakes.github.records import Job, JobSpec
-from paddock.listener import hostname, is_loopback
+from paddock.listener import hostname, is_loopback, requested_host
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ async def _body(request: Request, kind: type[T]) -> T:
 
 
 def _check(request: Request, secret: str) -> None:
-    if not is_loopback(hostname(request.headers.get("host", ""))):
+    if not is_loopback(hostname(requested_host(request.headers))):
         raise _RefusedError(403, "The control is served by loopback names and addresses only.")
     given = request.headers.get(SECRET_HEADER, "")
     if not hmac.compare_digest(given.encode(), secret.encode()):

@@ -53,7 +53,9 @@ class ResultsService:
         """An address with a signature is all that is needed, as at GitHub."""
         number, step = request.path_params["job"], request.path_params["step"]
         signature = self._signature(f"{number}/{step}")
-        if not hmac.compare_digest(request.query_params.get("sig", ""), signature):
+        if not hmac.compare_digest(
+            request.query_params.get("sig", "").encode(), signature.encode()
+        ):
             raise ProtocolError(403, {"message": "Forbidden"})
         content = await octets(request, most=4 * LOG_OCTETS)
         append = request.query_params.get("comp") == "appendblock"

@@ -17,6 +17,9 @@ from paddock.fakes.github.world import World
 _MOST_OCTETS: Final = 1 << 20
 
 
+#: What decoding raises.
+PayloadError: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _STATUSES: Final = {
     FaultKind.BAD_CREDENTIALS: 401,
     FaultKind.NOT_ACCESSIBLE: 403,
@@ -106,7 +109,7 @@ def faulty(world: World, route: str, handler: Handler) -> Handler:
             response = await handler(request)
         except ProtocolError as error:
             response = json_reply(error.body, error.status)
-        except msgspec.DecodeError as error:
+        except PayloadError as error:
             response = json_reply({"message": str(error)}, 400)
         return Broken() if kind is FaultKind.REPLY_LOST else response
 

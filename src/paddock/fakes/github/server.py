@@ -36,8 +36,8 @@ from paddock.fakes.github.feed import FeedProtocol
 from paddock.fakes.github.hooks import Outgoing
 from paddock.fakes.github.model import FakeGitHub
 from paddock.fakes.github.runner_ids import PREFIX
-from paddock.fakes.github.runner_protocol import Broken
-from paddock.listener import Listener, ListenerLimits, hostname, is_loopback
+from paddock.fakes.github.runner_protocol import Broken, PayloadError, ProtocolError, octets
+from paddock.listener import Listener, ListenerLimits, hostname, is_loopback, requested_host
 
 #: GitHub waits this long for a webhook's answer.
 _WEBHOOK_SECONDS = 10.0
@@ -48,6 +48,9 @@ _LONGEST_NAP = 60.0
 
 #: Enough for the runners of one machine and a paddock server.
 _LIMITS: Final = ListenerLimits(connections=2048)
+
+#: Of a request's body, which is read before its token is checked. The largest has some hundred bytes.
+_MOST_OCTETS: Final = 64 * 1024
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -67,7 +70,7 @@ def _for_programs(app: ASGIApp, host: str) -> ASGIApp:
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        name = hostname(headers.get("host", ""))
+        name = hostname(requested_host(headers))
         by_a_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
         if by_a_page or not (name == host or is_loopback(name)):
             message = "This is for programs of this machine, and not for pages in a browser."
@@ -82,10 +85,12 @@ def _application(github: FakeGitHub, control_secret: str | None) -> Starlette:
     """GitHub's API, the runner's and the control API; without webhooks and without a ticker."""
 
     async def rest(request: HttpRequest) -> Response:
-        raw = await request.body()
         try:
+            raw = await octets(request, most=_MOST_OCTETS)
             body = msgspec.json.decode(raw) if raw else None
-        except msgspec.DecodeError:
+        except ProtocolError as error:
+            return _json(error.body, status=error.status)
+        except PayloadError:
             return _json(ErrorResponse(400, "Problems parsing JSON").reply().body, status=400)
         reply = github.request(
             Request(
