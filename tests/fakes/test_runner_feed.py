@@ -15,6 +15,9 @@ from paddock.fakes.runner import decode_jit
 from paddock.fakes.runner_service import Service
 from tests.fakes.conftest import World
 
+#: More than the kernel's buffers hold.
+MUCH = 64 << 20
+
 CLOSED_IN_ORDER = b"\x88\x02\x03\xe8"
 
 
@@ -44,6 +47,15 @@ class TestFrames:
             messages += reader.feed(sent[at : at + 1009])[0]
         assert messages == [content]
         assert not reader.waits
+
+    def test_a_message_of_many_frames_grows_in_place(self) -> None:
+        """A copy for each frame kept the fake busy for minutes, for a megabyte of empty frames."""
+        reader = FrameReader()
+        reader.feed(frame(b"x" * 1000, last=False))
+        message = reader._message
+        reader.feed(frame(b"", operation=0, last=False) * 100)
+        assert reader._message is message
+        assert reader.feed(frame(b"", operation=0))[0] == [b"x" * 1000]
 
     def test_a_ping_is_answered_within_a_message(self) -> None:
         sent = frame(b"a", last=False) + frame(b"?", operation=9) + frame(b"b", operation=0)
@@ -166,6 +178,20 @@ async def test_a_frame_that_does_not_end_has_a_deadline(world: World, token: str
     with contextlib.suppress(ConnectionResetError):
         assert await rest_of(reader) == b""
     writer.close()
+
+
+async def test_answers_to_pings_that_are_not_read_are_not_kept(world: World, token: str) -> None:
+    _, writer, _ = await connect(world, token)
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    pings, sent = frame(b"?" * 125, operation=9) * 8192, 0
+    with contextlib.suppress(TimeoutError):  # the server reads no more
+        while sent < MUCH:
+            writer.write(pings)
+            async with asyncio.timeout(5):
+                await writer.drain()
+            sent += len(pings)
+    assert sent < MUCH
+    writer.transport.abort()
 
 
 async def test_there_is_none_for_a_job_that_is_over(world: World, token: str, job: Job) -> None:

@@ -18,7 +18,7 @@ from paddock.fakes.github.job_message import job_message
 from paddock.fakes.github.records import Runner
 from paddock.fakes.github.runner_keys import runner_key
 from paddock.fakes.github.server import plain_http
-from paddock.fakes.github.uploads import LOG_OCTETS, Uploads
+from paddock.fakes.github.uploads import ALL_OCTETS, JOB_OCTETS, LOG_OCTETS, Uploads
 from paddock.fakes.runner import decode_jit
 from paddock.fakes.runner_service import JobService, RefusedError, Service
 from paddock.fakes.runner_steps import Expressions, UnknownError, context
@@ -372,7 +372,7 @@ class TestUploads:
         await listener.connect()
         service = await listener.job()
         await asyncio.to_thread(service.upload_log, "line\n")
-        for query in ("", "?sig=", "?sig=00"):
+        for query in ("", "?sig=", "?sig=00", "?sig=%C3%A9"):
             answer = await client.put(f"/_runner/blob/{job.id}/{query}", content=b"x")
             assert answer.status_code == 403
         assert listener.world.github.uploads.of(job.id).text() == "line\n"
@@ -391,3 +391,23 @@ class TestUploads:
             uploads.write(job, "", b"x" * LOG_OCTETS, append=False)
         assert uploads.of(0).text() == ""
         assert len(uploads.of(69).text()) == LOG_OCTETS
+
+    def test_one_job_gets_a_share_of_the_memory_and_no_more(self) -> None:
+        uploads = Uploads()
+        for number in range(40):
+            uploads.write(1, f"step {number}", b"x" * LOG_OCTETS, append=True)
+        assert uploads.of(1).octets == uploads.octets <= JOB_OCTETS
+        for number in range(40):
+            uploads.say(2, ["x" * LOG_OCTETS])
+            uploads.update_steps(3, [{"external_id": str(number), "name": "x" * LOG_OCTETS}])
+        uploads.complete(4, [{"name": "x" * LOG_OCTETS}] * 40, {})
+        assert all(uploads.of(job).octets <= JOB_OCTETS for job in (2, 3, 4))
+        assert uploads.octets <= ALL_OCTETS
+
+    def test_what_replaces_something_takes_its_room(self) -> None:
+        uploads = Uploads()
+        for _ in range(40):
+            uploads.write(1, "", b"x" * LOG_OCTETS, append=False)
+            uploads.update_steps(1, [{"external_id": "a", "name": "x" * 1000}])
+        assert uploads.octets < 2 * LOG_OCTETS
+        assert uploads.of(1).steps["a"]["name"] == "x" * 1000

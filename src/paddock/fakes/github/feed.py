@@ -58,9 +58,17 @@ class FeedProtocol(LimitedProtocol):
             self.transport.write(answer)
         if self._frames.closed:
             self.transport.close()
+        elif self.flow.write_paused:
+            # The peer does not read the answers to its pings, which would be kept without limit.
+            self.flow.pause_reading()
         if messages:  # it makes progress: the next frame has a deadline of its own
             self.expect(more=False)
         self.expect(more=self._frames.waits)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._frames is not None:
+            self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

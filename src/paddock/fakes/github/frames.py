@@ -96,7 +96,10 @@ class FrameReader:
             case 0xA:
                 return b""
             case 0x0 | 0x1 | 0x2 if (operation == _CONTINUATION) is (self._message is not None):
-                self._message = (self._message or bytearray()) + content
+                if self._message is None:
+                    self._message = bytearray()
+                # In place: a copy for each of a million empty frames would take minutes.
+                self._message += content
                 if last:
                     messages.append(bytes(self._message))
                     self._message = None

@@ -1,19 +1,26 @@
 """What runners have uploaded for their jobs: states of steps, results, and logs.
 
-A fake that runs for days must not grow for ever: a log is kept up to a limit, and of the logs of all
-jobs the newest.
+A fake that runs for days must not grow for ever, and a job chooses what it uploads. So each job has a
+limit, and of all jobs the newest are kept. What exceeds a limit is left out.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 #: The largest size of one log. A job may write without end.
 LOG_OCTETS: Final = 1 << 20
-#: The largest size of all logs together.
-_ALL_OCTETS: Final = 64 << 20
+#: The largest size of all that one job has uploaded.
+JOB_OCTETS: Final = 16 << 20
+#: The largest size of all uploads together.
+ALL_OCTETS: Final = 64 << 20
+#: A decoded object uses some eight times as much memory as its JSON.
+_OBJECT_COST: Final = 8
 #: The largest number of lines that a runner shows while its step runs.
 _FEED_LINES: Final = 1000
 _STEPS: Final = 1000
@@ -31,6 +38,12 @@ class JobUploads:
     outputs: dict[str, Any] = field(default_factory=dict)
     #: Lines sent while steps ran.
     feed: list[str] = field(default_factory=list)
+    #: The memory that all of this uses.
+    octets: int = 0
+
+    @property
+    def room(self) -> int:
+        return max(0, JOB_OCTETS - self.octets)
 
     def log(self, step: str = "") -> str:
         return self.logs.get(step, b"").decode(errors="replace")
@@ -45,7 +58,7 @@ class Uploads:
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[int, JobUploads] = OrderedDict()
-        self._octets = 0
+        self.octets = 0
 
     def of(self, job: int) -> JobUploads:
         """For reading; empty if nothing was uploaded."""
@@ -59,32 +72,56 @@ class Uploads:
 
     def _drop_oldest(self) -> None:
         _, dropped = self._jobs.popitem(last=False)
-        self._octets -= sum(map(len, dropped.logs.values()))
+        self.octets -= dropped.octets
+
+    def _charge(self, uploads: JobUploads, octets: int) -> None:
+        uploads.octets += octets
+        self.octets += octets
+        while self.octets > ALL_OCTETS and len(self._jobs) > 1:
+            self._drop_oldest()
 
     def write(self, job: int, step: str, content: bytes, *, append: bool) -> None:
-        logs = self._for(job).logs
-        if step not in logs and len(logs) >= _STEPS:
-            return
-        log = logs.setdefault(step, bytearray())
+        uploads = self._for(job)
+        logs = uploads.logs
+        if step not in logs:
+            name = sys.getsizeof(step)
+            if len(logs) >= _STEPS or name > uploads.room:
+                return
+            logs[step] = bytearray()
+            self._charge(uploads, name)
+        log = logs[step]
         before = len(log)
         if not append:
             log.clear()
-        log += content[: LOG_OCTETS - len(log)]
-        self._octets += len(log) - before
-        while self._octets > _ALL_OCTETS and len(self._jobs) > 1:
-            self._drop_oldest()
+        log += content[: min(LOG_OCTETS - len(log), uploads.room + before - len(log))]
+        self._charge(uploads, len(log) - before)
 
     def update_steps(self, job: int, steps: list[dict[str, Any]]) -> None:
-        known = self._for(job).steps
+        uploads = self._for(job)
+        known = uploads.steps
         for step in steps:
             name = str(step.get("external_id", ""))
-            if name in known or len(known) < _STEPS:
+            more = _memory(step) - _memory(known.get(name))
+            if (name in known or len(known) < _STEPS) and more <= uploads.room:
                 known[name] = step
+                self._charge(uploads, more)
 
     def complete(self, job: int, results: list[dict[str, Any]], outputs: dict[str, Any]) -> None:
         uploads = self._for(job)
-        uploads.results, uploads.outputs = results[:_STEPS], outputs
+        results = results[:_STEPS]
+        size = _memory(results) + _memory(outputs)
+        if size <= uploads.room:
+            uploads.results, uploads.outputs = results, outputs
+            self._charge(uploads, size)
 
     def say(self, job: int, lines: list[str]) -> None:
-        feed = self._for(job).feed
-        feed += lines[: _FEED_LINES - len(feed)]
+        uploads = self._for(job)
+        for line in lines[: _FEED_LINES - len(uploads.feed)]:
+            size = sys.getsizeof(line)
+            if size <= uploads.room:
+                uploads.feed.append(line)
+                self._charge(uploads, size)
+
+
+def _memory(object_: Any) -> int:
+    return 0 if object_ is None else _OBJECT_COST * len(msgspec.json.encode(object_))
