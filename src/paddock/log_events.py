@@ -216,6 +216,12 @@ EVENTS: Final[Mapping[str, str]] = {
         "GitHub did not answer about a workflow run. Its jobs are untrusted until it does."
     ),
     "verdict.refined": "GitHub's answer changed the class of a runner's end.",
+    "version.answered": "GitHub said until when it accepts a runner version.",
+    "version.refused": (
+        "GitHub refused a runner because of its version. Its Pods get no JIT for the account for a "
+        "while."
+    ),
+    "version.unanswered": "GitHub did not answer about a runner version. It is asked again.",
     "vitals.unwritable": "A report of vitals could not be written.",
     "wakeups.lost": (
         "Notifications of the database do not arrive. Loops look by themselves, less often."

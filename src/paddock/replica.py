@@ -26,6 +26,7 @@ from paddock.dispatch.refusals import RefusalReview
 from paddock.dispatch.sealing import Sealer
 from paddock.dispatch.step_times import StepTimes
 from paddock.dispatch.trust import TrustReview
+from paddock.dispatch.versions import VersionSchedules
 from paddock.github.budget import Budget
 from paddock.pools.mirror import PoolMirror
 from paddock.pools.reconciler import Reconciler
@@ -108,6 +109,7 @@ def intake(replica: Replica) -> Sequence[Service]:
         "intake",
         Service("installations", installations.run),
         Service("runner groups", groups.run),
+        Service("runner versions", VersionSchedules(store=store, github=github, clock=clock).run),
         Service("refusals", RefusalReview(store=store, wakeups=replica.wakeups).run),
         Service("redelivery", redelivery.run),
         Service("comparison", comparison.run),

@@ -35,6 +35,8 @@ def installed(tmp_path: Path) -> Path:
     program = directory / "bin" / "Runner.Listener"
     program.write_text('#!/bin/sh\nls externals .env > seen; echo "$0 $*" > "../ran"\n')
     program.chmod(0o755)
+    built_from = directory / "bin" / "Runner.Listener.deps.json"
+    built_from.write_text('{"targets": {"net8": {"Runner.Listener/2.336.0": {}}}}')
     return directory
 
 
@@ -56,6 +58,7 @@ async def test_each_pod_has_the_installed_runner_to_itself(tmp_path: Path, insta
                 await asyncio.sleep(0.05)
         for name in names:
             assert (fleet.root / name / "ran").read_text() == "./bin/Runner.Listener run\n"
+        assert {pod.runner_version for pod in (await fleet.list()).pods} == {"2.336.0"}
     finally:
         await fleet.stop_all()
     # What a job left behind went with its Pod, and what was only linked did not.

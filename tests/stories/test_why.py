@@ -145,7 +145,7 @@ def test_a_job_that_waits_for_its_repositorys_limit(world: Tell) -> None:
     async def script(scene: Scene) -> None:
         await scene.executed(scene.queue(1.0, repository="acme/api"))
         await scene.limit_repository("acme/api", 1)
-        scene.queue(120.0, repository="acme/api")
+        await scene.started(scene.queue(120.0, repository="acme/api"))
         second = scene.queue(10.0, repository="acme/api")
         await scene.sleep(20.0)
         story = await why(scene, second.id)

@@ -87,6 +87,24 @@ def test_an_idle_pod_waits_for_its_poller() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("message", "version"),
+    [("2.336.0", "2.336.0"), ("", None), ("2.336.0 <script>", None), ("9" * 4096, None)],
+)
+def test_the_first_init_container_tells_the_runners_version(
+    message: str, version: str | None
+) -> None:
+    """Before the Pod asks for work."""
+    told = {"terminated": {"exitCode": 0, "message": message}}
+    assert gated(told, RUNS, WAITS, WAITS).runner_version == version
+
+
+def test_no_other_container_tells_the_runners_version() -> None:
+    """A job writes to its own container's termination log."""
+    told = {"terminated": {"exitCode": 0, "message": "2.336.0"}}
+    assert gated(RUNS, told, told, told).runner_version is None
+
+
 def test_a_runner_whose_sidecar_does_not_start_says_so() -> None:
     broken = {"waiting": {"reason": "CreateContainerError"}}
     assert seen(gated(ended(), ended(), broken, WAITS)) == (Container.TERMINATED, Container.BROKEN)

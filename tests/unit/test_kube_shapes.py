@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -77,6 +79,60 @@ def test_the_image_is_pulled_before_the_poller_asks_and_vitals_come_last() -> No
     assert container(made, "pull")["image"] == "runner:1"
     assert container(made, "vitals")["restartPolicy"] == "Always"
     assert "restartPolicy" not in container(made, "poller")
+
+
+#: The beginning of bin/Runner.Listener.deps.json of a release.
+BUILT_FROM = """{
+  "runtimeTarget": {"name": ".NETCoreApp,Version=v8.0/linux-x64", "signature": ""},
+  "targets": {
+    ".NETCoreApp,Version=v8.0/linux-x64": {
+      "Runner.Listener/2.336.0": {
+        "dependencies": {"Runner.Common": "2.336.0"}
+      }
+    }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (BUILT_FROM, "2.336.0"),
+        (json.dumps(json.loads(BUILT_FROM)), "2.336.0"),
+        ('"Runner.Listener/' + "9" * 5000 + '"', "9" * 32),
+        ("{}", ""),
+        (None, ""),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_the_first_init_container_tells_the_version_of_the_runner_in_its_image(
+    tmp_path: Path, content: str | None, told: str, named: bool
+) -> None:
+    """Whatever the image holds, the container ends well."""
+    directory, log = tmp_path / "actions runner", tmp_path / "log"
+    (directory / "bin").mkdir(parents=True)
+    log.touch()
+    if content is not None:
+        (directory / "bin" / "Runner.Listener.deps.json").write_text(content)
+    env = [
+        {"name": "PADDOCK_RUNNER_HOME", "value": str(directory)},
+        {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+    ]
+    made = container(pod(containers=[{**RUNNER, "env": env if named else []}]), "pull")
+    assert made.get("env", []) == (env[:1] if named else [])
+
+    shell, flag, script = made["command"]
+    ended = subprocess.run(
+        [shell, flag, script.replace("/dev/termination-log", str(log))],
+        cwd=tmp_path if named else directory,
+        env={"PADDOCK_RUNNER_HOME": str(directory)} if named else {},
+        capture_output=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    assert log.read_text() == told
 
 
 def test_a_token_is_mounted_only_where_it_is_needed() -> None:

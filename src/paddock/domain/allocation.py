@@ -15,7 +15,7 @@ cost to the others (I26).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from math import inf
 
@@ -37,6 +37,7 @@ class Withheld(StrEnum):
     POOL_MAXIMUM = "pool maximum"
     MINT_BUDGET = "mint budget"
     NO_POD = "no Pod"
+    RUNNER_VERSION = "runner version"
 
 
 class QueuedJob(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -87,10 +88,12 @@ class PoolTerms(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Supplies(msgspec.Struct, frozen=True, kw_only=True):
-    """Pods that ask for work, by pool, of which at most `batch` are given out."""
+    """Pods that ask for work, by pool, of which at most `batch` are given out. `refused`: per account,
+    the Pods whose runner version GitHub refuses there."""
 
     pods: Mapping[PoolId, Sequence[RunnerId]]
     batch: float = inf
+    refused: Mapping[AccountId, Collection[RunnerId]] = {}
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
@@ -210,12 +213,20 @@ class _Room(msgspec.Struct, gc=False):
 class _Pool(msgspec.Struct, eq=False, gc=False):
     cost: Resources
     places: float
-    pods: Sequence[RunnerId]
+    pods: list[RunnerId]
     given: int = 0
 
     @property
     def has_pods(self) -> bool:
         return self.given < len(self.pods)
+
+    def offers(self, refused: Collection[RunnerId]) -> bool:
+        """Whether a Pod is left that is not refused. That Pod becomes the next one."""
+        for at in range(self.given, len(self.pods)):
+            if self.pods[at] not in refused:
+                self.pods[self.given], self.pods[at] = self.pods[at], self.pods[self.given]
+                return True
+        return False
 
 
 class _Queue(msgspec.Struct, eq=False, gc=False):
@@ -242,6 +253,7 @@ class _Account(msgspec.Struct, eq=False, gc=False):
     runners: int
     room: _Room | None
     mints: float
+    refused: Collection[RunnerId]
     queues: list[_Queue]
 
     def turn(self) -> tuple[float, float, AccountId, _Account]:
@@ -263,6 +275,8 @@ class _Account(msgspec.Struct, eq=False, gc=False):
             return Withheld.POOL_MAXIMUM
         if not pool.has_pods:
             return Withheld.NO_POD
+        if self.refused and not pool.offers(self.refused):
+            return Withheld.RUNNER_VERSION
         if self.mints <= 0:
             return Withheld.MINT_BUDGET
         return None
@@ -292,7 +306,7 @@ def _competitors(
     """The accounts with unserved jobs, the key with the oldest at the head of each."""
     rooms = {id_: _Room.within(terms.limits, terms.used) for id_, terms in repositories.items()}
     stocks = {
-        id_: _Pool(terms.cost, _or_any(terms.places), supplies.pods.get(id_, ()))
+        id_: _Pool(terms.cost, _or_any(terms.places), [*supplies.pods.get(id_, ())])
         for id_, terms in pools.items()
     }
     competitors: dict[AccountId, _Account] = {}
@@ -308,6 +322,7 @@ def _competitors(
                 terms.used.runners,
                 _Room.within(terms.limits, terms.used),
                 _or_any(terms.mints),
+                supplies.refused.get(key.account, ()),
                 [],
             )
         repository = None if key.repository is None else rooms[key.repository]

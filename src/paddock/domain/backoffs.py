@@ -11,6 +11,7 @@ from typing import Final
 
 from paddock.domain.github_errors import BackOff, Failure
 from paddock.domain.ids import AppId
+from paddock.domain.runner_versions import REFUSED
 from paddock.domain.runners import Claim
 
 
@@ -26,6 +27,7 @@ class BackOffCause(StrEnum):
 
     MINT_FAILED = "mint failed"
     ENDED_WITHOUT_A_JOB = "ended without a job"
+    VERSION_REFUSED = "runner version refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,16 @@ ENDED_WITHOUT_A_JOB: Final = BackOffTerms(
     seconds=30,
     ceiling=900,
     forgiven=2,
+)
+
+
+#: GitHub refused a runner whose version is not known, so all Pods of the key wait. (Of a known version
+#: only its Pods wait: `paddock.domain.runner_versions.REFUSED`, whose times these are.)
+VERSION_REFUSED: Final = BackOffTerms(
+    cause=BackOffCause.VERSION_REFUSED,
+    reason="GitHub refused the version of its runner",
+    seconds=REFUSED.seconds,
+    ceiling=REFUSED.ceiling,
 )
 
 

@@ -123,6 +123,17 @@ class BackedOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedVersion:
+    """`ended_at`: from then on GitHub gives its runners no jobs. `refused_at`: a runner of it was
+    refused without such a date, and the next one waits until `refused_until`."""
+
+    version: str
+    ended_at: datetime | None
+    refused_at: datetime | None
+    refused_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
     """What stands between a queued job that a pool takes and its runner, at one moment."""
 
@@ -155,6 +166,8 @@ class Wait:
     #: Why the pool has the size it has.
     pool_target: int | None
     pool_because: str | None
+    #: The version of the pool's runners, if GitHub refuses it to the account.
+    refused_version: RefusedVersion | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

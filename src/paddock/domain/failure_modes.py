@@ -214,7 +214,8 @@ _GITHUB: Final = (
     FailureMode(
         party=Party.GITHUB,
         what="GitHub no longer accepts the runner's version",
-        besides="Its key backs off after three such ends.",
+        besides="Nothing is minted for Pods of that version, from GitHub's date on, or for hours after "
+        "a runner was refused.",
         rules=("pod-ended",),
         job="Waits until the image is renewed.",
         endings=(Ending.RUNNER_OUTDATED,),

@@ -60,6 +60,8 @@ class Terminated(msgspec.Struct, frozen=True, rename="camel"):
     signal: int = 0
     reason: str = ""
     finished_at: datetime | None = None
+    #: What the container wrote to its termination log: untrusted, 4 KiB at most.
+    message: str = ""
 
 
 class ContainerState(msgspec.Struct, frozen=True, rename="camel"):

@@ -11,6 +11,7 @@ from paddock.domain.fingerprints import ContainerStatus
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
+from paddock.domain.runner_versions import RunnerVersion
 
 
 class Phase(StrEnum):
@@ -46,6 +47,8 @@ class Pod:
     containers: tuple[ContainerStatus, ...] = ()
     #: Why no node takes it, in the scheduler's words; `None` if one did, or it was not yet tried.
     unschedulable: str | None = None
+    #: The version of its runner program, reported before it asks for work; `None`: unknown.
+    runner_version: RunnerVersion | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 GitHub stops giving jobs to a version of actions/runner at a date that it announces. A runner of a
 refused version costs a mint and a Pod, and its job goes on waiting. So the date of each version is read
-from GitHub, reported weeks ahead, and nothing is minted for Pods whose version is refused (I91).
+from GitHub, reported weeks ahead, and nothing is minted for Pods whose version is refused.
 
 A version comes from a Pod, whose image is not paddock's: it is text to be checked. An unknown version
 is no evidence against its Pod.
@@ -14,6 +14,9 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NewType
+
+from paddock.domain.github import InstallationKey, Scope
+from paddock.domain.ids import AccountId, KeyId
 
 RunnerVersion = NewType("RunnerVersion", str)
 
@@ -28,6 +31,15 @@ NOTICE: Final = timedelta(weeks=3)
 ASK_AGAIN: Final = timedelta(days=1)
 #: GitHub could not be asked.
 ASK_AFTER_FAILURE: Final = timedelta(hours=1)
+
+
+#: What actions/runner says when GitHub refuses its version (actions/runner#4305). It exits with 7, or
+#: with 1 if it was started without ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE.
+_REFUSED: Final = "is deprecated and cannot receive messages"
+
+
+def says_it_was_refused(log: str) -> bool:
+    return _REFUSED in log
 
 
 def runner_version(text: str) -> RunnerVersion | None:
@@ -52,3 +64,73 @@ class VersionSchedule:
     def first_end(self) -> datetime | None:
         ends = [end for end in (self.registration_ends_at, self.runtime_ends_at) if end is not None]
         return min(ends, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionQuestion:
+    """A version of which GitHub is to be asked: once for each account, and daily."""
+
+    account: AccountId
+    version: RunnerVersion
+    who: InstallationKey
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedRunner:
+    """A runner that got a job: GitHub accepted its version after `claimed_at`."""
+
+    account: AccountId
+    version: RunnerVersion
+    claimed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedRunner:
+    """A runner that got no job because of its version; `None`: not known which."""
+
+    key: KeyId
+    version: RunnerVersion | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalTerms:
+    """A version of which GitHub refused a runner is not minted for during `seconds`, after each further
+    refusal twice as long, up to `ceiling`."""
+
+    seconds: float
+    ceiling: float
+
+
+#: GitHub has refused versions by mistake for some hours (actions/runner#4613, #3381), so they are tried
+#: again. Each try costs a mint and a Pod per job that waits: at most four tries on the first day.
+REFUSED: Final = RefusalTerms(seconds=3600, ceiling=12 * 3600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolVersion:
+    """The version of a pool's newest Pods. The dates are those of `account`, for which it ends first;
+    `None`: no date is known. `refused_until`: runners of it were refused, and nothing is minted until
+    then."""
+
+    pool: str
+    version: str
+    account: str | None = None
+    registration_ends_at: datetime | None = None
+    runtime_ends_at: datetime | None = None
+    refused_at: datetime | None = None
+    refused_until: datetime | None = None
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """The first of its dates."""
+        ends = [self.registration_ends_at, self.runtime_ends_at, self.refused_at]
+        return min((end for end in ends if end is not None), default=None)
+
+    def refused(self, now: datetime) -> bool:
+        """Whether nothing is minted for Pods of it."""
+        ended = self.runtime_ends_at is not None and self.runtime_ends_at <= now
+        return ended or (self.refused_until is not None and self.refused_until > now)
+
+    def worth_reporting(self, now: datetime) -> bool:
+        return self.ends_at is not None and self.ends_at <= now + NOTICE

@@ -24,6 +24,7 @@ from paddock.domain.ids import (
 )
 from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import PodName, RunnerName
+from paddock.domain.runner_versions import RunnerVersion
 from paddock.domain.states import RunnerState
 
 
@@ -73,6 +74,8 @@ class Runner:
     deletion_asked_at: datetime | None = None
     #: Whether its runner container was ever seen started; `None`: not known.
     started: bool | None = None
+    #: The version of its runner program; `None`: not known.
+    version: RunnerVersion | None = None
     #: What it takes, by the description of its pool that it was made from.
     cost: Resources = NOTHING
     #: The names of its account and its pool, for logs. `None`: the row was read without them.

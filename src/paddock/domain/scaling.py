@@ -33,7 +33,8 @@ class KeyLoad:
     """The queued jobs of one demand key, and the runners on their way to them.
 
     The caller leaves out keys that dispatch would not serve now (paused, in back-off): no Pods are made
-    for them. `repository` is set where the repository has limits of its own.
+    for them. `repository` is set where the repository has limits of its own. `refused`: GitHub refuses
+    the runner version of the pool's Pods; one Pod is kept, which tells when the version has changed.
     """
 
     key: KeyId
@@ -42,6 +43,7 @@ class KeyLoad:
     queued: int
     supply: int
     oldest: datetime
+    refused: bool = False
 
     @property
     def unserved(self) -> int:
@@ -131,7 +133,7 @@ def desired(
     withheld = dict.fromkeys(demand, 0)
     loads = ((key, pool) for pool in pools for key in pool.keys)
     for key, pool in sorted(loads, key=lambda load: (load[0].oldest, load[1].pool, load[0].key)):
-        headroom = ledger.headroom(key, pool.cost)
+        headroom = 0 if key.refused else ledger.headroom(key, pool.cost)
         if headroom < key.unserved:
             withheld[pool.pool] = 1
         places = max(0, pool.maximum - pool.occupied - demand[pool.pool])

@@ -34,8 +34,10 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
 from paddock.domain.recovery.records import LateNews, RunnerEnd
 from paddock.domain.recovery.thresholds import Thresholds
+from paddock.domain.runner_versions import AcceptedRunner
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
+from paddock.forensics.version_refusals import note_refusal
 from paddock.log_events import runner_fields
 from paddock.ports import Clock, Fleet, FleetUnavailable
 from paddock.ports.endings import ConclusionStore
@@ -208,9 +210,9 @@ class Conclusion:
     async def _judge_keys(self, ends: Sequence[_Ended]) -> None:
         """A key whose runners keep ending without a job backs off before it drains the App's mint
         budget; a key whose runners get jobs is forgiven (I69). A runner that never had a JIT says
-        nothing of its key, and neither does one that paddock no longer wanted, or one that ended with
-        its node. Ends that are seen together count once for a key. Not in the transaction of the end: a
-        crash here loses some counts."""
+        nothing of its key, and neither does one that paddock no longer wanted, that ended with its
+        node, or whose version GitHub refused. Ends that are seen together count once for a key. Not
+        in the transaction of the end: a crash here loses some counts."""
         forgiven: set[KeyId] = set()
         jobless: set[KeyId] = set()
         for end in ends:
@@ -219,6 +221,8 @@ class Conclusion:
                 continue
             if runner.job is not None or says_it_had_a_job(end.evidence.fingerprint):
                 forgiven.add(runner.key)
+            elif await self._was_refused(end):
+                continue
             elif (
                 runner.retired in (None, Retired.GIVEN_UP)
                 and classify(end.evidence).ending not in _ENDED_WITH_ITS_NODE
@@ -228,11 +232,30 @@ class Conclusion:
             # Where there is nothing to forgive this deletes nothing, and so writes nothing.
             keys = [Subject(BackOffScope.KEY, key) for key in sorted(forgiven)]
             await self._store.recover_from_backoffs(keys)
+            await self._store.accept_versions(_accepted(ends))
         for key in sorted(jobless - forgiven):
             # If GitHub does not assign one of its jobs, that job is the cause, and only that job waits
             # (I17).
             if not await self._store.withhold_unassigned(key, NOT_ASSIGNED):
                 await self._store.back_off(Subject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB)
+
+    async def _was_refused(self, end: _Ended) -> bool:
+        """Whether GitHub refused its version. A refusal that only its log shows is noted when the log
+        is read (`post_mortem`)."""
+        if classify(end.evidence).ending is not Ending.RUNNER_OUTDATED:
+            return False
+        return await note_refusal(self._store, end.runner.id, runner_fields(end.runner))
+
+
+def _accepted(ends: Sequence[_Ended]) -> list[AcceptedRunner]:
+    return [
+        AcceptedRunner(account=runner.account, version=runner.version, claimed_at=runner.claimed_at)
+        for runner in (end.runner for end in ends)
+        if runner.job is not None
+        and runner.account is not None
+        and runner.version is not None
+        and runner.claimed_at is not None
+    ]
 
 
 async def reap(fleet: Fleet, pod: PodName, *, uid: str) -> None:

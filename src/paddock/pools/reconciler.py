@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
+from paddock.domain.allocation import Withheld
 from paddock.domain.endings import Retired
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.names import SUFFIX_LENGTH, PodName, PoolName, pod_name
@@ -189,7 +190,9 @@ class Reconciler:
                 occupied=pool.occupied,
                 waiting=sum(not each.ended for each in waiting.get(pool.id, [])),
                 keys=tuple(
-                    key.load for key in survey.keys if key.pool == pool.id and key.blocked is None
+                    key.load
+                    for key in survey.keys
+                    if key.pool == pool.id and key.blocked in (None, Withheld.RUNNER_VERSION)
                 ),
                 history=self._past.history(pool.id),
             )

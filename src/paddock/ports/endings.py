@@ -11,8 +11,8 @@ from paddock.domain.endings import Ending
 from paddock.domain.ids import KeyId, RepositoryId, RunnerId
 from paddock.domain.recovery.records import LateNews, OpenVerdict, RunnerEnd, WantedLog
 from paddock.domain.runners import Runner
-from paddock.ports.matching import BackOffStore
 from paddock.ports.pools import PoolListStore
+from paddock.ports.runner_versions import RefusedVersionStore
 
 
 class VerdictStore(Protocol):
@@ -41,7 +41,7 @@ class VerdictStore(Protocol):
     ) -> None: ...
 
 
-class ConclusionStore(VerdictStore, BackOffStore, PoolListStore, Protocol):
+class ConclusionStore(VerdictStore, PoolListStore, RefusedVersionStore, Protocol):
     """For the service that records ends."""
 
     async def conclude_runners(self, ends: Sequence[RunnerEnd]) -> list[Runner]:
@@ -61,7 +61,7 @@ class WantedLogStore(Protocol):
         ...
 
 
-class PostMortemStore(WantedLogStore, Protocol):
+class PostMortemStore(WantedLogStore, RefusedVersionStore, Protocol):
     """Logs and circumstances of ended runners, added to their verdicts (I79)."""
 
     async def keep_log(self, runner: RunnerId, log_tail: str) -> bool:

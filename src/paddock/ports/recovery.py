@@ -38,6 +38,11 @@ class PodViewStore(Protocol):
         absences are counted (I29). Only for reads that may prove absence."""
         ...
 
+    async def note_versions(self, pods: Sequence[Pod]) -> None:
+        """Note the runner versions that Pods report. One that is not noted because its row is being
+        written is noted by the next complete read."""
+        ...
+
     async def expected_pods(self) -> int:
         """How many live runners have had a Pod."""
         ...

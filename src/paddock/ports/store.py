@@ -17,6 +17,7 @@ from paddock.ports.numbers import HistoryStore, LevelStore
 from paddock.ports.operators import OperatorStore, SessionStore
 from paddock.ports.pools import PoolSizeStore
 from paddock.ports.recovery import PodViewStore, RecoveryStore
+from paddock.ports.runner_versions import PoolVersionStore, VersionScheduleStore
 from paddock.ports.runners import VitalsStore
 
 
@@ -33,6 +34,8 @@ class Store(
     MintStore,
     DebtStore,
     VitalsStore,
+    VersionScheduleStore,
+    PoolVersionStore,
     PodViewStore,
     RecoveryStore,
     PoolSizeStore,

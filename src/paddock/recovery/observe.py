@@ -74,6 +74,9 @@ class PodView:
         self._read_at: datetime | None = None
         self._readable_since: datetime | None = None
         self._listeners: list[asyncio.Event] = []
+        #: Pods that reported a version since the last write of versions.
+        self._versioned: dict[PodName, Pod] = {}
+        self._has_versions = asyncio.Event()
         self._reading = asyncio.Lock()
         self._resting = False
 
@@ -87,6 +90,7 @@ class PodView:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             group.create_task(self._read_for_ever())
+            group.create_task(self._note_versions())
 
     def snapshot(self) -> PodList:
         """`complete` only if the last read was, and may prove absence."""
@@ -182,6 +186,18 @@ class PodView:
                 if not self._resting:
                     break
 
+    async def _note_versions(self) -> None:
+        """Write versions as soon as the watch shows them: a Pod may be given a JIT before the next
+        complete read, which notes what fails here."""
+        while True:
+            await self._has_versions.wait()
+            self._has_versions.clear()
+            pods, self._versioned = [*self._versioned.values()], {}
+            try:
+                await self._store.note_versions(pods)
+            except StoreError as error:
+                _log.warning("fleet.unwritable", error=error.message)
+
     async def _watch(self) -> None:
         while True:
             try:
@@ -202,6 +218,12 @@ class PodView:
         if seen is not None and seen.pod == pod:
             seen.change = self._changes
             return
+        known = seen.pod if seen is not None and seen.pod.uid == pod.uid else None
+        if pod.runner_version is not None and (
+            known is None or known.runner_version != pod.runner_version
+        ):
+            self._versioned[pod.name] = pod
+            self._has_versions.set()
         # The scheduler's words change all the time; a Pod that no host takes looks the same.
         looks = pod_seen(pod, now=self._clock.now(), unchanged=0.0).looks
         same = seen is not None and seen.pod.uid == pod.uid and seen.looks == looks

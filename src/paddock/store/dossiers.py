@@ -21,6 +21,7 @@ from paddock.domain.dossiers import (
     JobInBrief,
     JobOnFile,
     PassedOver,
+    RefusedVersion,
     RelatedRunner,
     RunnerDossier,
     VerdictOnFile,
@@ -392,6 +393,18 @@ def _wait_of(row: asyncpg.Record, withheld: Withheld | None) -> Wait:
         booting=row["booting"],
         pool_target=row["target"],
         pool_because=row["because"],
+        refused_version=_refused_of(row),
+    )
+
+
+def _refused_of(row: asyncpg.Record) -> RefusedVersion | None:
+    if row["refused_version"] is None:
+        return None
+    return RefusedVersion(
+        version=row["refused_version"],
+        ended_at=row["version_ended_at"],
+        refused_at=row["version_refused_at"],
+        refused_until=row["version_refused_until"],
     )
 
 

@@ -106,6 +106,7 @@ def runner_of(row: asyncpg.Record) -> Runner:
         forced_by=row["forced_by"],
         deletion_asked_at=row["deletion_asked_at"],
         started=row["started"],
+        version=row["runner_version"],
         cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
         login=row.get("login"),
         pool_name=row.get("pool_name"),

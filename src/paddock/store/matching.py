@@ -204,8 +204,17 @@ class _Demand(msgspec.Struct, frozen=True, gc=False):
     mint_apps: list[AppId]
     mint_installations: list[int]
     mints: list[int]
+    #: Idle runners whose version GitHub refuses, each with the account for which it does.
+    refused_accounts: list[AccountId]
+    refused_runners: list[RunnerId]
     backoff_scopes: list[str]
     backoff_subjects: list[int]
+
+    def refused(self) -> dict[AccountId, set[RunnerId]]:
+        runners: dict[AccountId, set[RunnerId]] = defaultdict(set)
+        for account, runner in zip(self.refused_accounts, self.refused_runners, strict=True):
+            runners[account].add(runner)
+        return runners
 
     def unserved(self) -> dict[KeyId, list[QueuedJob]]:
         """Per key, oldest first."""
@@ -299,12 +308,13 @@ def _decision(
             pool = pools[bound.pool] = _PoolDemand.of(bound, used)
         if blocked is None:
             pool.jobs += len(jobs)
-    pods = {id_: pool.pods(waiting) for id_, pool in pools.items()}
+    pods = {id_: pool.pods(waiting, len(read.refused_runners)) for id_, pool in pools.items()}
     allocation = allocate(
         demand=demand,
         supplies=Supplies(
             pods={id_: [pod.id for pod in each] for id_, each in pods.items()},
             batch=BATCH,
+            refused=read.refused(),
         ),
         accounts=accounts,
         repositories=repositories,
@@ -327,11 +337,13 @@ class _PoolDemand(msgspec.Struct, gc=False):
         places = None if maximum is None else maximum - used.runners_of_pool[bound.pool]
         return cls(bound.pool, bound.cost, places)
 
-    def pods(self, waiting: WaitingPods) -> list[WaitingPod]:
-        """As many Pods as could be claimed, and one more: a Pod left over makes the matcher go on."""
+    def pods(self, waiting: WaitingPods, refused: int) -> list[WaitingPod]:
+        """As many Pods as could be claimed, and one more: a Pod left over makes the matcher go on.
+        `refused`: so many more may come first and not be claimed."""
         wanted = min(BATCH, self.jobs) + 1 if self.jobs else 0
         places = wanted if self.places is None else max(0, self.places)
-        return waiting.first(self.pool, min(wanted, places))
+        most = min(wanted, places)
+        return waiting.first(self.pool, most + refused if most else 0)
 
     def terms(self, pods: Iterable[WaitingPod]) -> PoolTerms:
         cost = self.cost

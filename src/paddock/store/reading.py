@@ -170,6 +170,8 @@ def _key_line(row: asyncpg.Record, pool: str) -> KeyLine:
         blocked = Withheld.INSTALLATION
     elif row["blocked_until"] is not None:
         blocked = Withheld.BACK_OFF
+    elif row["outdated"]:
+        blocked = Withheld.RUNNER_VERSION
     shown: dict[str, Any] = {
         "pool": pool,
         "account": row["login"],

@@ -57,6 +57,7 @@ from paddock.store.database import Connection, retrying
 from paddock.store.live_runners import runner_of
 from paddock.store.runners import RunnerStore
 from paddock.store.sql import queries
+from paddock.store.versions import Versions
 
 _SQL = queries("recovery")
 _RUNNERS = queries("runners")
@@ -64,7 +65,7 @@ _RUNNERS = queries("runners")
 _STARTED: Final = {Certainty.YES: True, Certainty.NO: False, Certainty.UNKNOWN: None}
 
 
-class Recovering(RunnerStore):
+class Recovering(RunnerStore, Versions):
     @retrying
     async def note_pods(self, pods: Sequence[Pod], *, read_at: datetime) -> None:
         names, uids = [pod.name for pod in pods], [pod.uid for pod in pods]
@@ -77,6 +78,7 @@ class Recovering(RunnerStore):
                 [_STARTED[ever_started(pod.containers)] for pod in pods],
             )
             await connection.execute(_SQL["absent"], names, uids, read_at, self._clock.now())
+        await self.note_versions(pods)
 
     async def expected_pods(self) -> int:
         async with self._database.transaction() as connection:

@@ -151,6 +151,8 @@ def _key_of(row: asyncpg.Record) -> DemandedKey:
         blocked = Withheld.INSTALLATION
     elif row["blocked_until"] is not None:
         blocked = Withheld.BACK_OFF
+    elif row["outdated"]:
+        blocked = Withheld.RUNNER_VERSION
     return DemandedKey(
         pool=PoolId(row["pool_id"]),
         load=KeyLoad(
@@ -160,6 +162,7 @@ def _key_of(row: asyncpg.Record) -> DemandedKey:
             queued=row["queued"],
             supply=row["supply"],
             oldest=row["oldest"],
+            refused=blocked is Withheld.RUNNER_VERSION,
         ),
         login=row["login"],
         repository=row["full_name"],

@@ -19,6 +19,7 @@ from paddock.store.sessions import Sessions
 from paddock.store.sizing import Sizing
 from paddock.store.summary import Summaries
 from paddock.store.trust import Trusting
+from paddock.store.versions import Versions
 from paddock.store.vitals import Vitals
 
 
@@ -39,6 +40,7 @@ class PgStore(
     Pausing,
     Sessions,
     Trusting,
+    Versions,
 ):
     """PostgreSQL behind the store's ports."""
 

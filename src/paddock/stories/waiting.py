@@ -69,8 +69,10 @@ def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds)
                 "The budget comes back by itself, within a minute; another App for the account, or "
                 f"higher limits in the settings, would raise it. {_before_it(wait)}".strip(),
             )
-        case Withheld.NO_POD:
+        case Withheld.NO_POD if wait.refused_version is None:
             return _no_pod(job, wait, thresholds)
+        case Withheld.NO_POD | Withheld.RUNNER_VERSION:
+            return _refused_version(job, wait, now)
 
 
 def _refused(job: JobOnFile) -> ReasonAndNext:
@@ -207,6 +209,12 @@ def _backing_off(job: JobOnFile, wait: Wait, now: datetime) -> ReasonAndNext:
             why = f"Minting failed for {whom} {times}, and it is left alone for now"
         case BackOffCause.ENDED_WITHOUT_A_JOB:
             why = f"No more runners are given to {whom} for now"
+        case BackOffCause.VERSION_REFUSED:
+            return ReasonAndNext(
+                f"GitHub refused the version of a runner, so none is given to {whom} for now.",
+                f"The image of the pool {job.pool} is renewed; the next runner is given out in "
+                f"{length(off.until - now)}.",
+            )
     return ReasonAndNext(
         f"{why}: {clause(off.reason)}.",
         f"The cause is removed at GitHub; it is tried again in {length(off.until - now)} in any case.",
@@ -242,6 +250,28 @@ def _of_the_organisation(wait: Wait) -> str:
         return ""
     theirs = counted(wait.repository_wider, "of these runners is", "of these runners are")
     return f" {theirs} registered at the organisation and can execute its jobs."
+
+
+def _refused_version(job: JobOnFile, wait: Wait, now: datetime) -> ReasonAndNext:
+    """GitHub would give no job to the Pods that the pool has."""
+    refused = wait.refused_version
+    renewed = f"The image of the pool {job.pool} is renewed; jobs go to its new Pods at once."
+    if refused is None:
+        return ReasonAndNext(
+            "GitHub refuses the runner version of the Pods that are idle.", renewed
+        )
+    version = f"runner version {refused.version} of the pool {job.pool}"
+    if refused.ended_at is not None and refused.ended_at <= now:
+        return ReasonAndNext(
+            f"GitHub has given no jobs to {version} since {refused.ended_at:%Y-%m-%d %H:%M} UTC, so "
+            "none of its Pods gets a JIT.",
+            f"{renewed} GitHub is asked about the version once a day.",
+        )
+    left = "a while" if refused.refused_until is None else length(refused.refused_until - now)
+    return ReasonAndNext(
+        f"GitHub refused a runner because of {version}, and has announced no date for it.",
+        f"{renewed} If it was a mistake of GitHub's: the version is tried again in {left}.",
+    )
 
 
 def _no_pod(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> ReasonAndNext:

@@ -16,10 +16,13 @@ import msgspec
 from paddock.domain.fingerprints import RUNNER_CONTAINER, ContainerState, ContainerStatus, Waiting
 from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod
+from paddock.domain.runner_versions import RunnerVersion, runner_version
 from paddock.fleet.kube.objects import VERDICT_FINALIZER, Condition, PodObject
 
 #: The init container that asks for work.
 POLLER: Final = "poller"
+#: The init container that has the runner's image pulled, and tells the version of the runner in it.
+PULL: Final = "pull"
 
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 _HELD_UP: Final = "PodInitializing"
@@ -56,7 +59,17 @@ def shown(pod: PodObject) -> Pod:
         poller=_poller(initial, containers, conditions),
         containers=_with_cause(initial, containers, conditions) if initial else containers,
         unschedulable=_unschedulable(conditions),
+        runner_version=_runner_version(initial),
     )
+
+
+def _runner_version(initial: Sequence[ContainerStatus]) -> RunnerVersion | None:
+    """What the first init container found in the runner's image. It has ended before the Pod asks for
+    work."""
+    for status in initial:
+        if status.name == PULL and status.state.terminated is not None:
+            return runner_version(status.state.terminated.message)
+    return None
 
 
 def _phase(pod: PodObject) -> Phase:

@@ -1,7 +1,7 @@
 """What a runner's Pod is made of: the pool's template, and paddock's parts.
 
-    gated    pull     uses the runner's image and does nothing: the image is on the node before the Pod
-                      counts as warm (I67)
+    gated    pull     uses the runner's image: the image is on the node before the Pod counts as warm
+                      (I67), and the runner's version is in the Pod's status before a mint
              …        the template's own init containers
              poller   asks for work with a token that is mounted nowhere else (I21), leaves the JIT and
                       the start script on a memory volume, and ends
@@ -74,6 +74,8 @@ _PROTECTION: Final = {
     "karpenter.sh/do-not-disrupt": "true",
 }
 _LABEL_VALUE: Final = 63
+#: Names the directory that has actions/runner, to the start script and to `pull`.
+RUNNER_HOME: Final = "PADDOCK_RUNNER_HOME"
 
 #: One process after the other in one container. `exec` keeps the runner's own exit code and signals.
 _SINGLE: Final = """\
@@ -84,6 +86,30 @@ while kill -0 "$poller" 2>/dev/null; do wait "$poller"; code=$?; done
 trap - TERM INT
 [ "$code" -eq 0 ] || exit "$code"
 "$@" vitals &
+"""
+
+
+#: Writes the version of actions/runner that the image has to the termination log. The version is
+#: named in the list of what its program was built from, and nowhere else without starting it. An image
+#: has no more than a POSIX shell, so nothing else is used. Whatever fails, the version stays unknown.
+_TELL_VERSION: Final = """\
+set -- "$PWD" /home/runner /actions-runner /runner /opt/actions-runner
+[ -z "${PADDOCK_RUNNER_HOME:-}" ] || set -- "$PADDOCK_RUNNER_HOME"
+for home in "$@"; do
+	list=$home/bin/Runner.Listener.deps.json
+	[ -r "$list" ] || continue
+	while IFS= read -r line || [ -n "$line" ]; do
+		case $line in
+		*'"Runner.Listener/'*)
+			line=${line#*'"Runner.Listener/'}
+			printf '%.32s' "${line%%\\"*}" >/dev/termination-log
+			exit 0
+			;;
+		esac
+	done <"$list"
+	exit 0
+done
+exit 0
 """
 
 
@@ -262,9 +288,17 @@ class _Parts:
         return [self._pull(), *own, self._poller(), self._vitals()]
 
     def _pull(self) -> Json:
-        return self._ours(PULL, ["/bin/sh", "-c", "exit 0"]) | {
-            key: self._runner[key] for key in ("image", "imagePullPolicy") if key in self._runner
-        }
+        given = self._runner.get("env", [])
+        home = [each for each in given if each.get("name") == RUNNER_HOME and "value" in each]
+        return (
+            self._ours(PULL, ["/bin/sh", "-c", _TELL_VERSION])
+            | {
+                key: self._runner[key]
+                for key in ("image", "imagePullPolicy")
+                if key in self._runner
+            }
+            | ({"env": home} if home else {})
+        )
 
     def _poller(self) -> Json:
         mounts = [_mount(_STAGE_VOLUME, STAGE), *self._token(Audience.DISPATCH)]

@@ -255,6 +255,11 @@ class LocalFleet:
             created_at=self._clock.now(),
             spec=order.spec,
             tokens={audience: token_hash(token) for audience, token in tokens.items()},
+            runner_version=(
+                self._installed.version()
+                if self._installed is not None and not spec.runner_command
+                else None
+            ),
             plan=PodPlan(
                 shape=spec.shape,
                 poller=self._programs.poller,

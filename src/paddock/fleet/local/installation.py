@@ -8,14 +8,22 @@ files in it. They are linked and not copied: the program has half a gigabyte.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Final
+
+from paddock.domain.runner_versions import RunnerVersion, runner_version
 
 _PROGRAM: Final = "bin/Runner.Listener"
 #: Directories that the program reads beside `bin`. Node and the like are only read, and need no links.
 _SHARED: Final = ("externals", "externals.2.0")
 _SETTINGS: Final = (".env", ".path")
+#: What the program was built from: only this file names its version.
+_BUILT_FROM: Final = "bin/Runner.Listener.deps.json"
+_NAMED: Final = re.compile(rb'"Runner\.Listener/([0-9.]{1,32})"')
+#: The file has some 100 KiB.
+_MOST_BYTES: Final = 2**20
 
 
 class Installation:
@@ -31,6 +39,15 @@ class Installation:
                 f"`{directory}` is no installed actions/runner: there is no program {program}. Unpack "
                 "a release of it there."
             )
+
+    def version(self) -> RunnerVersion | None:
+        """Read anew: the program may be replaced while paddock runs. `None`: not known."""
+        try:
+            built_from = (self._directory / _BUILT_FROM).read_bytes()[:_MOST_BYTES]
+        except OSError:
+            return None
+        found = _NAMED.search(built_from)
+        return runner_version(found[1].decode()) if found else None
 
     def prepare_work(self, work: Path) -> None:
         shutil.copytree(self._directory / "bin", work / "bin", symlinks=True, copy_function=_link)

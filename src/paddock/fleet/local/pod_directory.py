@@ -26,6 +26,7 @@ from paddock.domain.fingerprints import (
 )
 from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Phase, Pod
+from paddock.domain.runner_versions import RunnerVersion
 from paddock.fleet.local import layout, processes
 from paddock.fleet.local.cgroup import Cgroup
 
@@ -75,6 +76,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: SHA-256 of the Pod's tokens, by audience.
     tokens: dict[Audience, str]
     plan: PodPlan
+    #: The version of the runner program that it was made with.
+    runner_version: RunnerVersion | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -282,6 +285,7 @@ def show(record: Record, status: Status | None, deletion_requested_at: datetime 
         owner=record.labels.get(OWNER_LABEL),
         poller=poller,
         containers=(runner,),
+        runner_version=record.runner_version,
     )
 
 

@@ -514,6 +514,8 @@ CREATE TABLE runners (
     pod_name    text NOT NULL UNIQUE CHECK (length(pod_name) <= 63),
     pod_uid     text,
     node        text,
+    -- What its Pod reported of its runner program before it could get a JIT; NULL is unknown.
+    runner_version text CHECK (runner_version ~ '^[0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}$'),
     created_at  timestamptz NOT NULL,
     heard_at    timestamptz,
 
@@ -860,12 +862,68 @@ CREATE TABLE backoffs (
     until     timestamptz NOT NULL,
     failures  integer NOT NULL CHECK (failures > 0),
     -- `reason` is a sentence for people: no decision is taken by its words.
-    cause     text NOT NULL CHECK (cause IN ('mint failed', 'ended without a job')),
+    cause     text NOT NULL CHECK (cause IN ('mint failed', 'ended without a job', 'runner version refused')),
     reason    text NOT NULL,
     since     timestamptz NOT NULL,
     PRIMARY KEY (scope, subject)
 );
 COMMENT ON TABLE backoffs IS 'What is not minted for until a time, because it failed.';
+
+
+-- Versions of the runner program: GitHub refuses each from a date on
+
+CREATE TABLE pod_versions (
+    spec_hash  text PRIMARY KEY,
+    version    text NOT NULL CHECK (version ~ '^[0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}$')
+);
+COMMENT ON TABLE pod_versions IS 'The runner version that a Pod of a spec_hash reported last. An image tag can move, so the newest Pod decides.';
+
+CREATE TABLE version_schedules (
+    account_id  integer NOT NULL REFERENCES accounts,
+    version     text NOT NULL CHECK (version ~ '^[0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}$'),
+    -- GitHub's dates; NULL where it has set none, or does not know the version.
+    registration_ends_at timestamptz,
+    runtime_ends_at      timestamptz,
+    -- NULL: GitHub has not answered yet.
+    answered_at timestamptz,
+    ask_at      timestamptz NOT NULL,
+    -- GitHub refused a runner of the version, whatever its dates: how often in a row, when last, and until when the next
+    -- one waits.
+    refusals      integer NOT NULL DEFAULT 0 CHECK (refusals >= 0),
+    refused_at    timestamptz,
+    refused_until timestamptz,
+    PRIMARY KEY (account_id, version),
+    CHECK (num_nonnulls(refused_at, refused_until) = CASE WHEN refusals > 0 THEN 2 ELSE 0 END)
+);
+COMMENT ON TABLE version_schedules IS 'Until when GitHub gives jobs of an account to runners of a version, as it last answered, and refusals that were seen.';
+-- Every match looks for refused versions. Most versions have no date yet.
+CREATE INDEX version_schedules_ending ON version_schedules (account_id)
+    WHERE runtime_ends_at IS NOT NULL OR refused_until IS NOT NULL;
+
+-- Whether nothing is minted for Pods of the version.
+CREATE FUNCTION is_refused(v version_schedules, moment timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT (v.runtime_ends_at IS NOT NULL OR v.refused_until IS NOT NULL)
+       AND (v.runtime_ends_at <= moment OR v.refused_until > moment) IS TRUE
+$$;
+
+-- What is refused of a pool's runners to one account at `moment`: the version of its idle Pods or, without any, of its
+-- newest Pods. The last one to be refused counts.
+CREATE FUNCTION refused_version(pool_id integer, account_id integer, moment timestamptz)
+    RETURNS TABLE (version text, runtime_ends_at timestamptz, refused_at timestamptz, refused_until timestamptz)
+    LANGUAGE sql STABLE AS $$
+    SELECT v.version, v.runtime_ends_at, v.refused_at, v.refused_until
+      FROM version_schedules v
+     CROSS JOIN LATERAL (
+        SELECT EXISTS (SELECT FROM runners r
+                        WHERE r.pool_id = refused_version.pool_id AND r.gone_at IS NULL AND r.state = 'idle'
+                          AND r.runner_version = v.version) AS idle,
+               EXISTS (SELECT FROM pools p JOIN pod_versions n ON n.spec_hash = p.spec_hash
+                        WHERE p.id = refused_version.pool_id AND n.version = v.version) AS newest
+        OFFSET 0) u
+     WHERE v.account_id = refused_version.account_id AND is_refused(v, moment) AND (u.idle OR u.newest)
+     ORDER BY u.newest DESC, v.version
+     LIMIT 1
+$$;
 
 
 -- Supply
@@ -1039,6 +1097,7 @@ SELECT rep.id AS repository_id, sum(c.runners)::int AS runners, sum(c.vcpu_milli
 -- * per key with demand, its oldest jobs that no supply is on its way to, at most `per_key` of each (NULL: as many as a
 --   fair share needs);
 -- * what each key of their accounts holds, and what each pool with a maximum and demand holds;
+-- * idle runners whose version GitHub refuses, by account;
 -- * back-offs;
 -- * the mints an installation of each App may make, and what is left of those that have less than `pods`;
 -- * the version of the terms.
@@ -1102,6 +1161,15 @@ BEGIN
              WHERE state = 'queued' AND jobs.key_id = d.key_id
              ORDER BY queued_at, id OFFSET d.served LIMIT (SELECT jobs FROM fair)) j
          WHERE d.served > 0 OR (SELECT jobs FROM fair) > 1
+    ), refused AS (
+        SELECT w.account_id, r.id
+          FROM (SELECT DISTINCT account_id, pool_id FROM wanted) w
+          JOIN version_schedules v ON v.account_id = w.account_id AND is_refused(v, moment)
+         CROSS JOIN LATERAL (
+            -- Read only where a version is refused, which is seldom.
+            SELECT id FROM runners
+             WHERE pool_id = w.pool_id AND gone_at IS NULL AND state = 'idle' AND runner_version = v.version
+            OFFSET 0) r
     ), minted AS (
         -- Counted in the last minute, for Apps that limit it.
         SELECT ap.id AS app_id, m.installation_id, ap.mints_per_minute - count(*)::int AS mints
@@ -1131,6 +1199,7 @@ BEGIN
                'job_keys', u.keys, 'queued_at', u.queued_at, 'job_ids', u.ids,
                'apps', a.apps, 'app_mints', a.mints,
                'mint_apps', t.apps, 'mint_installations', t.installations, 'mints', t.mints,
+               'refused_accounts', v.accounts, 'refused_runners', v.runners,
                'backoff_scopes', b.scopes, 'backoff_subjects', b.subjects)
       FROM (SELECT coalesce(array_agg(key_id), '{}') AS keys, coalesce(array_agg(runners), '{}') AS runners,
                    coalesce(array_agg(vcpu_milli), '{}') AS vcpu_milli,
@@ -1149,6 +1218,8 @@ BEGIN
                    coalesce(array_agg(installation_id), '{}') AS installations,
                    coalesce(array_agg(mints), '{}') AS mints
               FROM tokens) t,
+           (SELECT coalesce(array_agg(account_id), '{}') AS accounts, coalesce(array_agg(id), '{}') AS runners
+              FROM refused) v,
            (SELECT coalesce(array_agg(scope::text), '{}') AS scopes, coalesce(array_agg(subject), '{}') AS subjects
               FROM backoffs WHERE until > moment) b);
 END $$;

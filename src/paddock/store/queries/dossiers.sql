@@ -164,7 +164,9 @@ SELECT k.id, coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS supply_gr
        coalesce(ru.vcpu_milli, 0) + coalesce(w.vcpu_milli, 0) AS repository_vcpu_milli,
        coalesce(ru.memory_mib, 0) + coalesce(w.memory_mib, 0) AS repository_memory_mib,
        coalesce(w.runners, 0) AS repository_wider,
-       p.max_runners AS pool_maximum, c.occupied, c.idle, c.booting, t.target, t.why AS because
+       p.max_runners AS pool_maximum, c.occupied, c.idle, c.booting, t.target, t.why AS because,
+       o.version AS refused_version, o.runtime_ends_at AS version_ended_at, o.refused_at AS version_refused_at,
+       o.refused_until AS version_refused_until
   FROM wanted k
   JOIN accounts a ON a.id = k.account_id
   JOIN pools p ON p.id = k.pool_id
@@ -182,6 +184,7 @@ SELECT k.id, coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS supply_gr
                                                                WHERE i.account_id = a.id AND i.state = 'active'
                                                                ORDER BY i.app_id LIMIT 1)))
                       ORDER BY f.until DESC, f.scope, f.subject LIMIT 1) b ON true
+  LEFT JOIN LATERAL refused_version(p.id, a.id, $2) o ON true
   LEFT JOIN LATERAL (SELECT q.target, q.why FROM pool_decisions q WHERE q.pool_id = p.id ORDER BY q.id DESC LIMIT 1) t ON true
  ORDER BY k.id
 

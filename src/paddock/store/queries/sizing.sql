@@ -30,7 +30,10 @@ SELECT k.id AS key_id, k.pool_id, k.account_id, k.repository_id, a.login, r.full
        coalesce(s.total, 0) AS supply,
        a.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.state <> 'active'
        OR EXISTS (SELECT FROM dispatch_pauses) AS paused,
-       i.app_id IS NULL AS uninstalled, b.until AS blocked_until, b.reason AS blocked_because
+       i.app_id IS NULL AS uninstalled, b.until AS blocked_until, b.reason AS blocked_because,
+       EXISTS (SELECT FROM version_schedules v
+                WHERE v.account_id = k.account_id AND is_refused(v, $1)
+                  AND v.version = (SELECT n.version FROM pod_versions n WHERE n.spec_hash = p.spec_hash)) AS outdated
   FROM demanded d
   JOIN demand_keys k ON k.id = d.key_id
   JOIN pools p ON p.id = k.pool_id

@@ -1,0 +1,120 @@
+"""Versions of the runner program: which Pods have which, and until when GitHub accepts each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import asyncpg
+
+from paddock.domain.github import (
+    GitHubAppId,
+    Host,
+    InstallationId,
+    InstallationKey,
+    Scope,
+    repository_scope,
+)
+from paddock.domain.ids import AccountId, KeyId, RunnerId
+from paddock.domain.pods import Pod
+from paddock.domain.runner_versions import (
+    AcceptedRunner,
+    PoolVersion,
+    RefusalTerms,
+    RefusedRunner,
+    RunnerVersion,
+    VersionQuestion,
+    VersionSchedule,
+)
+from paddock.store.base import Part
+from paddock.store.database import retrying
+from paddock.store.sql import queries
+
+_SQL = queries("versions")
+
+
+class Versions(Part):
+    @retrying
+    async def note_versions(self, pods: Sequence[Pod]) -> None:
+        told = [pod for pod in pods if pod.runner_version is not None]
+        if not told:
+            return
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["note"],
+                [pod.name for pod in told],
+                [pod.uid for pod in told],
+                [pod.runner_version for pod in told],
+            )
+
+    async def version_questions(self, *, limit: int) -> list[VersionQuestion]:
+        rows = await self._database.rows(_SQL["questions"], self._clock.now(), limit)
+        return [_question_of(row) for row in rows]
+
+    async def answer_version(
+        self,
+        account: AccountId,
+        version: RunnerVersion,
+        schedule: VersionSchedule | None,
+        *,
+        ask_at: datetime,
+    ) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["answer"],
+                account,
+                version,
+                schedule and schedule.registration_ends_at,
+                schedule and schedule.runtime_ends_at,
+                self._clock.now(),
+                ask_at,
+            )
+
+    async def postpone_version(
+        self, account: AccountId, version: RunnerVersion, *, ask_at: datetime
+    ) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(_SQL["postpone"], account, version, ask_at)
+
+    @retrying
+    async def refuse_version(self, runner: RunnerId, terms: RefusalTerms) -> RefusedRunner | None:
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(
+                _SQL["refuse"], runner, self._clock.now(), terms.seconds, terms.ceiling
+            )
+        return row and RefusedRunner(key=KeyId(row["key_id"]), version=row["version"])
+
+    async def accept_versions(self, accepted: Sequence[AcceptedRunner]) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                _SQL["accept"],
+                [each.account for each in accepted],
+                [each.version for each in accepted],
+                [each.claimed_at for each in accepted],
+            )
+
+    async def forget_versions(self, *, before: datetime) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(_SQL["forget"], before)
+
+    async def pool_versions(self) -> list[PoolVersion]:
+        rows = await self._database.rows(_SQL["pools"], self._clock.now())
+        return [PoolVersion(**row) for row in rows]
+
+
+def _question_of(row: asyncpg.Record) -> VersionQuestion:
+    host = Host(row["host"])
+    return VersionQuestion(
+        account=AccountId(row["account_id"]),
+        version=RunnerVersion(row["version"]),
+        who=InstallationKey(
+            host=host,
+            app=GitHubAppId(row["app"]),
+            installation=InstallationId(row["installation"]),
+        ),
+        scope=(
+            repository_scope(host, row["repository"])
+            if row["repository"]
+            else Scope(host=host, owner=row["login"])
+        ),
+    )
