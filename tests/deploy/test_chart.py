@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import paddock
-from paddock.domain.claim_timing import MINT_DEADLINE
+from paddock.domain.recovery.stale_claim import MINT_DEADLINE
 from paddock.fleet.kube.settings import KubeSettings
 from paddock.pools.spec import parse_pools
 from paddock.settings import load

@@ -16,12 +16,12 @@ from paddock.dispatch.debts import DebtCollector
 from paddock.dispatch.dispatcher import _LOOK_AGAIN, Dispatcher
 from paddock.dispatch.minting import Minter
 from paddock.dispatch.sealing import Sealer
-from paddock.domain.claim_timing import MINT_DEADLINE
 from paddock.domain.handover import Handover, Leave, NothingYet, reason_to_leave
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import PodIdentity, PodOrder
+from paddock.domain.recovery.stale_claim import MINT_DEADLINE
 from paddock.domain.runners import WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FaultKind, JobSpec

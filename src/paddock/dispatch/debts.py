@@ -14,10 +14,10 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.dispatch.pauses import Pauses, Place
-from paddock.domain.claim_timing import MINT_SETTLED
 from paddock.domain.debts import Debt
 from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
+from paddock.domain.recovery.stale_claim import MINT_SETTLED
 from paddock.ports import Clock, GitHub
 from paddock.ports.matching import DebtStore
 

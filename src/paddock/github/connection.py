@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import httpx2
 
 import paddock
-from paddock.domain.claim_timing import MINT_GIVEN_UP
+from paddock.domain.recovery.stale_claim import MINT_GIVEN_UP
 
 #: For TCP and TLS. GitHub answers these in milliseconds; after this it counts as unreachable.
 CONNECT_TIMEOUT_S: Final = 5.0

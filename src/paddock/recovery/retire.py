@@ -27,14 +27,15 @@ from typing import Final, assert_never
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.claim_timing import MINT_SETTLED
 from paddock.domain.fingerprints import Certainty, ever_started
 from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import KeyId
 from paddock.domain.pods import Pod
 from paddock.domain.recovery.evidence import Container, LogWord, container_seen
+from paddock.domain.recovery.lingering import FINISHED
 from paddock.domain.recovery.records import FoundRecord, KeyPlace
+from paddock.domain.recovery.stale_claim import MINT_SETTLED
 from paddock.domain.runners import Conflict, Runner
 from paddock.log_events import runner_fields
 from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids
@@ -46,8 +47,6 @@ _log = structlog.get_logger()
 
 #: GitHub's `busy` was seen to lag by a minute, and a job's first line is in the log within seconds.
 SECOND_PROOF: Final = timedelta(seconds=90)
-#: A finished runner exits within seconds. One that still lives after this hangs, and its job is over.
-FINISHED: Final = timedelta(minutes=10)
 #: A deletion that has no effect may have been lost on the way: it is asked for again.
 ASK_AGAIN: Final = timedelta(seconds=30)
 

@@ -31,7 +31,6 @@ from prometheus_client import Counter
 
 from paddock.dispatch.installations import RegisteredApp
 from paddock.domain.budgets import TokenBucket
-from paddock.domain.claim_timing import MINT_SETTLED
 from paddock.domain.github import (
     Absent,
     AccountType,
@@ -46,6 +45,7 @@ from paddock.domain.ids import KeyId
 from paddock.domain.names import PodName, RunnerName, pod_of
 from paddock.domain.pods import Pod
 from paddock.domain.recovery.records import FoundRecord, RunnerScope
+from paddock.domain.recovery.stale_claim import MINT_SETTLED
 from paddock.ports import Clock, GitHub
 from paddock.ports.recovery import RunnerSearchStore
 

@@ -29,10 +29,10 @@ from paddock.domain.allocation import (
     Withheld,
     allocate,
 )
-from paddock.domain.claim_timing import MINT_DEADLINE
 from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, RepositoryId, RunnerId
 from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import RunnerName, runner_name
+from paddock.domain.recovery.stale_claim import MINT_DEADLINE
 from paddock.domain.runners import Claim, Conflict, Match, WaitingPod, WaitingPods
 from paddock.store.database import Connection, Hold, retrying
 from paddock.store.runners import RunnerStore

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from paddock.domain.jobs import LONGEST_QUEUED
 from paddock.domain.recovery.actions import JobAction
 from paddock.domain.recovery.durations import HOUR, seconds
 from paddock.domain.recovery.evidence import JobEvidence, JobWord, Subject
@@ -30,7 +31,7 @@ from paddock.domain.recovery.rule import Rule
 from paddock.domain.states import JobState
 
 JOB_EXPIRED_DEFAULT: Final = seconds(
-    24 * HOUR,
+    LONGEST_QUEUED.total_seconds(),
     "GitHub cancels a job that was queued for a day; then it may not know it any more",
 )
 JOB_END_DEFAULT: Final = seconds(

@@ -25,6 +25,7 @@ completion that was never reported: `missed_webhook`.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from paddock.domain.endings import Retired
@@ -41,6 +42,10 @@ LINGER_DEFAULT: Final = seconds(
     "after its job a runner cleans up and exits within seconds; the slowest hooks people run "
     "after a job take minutes",
 )
+
+#: A retirement deletes a live Pod whose job completed no sooner than this, even if `linger` is set to
+#: less: until then the end may still come by itself, with its exit code.
+FINISHED: Final = timedelta(seconds=LINGER_DEFAULT.value)
 
 RUNNER_ENDED: Final[Rule[Evidence, RunnerAction]] = Rule(
     name="runner-ended",

@@ -9,16 +9,17 @@ well under a second. The JIT is sealed and stored, and the row is `armed`. If Gi
 replica releases the claim itself, with a back-off for the narrowest scope.
 
 **How it goes wrong.** The replica dies between claim and JIT, or it cannot write the result. Then no
-replica knows of the mint. What happens, in seconds after the claim (`domain.claim_timing`):
+replica knows of the mint. What happens, in seconds after the claim:
 
-    30     the GitHub client would have ended the request
-    45     the row's `mint_deadline` has passed. The Pod's poller asks again within its long poll, and
-           the replica that it asks takes the claim over: new generation, fresh name, a new mint
+    30     `MINT_GIVEN_UP`: the GitHub client would have ended the request
+    45     `MINT_DEADLINE`, in the row, has passed. The Pod's poller asks again within its long poll,
+           and the replica that it asks takes the claim over: new generation, fresh name, a new mint
            (`dispatch.dispatcher`, `store.matching.take_over_claim`). The old name becomes a debt: if
            GitHub made a record under it, `dispatch.debts` deletes that record.
-    60     whether GitHub has a record under the old name is now certain, so the debt may be paid
-    300    recovery looks, here. It is still the same claim: no poll has reached a replica, or each
-           take-over has failed.
+    60     `MINT_SETTLED`: whether GitHub has a record under the old name is now certain, so the debt
+           may be paid
+    300    `stale_claim`: recovery looks, here. It is still the same claim: no poll has reached a
+           replica, or each take-over has failed.
 
 **What paddock does.** If the poller still polls, it cannot hold a JIT: `stale-claim` releases the
 claim. The row is `idle` again, the key's supply falls by one, and the next match serves the job. The
@@ -27,7 +28,9 @@ the runner instead: its poller has ended, which it does only with a JIT, or one 
 runs, and shows neither. That happens after a restored backup, whose rows are older than the Pods
 (I70).
 
-**Why this threshold.** 300 s is many times the 45 s after which a poll takes over, and a poll comes
+**Why these thresholds.** If a claim could be taken over before its request ends, two replicas could
+mint for one Pod. If the debt were paid before the request ends, a record made a moment later would be
+left at GitHub for ever. 300 s is many times the 45 s after which a poll takes over, and a poll comes
 at least every 50 s: a claim this old has had five chances. Sooner, recovery would compete with
 take-overs that are on their way. Later, a place of the account is held for nothing.
 
@@ -46,6 +49,7 @@ The record that a lost mint may have made at GitHub: `paddock.dispatch.debts`.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from paddock.domain.endings import Retired
@@ -60,7 +64,20 @@ from paddock.domain.states import RunnerState
 if TYPE_CHECKING:
     from paddock.domain.recovery.thresholds import Thresholds
 
-#: Greater than `claim_timing.MINT_SETTLED`; a test holds the order.
+#: GitHub answers a mint in well under a second, and gives up on a request itself after 10 s. Single
+#: reads have a limit of their own; this one ends an answer that arrives byte by byte. It limits each
+#: request to GitHub, mints among them.
+MINT_GIVEN_UP: Final = timedelta(seconds=30)
+
+#: The row's `mint_deadline`. Half of `MINT_GIVEN_UP` more than that: time for the write after the
+#: answer, and for clocks of replicas that differ by seconds.
+MINT_DEADLINE: Final = timedelta(seconds=45)
+
+#: Twice `MINT_GIVEN_UP`: a request that was sent at its last moment has had its effect at GitHub.
+#: Before this, "there is no record under this name" may be true only for now.
+MINT_SETTLED: Final = timedelta(seconds=60)
+
+#: Greater than `MINT_SETTLED`; a test holds the order.
 STALE_CLAIM_DEFAULT: Final = seconds(
     5 * MINUTE,
     "a mint's request is given up after 30 seconds, and a poll of its Pod takes the claim over after "

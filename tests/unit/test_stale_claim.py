@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from paddock.domain.claim_timing import MINT_DEADLINE, MINT_GIVEN_UP, MINT_SETTLED
+from paddock.domain.recovery.stale_claim import MINT_DEADLINE, MINT_GIVEN_UP, MINT_SETTLED
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.github.connection import TOTAL_TIMEOUT_S
 from paddock.web.pods import LONGEST_WAIT
