@@ -54,4 +54,9 @@ async def _migrate(settings: Settings, *, dry_run: bool) -> Sequence[Migration]:
         say(f"there is no database in {settings.data_dir} yet")
         return read_migrations()
     async with open_database(settings, name="paddock migrate") as database:
-        return await apply_migrations(database, dry_run=dry_run, say=say)
+        return await apply_migrations(
+            database,
+            dry_run=dry_run,
+            say=say,
+            applying=lambda migration: say(f"applying {migration.name}"),
+        )

@@ -138,12 +138,6 @@ async def _up(settings: Settings, mode: Mode) -> None:
         raise _first(failures) from None
 
 
-def _but_migrations(text: str) -> None:
-    """Hide migrations: the first start applies all of them, and they are of no interest then."""
-    if not text.startswith("applying "):
-        say(text)
-
-
 def _first(failures: ExceptionGroup[Exception]) -> Exception:
     """The first failure: it cancelled the other tasks, so only it is reported."""
     failure = failures.exceptions[0]
@@ -159,7 +153,7 @@ async def _run(settings: Settings, mode: Mode, stack: AsyncExitStack) -> None:
         server = EmbeddedPostgres(settings.data_dir, say=say)
         url = (await stack.enter_async_context(server)).url
     database = await stack.enter_async_context(connected(url, settings, name="paddock up"))
-    await migrate(database, say=_but_migrations)
+    await migrate(database, say=say)
     publish = stack.enter_context(published(settings.data_dir.expanduser()))
     show(f"  PostgreSQL  {database.shown}")
     demo, apps = await _github(settings, mode, stack)

@@ -119,8 +119,10 @@ async def migrate(
     clock: Clock | None = None,
     version: str = paddock.__version__,
     say: Callable[[str], None] = _say_nothing,
+    applying: Callable[[Migration], None] = lambda _: None,
 ) -> Sequence[Migration]:
-    """Bring the schema up to what this program knows; return what was (or would be) applied.
+    """Bring the schema up to what this program knows; return what was (or would be) applied. `applying`
+    is called before each.
 
     Any number of replicas may do this at once: one applies, the others wait and find it done.
     """
@@ -135,7 +137,7 @@ async def migrate(
         await connection.execute(_CREATE_HISTORY)
         pending = _pending(migrations, await _history(connection), version)
         for migration in pending:
-            say(f"applying {migration.name}")
+            applying(migration)
             await _apply(connection, migration, clock)
         return pending
 

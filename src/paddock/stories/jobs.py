@@ -8,6 +8,7 @@ from typing import assert_never
 
 from paddock.domain.dossiers import JobDossier, JobOnFile, RelatedRunner
 from paddock.domain.endings import Ending
+from paddock.domain.jobs import EventCause
 from paddock.domain.recovery.durations import duration
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState, RunnerState
@@ -160,7 +161,7 @@ def _remarks(dossier: JobDossier) -> Iterable[str]:
             "lost."
         )
     learnt = next((event for event in dossier.events if event.pod is None), None)
-    if learnt is not None and "webhook" not in learnt.why:
+    if learnt is not None and learnt.why != EventCause.WEBHOOK:
         yield f"No webhook told of it: {clause(learnt.why)}."
 
 
