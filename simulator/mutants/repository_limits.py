@@ -36,7 +36,7 @@ def _wider_runners_not_counted(undo: ExitStack, _session: Session) -> None:
     async def none(*_: object) -> tuple[()]:
         return ()
 
-    undo.enter_context(swapped(matching.Matching, "_wider_use", none))
+    undo.enter_context(swapped(matching.DemandReader, "_wider_use", none))
 
 
 @mutant(

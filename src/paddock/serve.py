@@ -36,6 +36,7 @@ from paddock.store.clock import DatabaseClock, asking
 from paddock.store.database import Database
 from paddock.store.heartbeat import Heartbeat
 from paddock.store.leadership import led
+from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds
@@ -131,7 +132,7 @@ async def serve(
                     clock=replica.clock,
                 ),
                 readiness=readiness,
-                metrics=Metrics(replica.store, replica.clock),
+                metrics=Metrics(PgReading(database, replica.clock), replica.clock),
                 # With TLS, Pods can get a JIT only through the TLS listener.
                 pods=None if certificate and settings.fleet is FleetKind.KUBE else endpoints,
                 console=console,

@@ -16,7 +16,7 @@ from paddock.ports.errors import DatabaseUnavailable
 from paddock.settings import Settings
 from paddock.store.database import Database
 from paddock.store.reading import PgReading
-from paddock.store.sql import queries
+from paddock.store.sql import Query, named
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 from paddock.web import live
@@ -181,9 +181,9 @@ async def test_however_many_look_webhooks_are_stored(
 ) -> None:
     """Readers have connections of their own, and wait only for one another."""
     monkeypatch.setitem(
-        queries("reading"),
+        named("reading"),
         "deliveries",
-        "SELECT pg_sleep(1.5), $1::text, $2::text, $3::text, $4::int",
+        Query("SELECT pg_sleep(1.5), :state::text, :event::text, :after::text, :limit::int"),
     )
     looking = [
         asyncio.create_task(site.client.get("/api/v1/deliveries?limit=1")) for _ in range(15)

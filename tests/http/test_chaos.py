@@ -23,9 +23,9 @@ from paddock.demo.incidents import INCIDENTS, Case
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.store.data_directory import running_url
 from paddock.store.database import Database
-from paddock.store.store import PgStore
+from paddock.store.reading import PgReading
 from paddock.stories import tell
-from paddock.system import SystemClock, SystemIds
+from paddock.system import SystemClock
 from tests.http.test_up import ask, processes_of, up
 from tests.support.directories import open_directory
 
@@ -59,20 +59,20 @@ async def over(data_dir: Path, incidents: Sequence[str], *, within: float) -> di
 
 
 @asynccontextmanager
-async def store_of(data_dir: Path) -> AsyncIterator[PgStore]:
+async def reading_of(data_dir: Path) -> AsyncIterator[PgReading]:
     url = running_url(data_dir)
     assert url is not None
     database = await Database.connect(url, application_name="test")
     try:
-        yield PgStore(database, clock=SystemClock(), ids=SystemIds(), actor="test")
+        yield PgReading(database, SystemClock())
     finally:
         await database.close()
 
 
-async def _check(store: PgStore, data_dir: Path, line: ChaosLine) -> None:
+async def _check(reading: PgReading, data_dir: Path, line: ChaosLine) -> None:
     case = line.case
     await _is_found_out(data_dir, case)
-    told = await _stories(store, case)
+    told = await _stories(reading, case)
     assert case.afterwards is None or any(case.afterwards in each for each in told), (case, told)
     if case.meanwhile is not None:
         [explained] = [
@@ -101,13 +101,13 @@ async def _is_found_out(data_dir: Path, case: Case) -> None:
         assert {rule for (rule,) in rules} & set(case.rules), (case, rules)
 
 
-async def _stories(store: PgStore, case: Case) -> list[str]:
+async def _stories(reading: PgReading, case: Case) -> list[str]:
     thresholds = Thresholds(**HURRIED_RECOVERY)  # type: ignore[arg-type]
     names = [str(name) for name in (case.job, case.pod) if name is not None]
     stories: list[Any] = [
         tell(each, now=SystemClock().now(), thresholds=thresholds)
         for name in names
-        for each in await store.find_dossiers(name)
+        for each in await reading.find(name)
     ]
     assert stories, case
     assert {story.state for story in stories} <= {"completed", "gone"}, case
@@ -122,9 +122,9 @@ async def chaos(incidents: Sequence[str], *, within: float) -> None:
         data_dir = parent / "data"
         async with up(data_dir, "--demo", "chaos"):
             found = await over(data_dir, incidents, within=within)
-            async with store_of(data_dir) as store:
+            async with reading_of(data_dir) as reading:
                 for incident in incidents:
-                    await _check(store, data_dir, found[incident])
+                    await _check(reading, data_dir, found[incident])
             [(done,)] = await ask(data_dir, DONE)
             assert isinstance(done, int)
             assert done >= len(incidents)

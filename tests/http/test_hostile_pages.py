@@ -62,8 +62,8 @@ class Scene:
                 json.loads(answer.text, parse_constant=pytest.fail)
             else:
                 assert controls(answer.text.replace("\t", "")) == set()
-        for dossier in await self.world.store.find_dossiers(pod):
-            assert tell(dossier, now=datetime.now(UTC)).remarks is not None
+        for details in await self.world.reading.find(pod):
+            assert tell(details, now=datetime.now(UTC)).remarks is not None
 
 
 @pytest.fixture

@@ -110,7 +110,9 @@ async def test_the_dashboards_first_page_says_so(world: PoolWorld, database: Dat
 
 
 async def series(world: PoolWorld) -> dict[tuple[str, str], float]:
-    answer = await Metrics(world.store, world.clock).respond(Request({"type": "http"}))
+    answer = await Metrics(PgReading(world.database, world.clock), world.clock).respond(
+        Request({"type": "http"})
+    )
     return {
         (sample.labels["host"], sample.labels["reason"]): sample.value
         for family in text_string_to_metric_families(bytes(answer.body).decode())

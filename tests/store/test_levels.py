@@ -23,7 +23,7 @@ class Watched:
         self.account = account
         self.pool = pool
         self.key = key
-        self._metrics = Metrics(world.store, world.clock)
+        self._metrics = Metrics(world.reading, world.clock)
 
     async def scrape(self) -> dict[tuple[str, ...], float]:
         self.world.clock.advance(REMEMBERED + 1)

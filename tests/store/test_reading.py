@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from paddock.domain.endings import Ending
-from paddock.domain.overview import TREND_STEP, depths
-from paddock.domain.reading import (
+from paddock.domain.reading.filters import (
     ActionFilter,
     BadCursor,
     DeliveryFilter,
@@ -19,12 +18,12 @@ from paddock.domain.reading import (
     RunnerFilter,
     VerdictFilter,
 )
+from paddock.domain.reading.overview import TREND_STEP, depths
 from paddock.domain.states import JobState, RunnerState
 from paddock.ports.errors import StoreError
-from paddock.store import looking
 from paddock.store.database import Database
-from paddock.store.reading import PgReading
-from paddock.store.sql import queries
+from paddock.store.reading import PgReading, reader
+from paddock.store.sql import Query, named
 from paddock.system import SystemClock
 from tests.support.scenes import HOSTILE
 from tests.support.world import World
@@ -126,8 +125,12 @@ async def test_a_jobs_story_has_its_runner(reading: PgReading) -> None:
     story = await reading.job(line.id)
     assert story is not None
     assert story.job == line
-    assert [event.after for event in story.events] == ["queued", "in_progress", "completed"]
-    assert [runner.pod for runner in story.runners] == [line.pod]
+    own = [event.after for event in story.events if event.job == line.id]
+    assert own == ["queued", "in_progress", "completed"]
+    steps = [event.after for event in story.events if event.pod == line.pod]
+    assert steps[:4] == ["claimed", "armed", "running", "busy"]
+    assert steps[-1] == "gone"
+    assert [each.runner.pod for each in story.runners] == [line.pod]
     assert await reading.job(line.id, host="github.example") is None
     assert await reading.job(1) is None
 
@@ -173,10 +176,12 @@ def test_a_queues_depth_is_counted_back_from_now() -> None:
 async def test_nobody_looks_for_longer_than_two_seconds(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(queries("reading"), "rule_counts", "SELECT pg_sleep(60), $1::timestamptz")
-    monkeypatch.setattr(looking, "_BEGIN", looking._BEGIN.replace("'2s'", "'50ms'"))
+    monkeypatch.setitem(
+        named("reading"), "rule_counts", Query("SELECT pg_sleep(60), :since::timestamptz")
+    )
+    monkeypatch.setattr(reader, "_BEGIN", reader._BEGIN.replace("'2s'", "'50ms'"))
     reading = PgReading(database, World(database).clock)
-    with pytest.raises(looking.TooSlow, match="ask for less"):
+    with pytest.raises(reader.TooSlow, match="ask for less"):
         await reading.rule_counts(since=World(database).clock.now())
 
 
@@ -184,7 +189,7 @@ async def test_nothing_can_be_written_by_looking(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        queries("reading"), "rule_counts", "DELETE FROM events WHERE at < $1 RETURNING id"
+        named("reading"), "rule_counts", Query("DELETE FROM events WHERE at < :since RETURNING id")
     )
     reading = PgReading(database, World(database).clock)
     with pytest.raises(StoreError, match="read-only"):

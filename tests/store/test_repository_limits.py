@@ -340,16 +340,15 @@ async def test_jobs_that_limits_do_not_bind_are_reported(org: Organisation) -> N
     await org.executes(runner, "api", first)
     await org.executes(stranger, "api", second)
     await org.executes(stranger, "site", third)
-    assert await world.store.limit_bypasses() == []
+    assert (await world.reading.levels()).limit_bypasses == []
     await org.limit("api")
-    found = await world.store.limit_bypasses()
+    found = (await world.reading.levels()).limit_bypasses
     assert [(each.repository[-3:], each.runner, each.jobs) for each in found] == [
         ("api", "foreign", 1),
         ("api", "organisation", 1),
     ]
-    assert (await world.store.levels()).limit_bypasses == tuple(found)
-    dossiers = [await world.store.job_dossier(world.host, job) for job in (first, second, third)]
-    assert [each and each.job.beside_limits for each in dossiers] == [
+    details = [await world.reading.job(job) for job in (first, second, third)]
+    assert [each and each.beside_limits for each in details] == [
         "organisation",
         "foreign",
         None,
@@ -364,9 +363,9 @@ async def test_pools_whose_group_makes_limits_inexact_are_named(org: Organisatio
     await org.limit("api")
     assert await world.store.pools_beside_limits(org.account) == [("org-1", "linux")]
     [job] = await org.queue("api")
-    found = await world.store.job_dossier(world.host, job)
-    assert found is not None
-    assert found.job.beside_limits == "runner group"
+    details = await world.reading.job(job)
+    assert details is not None
+    assert details.beside_limits == "runner group"
 
 
 async def _race(

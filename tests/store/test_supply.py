@@ -61,10 +61,10 @@ async def test_all_that_count_supply_count_the_same(world: World, kind: str) -> 
     terms = DoubtTerms(**dict.fromkeys(DoubtTerms.__slots__, now + timedelta(days=1)))
     doubts = await world.store.jobs_in_doubt(terms, limit=9)
     assert {doubt.supply for doubt in doubts} == {supply}
-    dossier = await world.store.job_dossier(world.host, second)
-    assert dossier is not None
-    assert dossier.wait is not None
-    assert (dossier.wait.supply, dossier.wait.supply_graces) == (live + 1, ended)
+    details = await world.reading.job(second)
+    assert details is not None
+    assert details.wait is not None
+    assert (details.wait.supply, details.wait.supply_graces) == (live + 1, ended)
     served_again = (await world.store.match(await world.idle_pods(pool, 2))).claims
     assert len(served_again) == 2 - supply
     assert first != second

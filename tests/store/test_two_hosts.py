@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from paddock.domain.runners import Claim
 from paddock.store.database import Database
-from paddock.store.reading import PgReading
 from tests.support.world import PLENTY, World
 
 JOB = 4711
@@ -48,14 +45,14 @@ async def test_the_time_to_a_jit_is_that_of_the_claims_own_job(hosts: TwoHosts) 
     world.clock.advance(20.0)
     claim = hosts.claims[1]
     await world.arm(claim.runner, claim.generation)
-    summary = await world.store.summary(since=world.clock.now() - timedelta(seconds=60))
-    assert summary.to_jit == pytest.approx(20.0)
+    latency = (await world.reading.overview()).to_jit
+    assert latency is not None
+    assert latency.p50 == pytest.approx(20.0)
 
 
 async def test_a_jobs_story_has_only_runners_of_its_host(hosts: TwoHosts) -> None:
     """I71"""
-    reading = PgReading(hosts.one.database, hosts.one.clock)
     for host, claim in zip(("github.com", "ghe.example"), hosts.claims, strict=True):
-        story = await reading.job(JOB, host=host)
+        story = await hosts.one.reading.job(JOB, host=host)
         assert story is not None
-        assert [each.name for each in story.runners] == [claim.name]
+        assert [each.runner.name for each in story.runners] == [claim.name]

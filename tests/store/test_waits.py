@@ -8,15 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from paddock.domain.dossiers import JobDossier
 from paddock.domain.jobs import JobReport, Refusal
 from paddock.domain.limits import Limits
-from paddock.domain.reading import JobFilter, Page, Paging
+from paddock.domain.reading.details import JobDetails
+from paddock.domain.reading.filters import JobFilter, Page, Paging
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState
 from paddock.store.database import Database
 from paddock.store.reading import PgReading
-from paddock.store.store import PgStore
 from paddock.stories import tell
 from paddock.web.explanations import Explanations
 from tests.support.world import World
@@ -55,18 +54,16 @@ async def world(database: Database) -> World:
     return await World(database).begin()
 
 
-async def listed(world: World, store: PgStore | None = None) -> Page[Any]:
-    explanations = Explanations(store or world.store, world.clock, Thresholds())
-    return await explanations.list_jobs(
-        PgReading(world.database, world.clock), JobFilter(), EVERYTHING
-    )
+async def listed(world: World, reading: PgReading | None = None) -> Page[Any]:
+    explanations = Explanations(reading or world.reading, world.clock, Thresholds())
+    return await explanations.list_jobs(JobFilter(), EVERYTHING)
 
 
 async def story(world: World, job: int) -> str:
     """What `paddock why` says."""
-    [dossier] = await world.store.find_dossiers(str(job))
-    assert isinstance(dossier, JobDossier)
-    return tell(dossier, now=world.clock.now()).why
+    [details] = await world.reading.find(str(job))
+    assert isinstance(details, JobDetails)
+    return tell(details, now=world.clock.now()).why
 
 
 async def many_reasons(world: World) -> None:
@@ -126,8 +123,7 @@ async def test_a_list_says_of_each_job_what_its_story_says(world: World) -> None
 
 async def test_the_overview_says_it_too(world: World) -> None:
     await many_reasons(world)
-    reading = PgReading(world.database, world.clock)
-    seen = await Explanations(world.store, world.clock, Thresholds()).overview(reading)
+    seen = await Explanations(world.reading, world.clock, Thresholds()).overview()
     assert seen.oldest
     assert {job.id: job.waits_because for job in seen.oldest} == {
         job.id: await story(world, job.id) for job in seen.oldest
@@ -141,8 +137,8 @@ async def test_a_page_costs_one_read_however_many_jobs_are_on_it(world: World) -
     async def statements() -> int:
         counted = Counted(world.database)
         database = cast("Database", counted)
-        store = PgStore(database, clock=world.clock, ids=world.ids, actor="test")
-        assert all(job.waits_because for job in (await listed(world, store)).items)
+        reading = PgReading(database, world.clock)
+        assert all(job.waits_because for job in (await listed(world, reading)).items)
         return counted.statements
 
     await world.queue(account, key, 1)

@@ -18,10 +18,10 @@ from paddock.domain.endings import Ending
 from paddock.fakes.github import FaultKind, JobSpec
 from paddock.fakes.github.keys import make_private_key
 from paddock.fakes.github.records import Job, JobStatus
-from paddock.ports.dossiers import Dossiers
 from paddock.store.embedded import EmbeddedPostgres
+from paddock.store.reading import PgReading
 from paddock.stories import Story, tell
-from simulator.engine.database import Session
+from simulator.engine.database import Session, database_over
 from simulator.engine.faults import Fault
 from simulator.engine.fleet import SimPod
 from simulator.engine.simulation import Key, SeedPlan
@@ -80,9 +80,12 @@ def world(session: Session, directory: Path) -> Tell:
     return run
 
 
+def reading(scene: Scene) -> PgReading:
+    return PgReading(database_over(scene.session), scene.story.stage.clock)
+
+
 async def why(scene: Scene, name: object) -> Story:
-    store = cast("Dossiers", scene.operator)
-    [found] = await store.find_dossiers(str(name))
+    [found] = await reading(scene).find(str(name))
     story = tell(found, now=scene.story.stage.clock.now())
     assert re.fullmatch(r"[A-Za-z].*\.", story.why), story.why
     assert re.fullmatch(r"[A-Z`].*\.", story.next), story.next
@@ -201,9 +204,8 @@ def test_a_job_whose_labels_are_nobodys(world: Tell) -> None:
     async def script(scene: Scene) -> None:
         job = scene.queue(10.0, labels=("ubuntu-latest",))
         await scene.sleep(5.0)
-        store = cast("Dossiers", scene.operator)
-        assert await store.find_dossiers(str(job.id)) == []
-        told = await store.passed_over(cast("Any", job.id))
+        assert await reading(scene).find(str(job.id)) == []
+        told = await reading(scene).passed_over(cast("Any", job.id))
         assert told is not None
         story = tell(told, now=scene.story.stage.clock.now())
         assert story.why == (
@@ -367,8 +369,7 @@ def test_a_runner_that_waits_for_work(world: Tell) -> None:
 
 def test_a_name_that_nobody_has(world: Tell) -> None:
     async def script(scene: Scene) -> None:
-        store = cast("Dossiers", scene.operator)
         for name in ("nobody", "99", "9" * 40, "", "²"):
-            assert await store.find_dossiers(name) == []
+            assert await reading(scene).find(name) == []
 
     world(script)

@@ -26,6 +26,7 @@ from paddock.domain.pools import PoolFacts
 from paddock.domain.runners import Conflict, Runner, WaitingPod
 from paddock.domain.states import JobState
 from paddock.store.database import Database
+from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
 from tests.support.time import ManualClock, SeededIds
 
@@ -38,6 +39,7 @@ class World:
         self.clock = ManualClock()
         self.ids = SeededIds()
         self.store = PgStore(database, clock=self.clock, ids=self.ids, actor="test")
+        self.reading = PgReading(database, self.clock)
         self.host = HostId(0)
         self.app = AppId(0)
         self.repositories: dict[AccountId, RepositoryId] = {}

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from paddock.domain.endings import Ending
-from paddock.domain.overview import Cell, LimitBypassLine, Overview, Pause, QueueLine
+from paddock.domain.reading.overview import Cell, LimitBypassLine, Overview, PauseLine, QueueLine
 from paddock.domain.states import RunnerState
 from paddock.web.dashboard import charts
 from paddock.web.dashboard.attention import attention
@@ -89,8 +89,8 @@ def test_what_is_worst_comes_first() -> None:
             endings={Ending.HOST_OOM: 1},
             queues=[QueueLine(pool="x", account="a", jobs=1, oldest_at=NOW - timedelta(minutes=6))],
             pauses=[
-                Pause(what="dispatch", name=None, at=NOW, by="operator:ana", why="a new disk"),
-                Pause(what="pool", name="linux", at=NOW, by="operator:ana", why=None),
+                PauseLine(what="dispatch", name=None, at=NOW, by="operator:ana", why="a new disk"),
+                PauseLine(what="pool", name="linux", at=NOW, by="operator:ana", why=None),
             ],
             dead_deliveries=1,
             limit_bypasses=[

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
-from paddock.store.sql import queries
+from paddock.store.sql import Query, named, queries
 
 _STORE = resources.files("paddock.store")
+_MODULES = sorted(Path(str(_STORE)).rglob("*.py"))
 _FILES = sorted(path.name for path in _STORE.joinpath("queries").iterdir())
 _QUERIES = [
     pytest.param(text, id=f"{file}:{name}")
@@ -64,14 +68,52 @@ def test_a_statement_that_returns_rows_ends_in_their_order() -> None:
             )
 
 
-def test_rows_are_fetched_only_by_statements_that_order_them() -> None:
-    for module in _STORE.iterdir():
-        if not module.name.endswith(".py"):
+def _calls(module: ast.Module) -> Iterator[tuple[str, str, set[str]]]:
+    """Each call of a named query: the noun, the query's name and the parameters that it gives."""
+    nouns = {
+        target.id: node.value.args[0].value
+        for node in module.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if isinstance(target, ast.Name) and ast.unparse(node.value.func) == "named"
+        if isinstance(node.value.args[0], ast.Constant)
+    }
+    for node in ast.walk(module):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Subscript):
             continue
-        code = module.read_text("utf-8")
-        texts = [
-            _STORE.joinpath("queries", f"{file}.sql").read_text("utf-8")
-            for file in re.findall(r'queries\("(\w+)"\)', code)
-        ]
-        for name in re.findall(r'\.fetch\(\s*\w+\["(\w+)"\]', code):
-            assert any(f"-- name: {name}[]" in text for text in texts), f"{module.name}: {name}"
+        table, name = node.func.value, node.func.slice
+        if isinstance(table, ast.Name) and table.id in nouns and isinstance(name, ast.Constant):
+            given = {each.arg for each in node.keywords if each.arg is not None}
+            if len(given) == len(node.keywords):  # without `**more`
+                yield str(nouns[table.id]), str(name.value), given
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=lambda path: path.name)
+def test_a_query_is_given_its_parameters(path: Path) -> None:
+    for noun, name, given in _calls(ast.parse(path.read_text("utf-8"))):
+        assert given == set(named(noun)[name].names), f"{noun}.{name}"
+
+
+@pytest.mark.parametrize("path", _MODULES, ids=lambda path: path.name)
+def test_rows_are_fetched_only_by_statements_that_order_them(path: Path) -> None:
+    code = path.read_text("utf-8")
+    texts = [
+        _STORE.joinpath("queries", f"{file}.sql").read_text("utf-8")
+        for file in re.findall(r'(?:queries|named)\("(\w+)"\)', code)
+    ]
+    for name in re.findall(r'\.fetch\(\s*\*?\w+\["(\w+)"\]', code):
+        assert any(f"-- name: {name}[]" in text for text in texts), name
+
+
+def test_a_parameter_is_numbered_once_and_comments_and_casts_are_left() -> None:
+    query = Query("-- of :pool\nSELECT :state::text, :pool WHERE :state IS NULL AND a = 'x: y'\n")
+    assert query.names == ("state", "pool")
+    assert query(pool=1, state=2) == (
+        "-- of :pool\nSELECT $1::text, $2 WHERE $1 IS NULL AND a = 'x: y'\n",
+        2,
+        1,
+    )
+    with pytest.raises(TypeError, match="'state'"):
+        query(pool=1)
+    with pytest.raises(TypeError, match="account"):
+        query(pool=1, state=2, account=3)

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.backoffs import BackOffCause, BackOffScope
-from paddock.domain.dossiers import (
-    BackedOff,
-    Check,
-    JobDossier,
-    JobInBrief,
-    JobOnFile,
-    PassedOver,
-    RelatedRunner,
-    RunnerDossier,
-    VerdictOnFile,
-    Wait,
-)
 from paddock.domain.endings import Ending
-from paddock.domain.ids import HostId, JobId, PoolId, RunnerId
+from paddock.domain.ids import JobId
 from paddock.domain.intake import Passed
 from paddock.domain.limits import NOTHING, Limits
-from paddock.domain.names import PodName, RunnerName
 from paddock.domain.pauses import Pause
-from paddock.domain.runners import Runner
+from paddock.domain.reading.details import (
+    BackOff,
+    JobDetails,
+    PassedOver,
+    RelatedRunner,
+    RunnerDetails,
+    Wait,
+)
+from paddock.domain.reading.rows import JobLine, RunnerLine, VerdictLine
 from paddock.domain.states import JobState, RunnerState
 from paddock.stories import Story, tell
 from paddock.stories.story import clause, length
@@ -42,60 +37,73 @@ PAUSE = Pause(at=EARLIER, by="operator:ana", why="the registry is down")
 PAUSED = "paused by ana since 2026-01-05 08:58 UTC: the registry is down."
 
 
-def runner(state: RunnerState = RunnerState.RUNNING, **changes: Any) -> Runner:
+def runner(state: RunnerState = RunnerState.RUNNING, **changes: Any) -> RunnerLine:
     known: dict[str, Any] = dict.fromkeys(
-        (
-            *("key", "account", "mint_deadline", "github_id", "delivery", "job", "node", "hint"),
-            *("heard_at", "acknowledged_at", "job_marked_at", "suspect_at", "absent_since"),
-            *("retire_reason", "deregistered_at", "proved_at"),
-        )
+        ("heard_at", "gone_at", "node", "image", "host", "job", "hint", "suspect_since", "ending")
     )
     known |= {
-        "id": RunnerId(UUID(int=1)),
-        "pool": PoolId(1),
-        "pod_name": PodName("linux-1"),
-        "pod_uid": "uid",
+        "id": UUID(int=1),
+        "pod": "linux-1",
+        "pool": "linux",
         "state": state,
-        "generation": 1,
         "since": EARLIER,
-        "name": RunnerName("linux-1-1"),
-        "shape": "gated",
-        "spec_hash": "v1",
+        "why": "a webhook",
         "created_at": EARLIER,
-        "absent_reads": 0,
+        "generation": 1,
+        "shape": "gated",
+        "account": "acme",
+        "name": "linux-1-1",
+        "stale": False,
     }
-    return Runner(**{**known, **changes})
+    return RunnerLine(**{**known, **changes})
 
 
-def verdict(ending: Ending = Ending.HOST_OOM) -> VerdictOnFile:
-    return VerdictOnFile(
+def related(of: RunnerLine, **changes: Any) -> RelatedRunner:
+    known: dict[str, Any] = {
+        "executed": False,
+        "hinted": False,
+        "verdict": None,
+        "retire_reason": None,
+    }
+    return RelatedRunner(runner=of, **{**known, **changes})
+
+
+def verdict(ending: Ending = Ending.HOST_OOM) -> VerdictLine:
+    return VerdictLine(
+        runner=UUID(int=1),
+        pod="linux-1",
+        pool="linux",
+        account="acme",
+        host="github.com",
+        job=7,
+        image=None,
         ending=ending,
         abnormal=ending.abnormal,
         why="It ended (exit code 137: SIGKILL).",
         exit_code=137,
         signal=None,
         reason="Error",
+        exit_text="exit code 137: SIGKILL",
         node="node-1",
         ended_at=EARLIER,
         written_at=EARLIER,
         refined_at=None,
-        log_tail=None,
-        evidence="{}",
+        evidence={},
     )
 
 
-def job(state: JobState = JobState.QUEUED, **changes: Any) -> JobOnFile:
+def job(status: JobState = JobState.QUEUED, **changes: Any) -> JobLine:
     known: dict[str, Any] = {
-        "host": HostId(1),
-        "host_name": "github.com",
-        "id": JobId(7),
+        "host": "github.com",
+        "id": 7,
         "account": "acme",
         "repository": "acme/site",
         "run_id": 1,
+        "run_attempt": 1,
         "name": "build",
         "workflow": None,
-        "labels": ("self-hosted", "linux"),
-        "state": state,
+        "labels": ["self-hosted", "linux"],
+        "status": status,
         "pool": "linux",
         "refusal": None,
         "refusal_detail": None,
@@ -105,12 +113,14 @@ def job(state: JobState = JobState.QUEUED, **changes: Any) -> JobOnFile:
         "completed_at": None,
         "conclusion": None,
         "executor": None,
-        "demotions": 0,
+        "pod": None,
         "seen_at": EARLIER,
         "since": EARLIER,
         "why": "a webhook",
+        "trusted": None,
+        "trust_why": None,
     }
-    return JobOnFile(**{**known, **changes})
+    return JobLine(**{**known, **changes})
 
 
 WAIT = Wait(
@@ -119,7 +129,7 @@ WAIT = Wait(
     supply_graces=0,
     supply_grace_until=None,
     withheld=None,
-    everybody_paused=None,
+    dispatch_paused=None,
     account_paused=None,
     pool_paused=None,
     pool_state="active",
@@ -130,7 +140,6 @@ WAIT = Wait(
     repository_limits=Limits(),
     repository_used=NOTHING,
     pool_maximum=10,
-    pool_occupied=10,
     idle=1,
     booting=0,
     pool_target=None,
@@ -138,18 +147,21 @@ WAIT = Wait(
 )
 
 
-def dossier(of: JobOnFile, **changes: Any) -> JobDossier:
+def details(of: JobLine, **changes: Any) -> JobDetails:
     known: dict[str, Any] = {
-        "wait": None,
+        "demotions": 0,
+        "beside_limits": None,
         "check": None,
-        "runners": (),
-        "events": (),
-        "actions": (),
+        "not_assigned_because": None,
+        "wait": None,
+        "runners": [],
+        "events": [],
+        "actions": [],
     }
-    return JobDossier(job=of, **{**known, **changes})
+    return JobDetails(job=of, **{**known, **changes})
 
 
-def told(about: JobDossier | RunnerDossier | PassedOver) -> Story:
+def told(about: JobDetails | RunnerDetails | PassedOver) -> Story:
     story = tell(about, now=NOW)
     for text in (story.why, story.next, *story.remarks):
         assert re.fullmatch(r"[A-Za-z`].*\.", text), text
@@ -159,14 +171,14 @@ def told(about: JobDossier | RunnerDossier | PassedOver) -> Story:
 
 @pytest.mark.parametrize("withheld", [None, *Withheld])
 def test_every_reason_of_the_matcher_is_told(withheld: Withheld | None) -> None:
-    story = told(dossier(job(), wait=replace(WAIT, withheld=withheld)))
+    story = told(details(job(), wait=replace(WAIT, withheld=withheld)))
     assert story.next
 
 
 @pytest.mark.parametrize(
     ("pauses", "words"),
     [
-        ({"everybody_paused": PAUSE}, f"All dispatch has been {PAUSED}"),
+        ({"dispatch_paused": PAUSE}, f"All dispatch has been {PAUSED}"),
         ({"account_paused": PAUSE}, f"The account acme has been {PAUSED}"),
         ({"pool_paused": PAUSE}, f"The pool linux has been {PAUSED}"),
         ({"pool_state": "draining"}, "Its pool, linux, is being deleted"),
@@ -174,10 +186,10 @@ def test_every_reason_of_the_matcher_is_told(withheld: Withheld | None) -> None:
 )
 def test_whose_pause_it_is_is_told(pauses: dict[str, Any], words: str) -> None:
     wait = replace(WAIT, withheld=Withheld.PAUSED, **pauses)
-    assert told(dossier(job(), wait=wait)).why.startswith(words)
+    assert told(details(job(), wait=wait)).why.startswith(words)
 
 
-BACKED_OFF = BackedOff(
+BACKED_OFF = BackOff(
     scope=BackOffScope.KEY,
     until=NOW + timedelta(seconds=30),
     failures=2,
@@ -191,13 +203,13 @@ def test_the_cause_of_a_back_off_decides_and_not_the_words_of_its_reason() -> No
     failed = replace(BACKED_OFF, reason="GitHub speaks of ending without a job.")
     for off, begins in ((ended, "No more runners are given"), (failed, "Minting failed")):
         wait = replace(WAIT, withheld=Withheld.BACK_OFF, back_off=off)
-        assert told(dossier(job(), wait=wait)).why.startswith(begins)
+        assert told(details(job(), wait=wait)).why.startswith(begins)
 
 
 @pytest.mark.parametrize("scope", BackOffScope)
 def test_who_backs_off_is_told(scope: BackOffScope) -> None:
     off = replace(BACKED_OFF, scope=scope)
-    story = told(dossier(job(), wait=replace(WAIT, withheld=Withheld.BACK_OFF, back_off=off)))
+    story = told(details(job(), wait=replace(WAIT, withheld=Withheld.BACK_OFF, back_off=off)))
     assert "2 times in a row" in story.why
     assert story.why.endswith("it says no.")
 
@@ -205,22 +217,17 @@ def test_who_backs_off_is_told(scope: BackOffScope) -> None:
 @pytest.mark.parametrize("state", [RunnerState.CLAIMED, RunnerState.ARMED, RunnerState.RUNNING])
 def test_how_far_the_runner_on_its_way_is_is_told(state: RunnerState) -> None:
     """The one that was claimed for the job before others of its key."""
-    other = RelatedRunner(
-        runner=runner(RunnerState.RUNNING, pod_name=PodName("linux-2")),
-        executed=False,
-        hinted=False,
-        verdict=None,
-    )
-    own = RelatedRunner(runner=runner(state), executed=False, hinted=True, verdict=None)
+    other = related(runner(RunnerState.RUNNING, pod="linux-2"))
+    own = related(runner(state), hinted=True)
     wait = replace(WAIT, ahead=0, supply=2)
-    assert told(dossier(job(), wait=wait, runners=(other, own))).why.startswith("linux-1 ")
+    assert told(details(job(), wait=wait, runners=[other, own])).why.startswith("linux-1 ")
 
 
 def test_what_github_was_asked_counts_only_while_a_runner_is_there() -> None:
-    check = Check(at=NOW, answer="queued", times=2, waits_because="nobody lets it.")
     served = replace(WAIT, ahead=0, supply=1)
-    assert "does not assign" in told(dossier(job(), wait=served, check=check)).why
-    assert "does not assign" not in told(dossier(job(), wait=WAIT, check=check)).why
+    for wait, is_told in ((served, True), (WAIT, False)):
+        about = details(job(), wait=wait, not_assigned_because="no group lets it.")
+        assert ("does not assign" in told(about).why) is is_told
 
 
 @pytest.mark.parametrize(
@@ -242,13 +249,13 @@ def test_every_end_of_a_jobs_runner_is_told(
         conclusion="failure" if over else None,
         executor="linux-1-1",
     )
-    related = RelatedRunner(
-        runner=runner(RunnerState.GONE if ending else RunnerState.BUSY),
+    of = related(
+        runner(RunnerState.GONE if ending else RunnerState.BUSY),
         executed=executed,
         hinted=True,
         verdict=verdict(ending) if ending else None,
     )
-    told(dossier(about, runners=(related,)))
+    told(details(about, runners=[of]))
 
 
 @pytest.mark.parametrize("note", [*Passed, None])
@@ -260,29 +267,23 @@ def test_why_a_job_was_passed_over_is_told(note: str | None, state: str) -> None
 @pytest.mark.parametrize("state", RunnerState)
 @pytest.mark.parametrize("executed", [True, False])
 def test_every_state_of_a_runner_is_told(state: RunnerState, executed: bool) -> None:
-    brief = JobInBrief(
-        host_name="github.com",
-        id=JobId(7),
-        name="build",
-        repository="acme/site",
-        state=JobState.COMPLETED,
-        conclusion="success",
-        executed=executed,
-    )
+    meant = job(JobState.COMPLETED, conclusion="success", pod="linux-1" if executed else "linux-2")
     told(
-        RunnerDossier(
-            runner=runner(state, retire_reason="It is stale."),
-            pool="linux",
+        RunnerDetails(
+            runner=runner(state),
+            steps={"created": EARLIER},
+            retire_reason="It is stale.",
+            was_registered=True,
             pool_paused=None,
-            everybody_paused=None,
+            dispatch_paused=None,
             queued=0,
-            account="acme",
+            names=[],
+            events=[],
+            actions=[],
+            jobs=[meant],
             verdict=verdict() if state is RunnerState.GONE else None,
-            jobs=(brief,),
-            names=(),
-            events=(),
-            actions=(),
-            last_sample=None,
+            log_tail=None,
+            vitals=[],
         )
     )
 

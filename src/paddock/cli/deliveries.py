@@ -20,7 +20,7 @@ from paddock.cli.operator_commands import as_operator
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
 from paddock.domain.deliveries import DeliveryNumber, DeliveryState
-from paddock.domain.reading import DeliveryFilter, Paging
+from paddock.domain.reading.filters import DeliveryFilter, Paging
 
 app = typer.Typer(
     help="Webhooks as they arrived, and what became of them.",

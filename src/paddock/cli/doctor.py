@@ -17,13 +17,15 @@ from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import room, show, show_json
 from paddock.cli.run_command import run
 from paddock.cli.store import existing_database
-from paddock.domain.levels import HostFault, LimitBypass
+from paddock.domain.reading.overview import LimitBypassLine, UnfitHost
 from paddock.fleet.local.settings import NO_CGROUP
 from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
 from paddock.ports.errors import StoreError
+from paddock.ports.reading import Reading
 from paddock.serve import certificate_files, configured_apps
 from paddock.settings import FleetKind, Settings, SettingsError, load
 from paddock.store.clock import DatabaseClock, asking
+from paddock.store.reading import PgReading
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 from paddock.web.tls import CertificateRejected, load_certificate
@@ -84,7 +86,8 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
                 store = PgStore(database, clock=clock, ids=SystemIds(), actor="doctor")
                 pools = await store.list_pools()
                 groups = [(each.name, each.runner_group) for each in pools if each.runner_group]
-                async for finding in _examine_rows(store, len(pools)):
+                reading = PgReading(database, clock)
+                async for finding in _examine_rows(store, reading, len(pools)):
                     yield finding
         except StoreError as error:
             yield ill("database", error.message, "see docs/database.md")
@@ -94,11 +97,12 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def _examine_rows(store: PgStore, pools: int) -> AsyncIterator[Finding]:
+async def _examine_rows(store: PgStore, reading: Reading, pools: int) -> AsyncIterator[Finding]:
     yield _pools(pools)
-    for fault in await store.host_faults():
-        yield _unfit(fault)
-    for bypass in await store.limit_bypasses():
+    levels = await reading.levels()
+    for host in levels.unfit_hosts:
+        yield _unfit(host)
+    for bypass in levels.limit_bypasses:
         yield _bypassed(bypass)
     for account, pool in await store.pools_beside_limits():
         yield _inexact(account, pool)
@@ -114,17 +118,25 @@ def _pools(count: int) -> Finding:
     )
 
 
-def _unfit(fault: HostFault) -> Finding:
+def _unfit(host: UnfitHost) -> Finding:
     return ill(
-        f"host {fault.host}",
-        f"it has been unfit for runners since {fault.since:%Y-%m-%d %H:%M} UTC: {fault.why}",
+        f"host {host.host}",
+        f"it has been unfit for runners since {host.since:%Y-%m-%d %H:%M} UTC: {host.why}",
         "look at the condition of its Node; docs/macos.md says what each means",
     )
 
 
-def _bypassed(bypass: LimitBypass) -> Finding:
+def _bypassed(bypass: LimitBypassLine) -> Finding:
+    jobs = "1 job" if bypass.jobs == 1 else f"{bypass.jobs} jobs"
+    where = (
+        "runners that are not paddock's"
+        if bypass.runner == "foreign"
+        else "runners that are registered at its organisation"
+    )
     return poor(
-        f"limits of {bypass.repository}", bypass.sentence, "see docs/alerts.md#paddocklimitbypassed"
+        f"limits of {bypass.repository}",
+        f"{jobs} of {bypass.repository} on {where}: its limits do not hold there.",
+        "see docs/alerts.md#paddocklimitbypassed",
     )
 
 

@@ -22,7 +22,7 @@ from paddock.cli.listing import (
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show_json, table
 from paddock.domain.endings import Ending
-from paddock.domain.reading import Paging, VerdictFilter
+from paddock.domain.reading.filters import Paging, VerdictFilter
 
 app = typer.Typer(
     help="How runners ended, and by which evidence.", cls=Listing, rich_markup_mode=None

@@ -18,7 +18,8 @@ from paddock.cli.listing import (
 )
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show_json, table
-from paddock.domain.reading import JobFilter, JobLine, Paging
+from paddock.domain.reading.filters import JobFilter, Paging
+from paddock.domain.reading.rows import JobLine
 from paddock.domain.states import JobState
 
 app = typer.Typer(
@@ -63,9 +64,7 @@ def list_(
         refused=refused,
     )
     page = with_explanations(
-        lambda reading, explanations: explanations.list_jobs(
-            reading, wanted, Paging(limit=limit, cursor=after)
-        ),
+        lambda explanations: explanations.list_jobs(wanted, Paging(limit=limit, cursor=after)),
         config=config,
         data_dir=data_dir,
     )

@@ -13,15 +13,15 @@ from typer.core import TyperGroup
 
 from paddock.cli.operator_commands import with_database
 from paddock.cli.output import say
-from paddock.domain.reading import LONGEST_PAGE, PAGE, BadCursor, Page
+from paddock.domain.reading.filters import LONGEST_PAGE, PAGE, BadCursor, Page
+from paddock.ports import Clock
 from paddock.ports.reading import Reading
 from paddock.settings import load
 from paddock.store.clock import DatabaseClock, asking
 from paddock.store.database import Database
 from paddock.store.reading import PgReading
-from paddock.store.store import PgStore
 from paddock.stories.story import length
-from paddock.system import SystemClock, SystemIds
+from paddock.system import SystemClock
 from paddock.web.explanations import Explanations
 
 R = TypeVar("R")
@@ -50,22 +50,27 @@ def with_reading(
     work: Callable[[Reading], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
     """Read the database without changing it."""
-    return with_explanations(lambda reading, _: work(reading), config=config, data_dir=data_dir)
+    return _read(lambda reading, _: work(reading), config=config, data_dir=data_dir)
 
 
 def with_explanations(
-    work: Callable[[Reading, Explanations], Awaitable[R]],
-    *,
-    config: Path | None,
-    data_dir: Path | None,
+    work: Callable[[Explanations], Awaitable[R]], *, config: Path | None, data_dir: Path | None
 ) -> R:
-    """Read the database, with a explanations that gives the reasons."""
+    """Read the database, with explanations that give the reasons."""
     thresholds = load(config, data_dir=data_dir).recovery.thresholds
+    return _read(
+        lambda reading, clock: work(Explanations(reading, clock, thresholds)),
+        config=config,
+        data_dir=data_dir,
+    )
 
+
+def _read(
+    work: Callable[[Reading, Clock], Awaitable[R]], *, config: Path | None, data_dir: Path | None
+) -> R:
     async def read(database: Database) -> R:
         clock = await DatabaseClock.measured(asking(database), SystemClock())
-        store = PgStore(database, clock=clock, ids=SystemIds(), actor="reader")
-        return await work(PgReading(database, clock), Explanations(store, clock, thresholds))
+        return await work(PgReading(database, clock), clock)
 
     try:
         return with_database(read, config=config, data_dir=data_dir)

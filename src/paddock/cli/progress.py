@@ -4,26 +4,23 @@ happens, and below them one line with the current state."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from datetime import datetime, timedelta
 from typing import Final
 
 from rich.live import Live
 
 from paddock.cli.output import console, show, text
-from paddock.domain.reading import ActionFilter, ActionLine, Paging, VerdictFilter, VerdictLine
+from paddock.domain.reading.filters import ActionFilter, Paging, VerdictFilter
+from paddock.domain.reading.overview import Overview
+from paddock.domain.reading.rows import ActionLine, VerdictLine
 from paddock.domain.recovery.table import RULES
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.summary import Summary
 from paddock.ports import Clock
 from paddock.ports.errors import StoreError
-from paddock.ports.numbers import LevelStore
 from paddock.ports.reading import Reading
 
 _EVERY: Final = 1.0
 #: Seconds between lines without a terminal: in a log a line now and then is enough.
 _EVERY_LINE: Final = 5.0
-_WINDOW: Final = timedelta(minutes=5)
 #: The most lines per second: in a storm the first few are enough.
 _AT_ONCE: Final = 20
 
@@ -43,8 +40,7 @@ _STYLES: Final = {"chaos": "bold red", "recovery": "cyan", "ended": "yellow"}
 
 
 class Screen:
-    def __init__(self, store: LevelStore, reading: Reading, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, reading: Reading, clock: Clock) -> None:
         self._reading = reading
         self._clock = clock
         self._last_action = 0
@@ -71,9 +67,8 @@ class Screen:
                 await asyncio.sleep(_EVERY)
 
     async def _line(self) -> str:
-        now = self._clock.now()
         try:
-            return described(await self._store.summary(since=now - _WINDOW), now)
+            return described(await self._reading.overview())
         except StoreError as error:
             return error.message
 
@@ -112,25 +107,24 @@ def _verdict(verdict: VerdictLine) -> str:
     return f"{verdict.pod} {verdict.ending}: {verdict.why}"
 
 
-def described(summary: Summary, now: datetime) -> str:
+def described(seen: Overview) -> str:
     jobs = ", ".join(
-        f"{summary.jobs.get(state, 0)} {state.replace('_', ' ')}"
-        for state in (JobState.QUEUED, JobState.IN_PROGRESS, JobState.COMPLETED)
+        f"{seen.jobs.get(state, 0)} {state.replace('_', ' ')}"
+        for state in (JobState.QUEUED, JobState.IN_PROGRESS)
     )
-    runners = ", ".join(_counts(summary))
-    parts = [f"jobs: {jobs}", f"runners: {runners or 'none yet'}"]
-    if summary.oldest_queued_at is not None:
-        waited = max(0.0, (now - summary.oldest_queued_at).total_seconds())
+    runners = ", ".join(
+        f"{count} {state}" for state in _AT_WORK if (count := seen.runners.get(state, 0))
+    )
+    parts = [
+        f"jobs: {jobs}, {sum(seen.completed.values())} completed within the hour",
+        f"runners: {runners or 'none yet'}",
+    ]
+    if seen.oldest_at is not None:
+        waited = max(0.0, (seen.at - seen.oldest_at).total_seconds())
         parts.append(f"oldest waits {waited:.0f} s")
-    if summary.to_jit is not None:
-        parts.append(f"queued to JIT {summary.to_jit * 1000:.0f} ms")
-    abnormal = sum(count for ending, count in summary.endings.items() if ending.abnormal)
+    if seen.to_jit is not None:
+        parts.append(f"queued to JIT {seen.to_jit.p50 * 1000:.0f} ms")
+    abnormal = sum(count for ending, count in seen.endings.items() if ending.abnormal)
     if abnormal:
         parts.append(f"{abnormal} abnormal endings")
     return "  |  ".join(parts)
-
-
-def _counts(summary: Summary) -> Iterable[str]:
-    for state in _AT_WORK:
-        if count := summary.runners.get(state, 0):
-            yield f"{count} {state}"

@@ -19,7 +19,8 @@ from paddock.cli.listing import (
 from paddock.cli.operator_commands import Why, as_operator
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json, table
-from paddock.domain.reading import Paging, RunnerFilter, RunnerLine
+from paddock.domain.reading.filters import Paging, RunnerFilter
+from paddock.domain.reading.rows import RunnerLine
 from paddock.domain.states import RunnerState
 
 app = typer.Typer(

@@ -13,9 +13,9 @@ from paddock.cli.layout import Line, Part, beside, lay_out, prose, wrap
 from paddock.cli.listing import with_explanations
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import console, room, screen, show, show_json
-from paddock.domain.overview import Overview
 from paddock.domain.pauses import describe_pause
 from paddock.domain.plain_text import escaped
+from paddock.domain.reading.overview import Overview
 from paddock.domain.states import RunnerState
 from paddock.ports.errors import StoreError
 from paddock.stories.story import length
@@ -59,15 +59,13 @@ def top(
     if as_json:
         show_json(
             with_explanations(
-                lambda reading, explanations: explanations.overview(reading),
-                config=config,
-                data_dir=data_dir,
+                lambda explanations: explanations.overview(), config=config, data_dir=data_dir
             )
         )
         return
     try:
         with_explanations(
-            lambda reading, explanations: _watch(lambda: explanations.overview(reading), every),
+            lambda explanations: _watch(explanations.overview, every),
             config=config,
             data_dir=data_dir,
         )

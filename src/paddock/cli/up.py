@@ -203,7 +203,7 @@ class _Up:
         self._demo = demo
         self._clock, self._ids = SystemClock(), SystemIds()
         self._store = PgStore(database, clock=self._clock, ids=self._ids, actor="paddock up")
-        self._screen = Screen(self._store, PgReading(database, self._clock), self._clock)
+        self._screen = Screen(PgReading(database, self._clock), self._clock)
 
     async def serve(self, publish: Callable[[str], None]) -> None:
         sealer = Sealer(self._settings.sealing or [_own_key(self._settings.data_dir)])
@@ -272,7 +272,7 @@ class _Up:
         )
         await Chaos(
             around=around,
-            dossiers=self._store,
+            reading=PgReading(self._database, self._clock),
             thresholds=self._settings.recovery.thresholds,
             say=lambda incident, what: self._screen.say("chaos", f"{incident}: {what}"),
             record=self._settings.data_dir.expanduser() / _CHAOS,

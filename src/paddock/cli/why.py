@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
 import typer
 from rich.cells import cell_len
 
-from paddock.cli.operator_commands import NotFound, with_store
+from paddock.cli.listing import with_explanations
+from paddock.cli.operator_commands import NotFound
 from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import show, show_json
-from paddock.domain.ids import JobId
 from paddock.domain.plain_text import escaped, escaped_lines
-from paddock.settings import load
-from paddock.store.store import PgStore
-from paddock.stories import Story, tell
+from paddock.stories import Story
 from paddock.stories.story import length
 from paddock.system import SystemClock
 
@@ -55,18 +52,11 @@ def why(
 
         paddock why linux-9ksbdsft7r --json
     """
-    thresholds = load(config, data_dir=data_dir).recovery.thresholds
     asked = found[1] if (found := _JOB_URL.fullmatch(name)) else name
 
-    async def work(store: PgStore) -> Sequence[Story]:
-        now = SystemClock().now()
-        dossiers = await store.find_dossiers(asked)
-        if not dossiers and asked.isascii() and asked.isdigit() and len(asked) < 19:
-            told = await store.passed_over(JobId(int(asked)))
-            return [] if told is None else [tell(told, now=now)]
-        return [tell(each, now=now, thresholds=thresholds) for each in dossiers]
-
-    stories = with_store(work, config=config, data_dir=data_dir)
+    stories = with_explanations(
+        lambda explanations: explanations.find(asked), config=config, data_dir=data_dir
+    )
     if not stories:
         raise NotFound(
             f"Nothing is known of {asked}: it is no job that GitHub told of, no Pod, and no runner's "

@@ -13,7 +13,7 @@ import msgspec
 
 from paddock.demo.incidents import INCIDENTS, Case, Incident, IncidentContext, IncidentOver
 from paddock.domain.recovery.thresholds import Thresholds
-from paddock.ports.dossiers import Dossiers
+from paddock.ports.reading import Reading
 from paddock.stories import Story, tell
 
 #: Between two incidents: enough time to read about the last one.
@@ -41,7 +41,7 @@ class ChaosLine(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chaos:
     around: IncidentContext
-    dossiers: Dossiers
+    reading: Reading
     thresholds: Thresholds
     #: Prints for people: the incident's name, and a sentence about it.
     say: Callable[[str, str], None]
@@ -134,7 +134,7 @@ class Chaos:
     async def _stories(self, case: Case) -> list[Story]:
         """The job's story, then the Pod's: the one read later is shown."""
         names = [str(name) for name in (case.job, case.pod) if name is not None]
-        found = [each for name in names for each in await self.dossiers.find_dossiers(name)]
+        found = [each for name in names for each in await self.reading.find(name)]
         return [tell(each, now=self._now(), thresholds=self.thresholds) for each in found]
 
     def _now(self) -> datetime:

@@ -8,7 +8,7 @@ import structlog
 
 from paddock.domain.retention import BATCH, RETENTION, History, Retention
 from paddock.ports import Clock
-from paddock.ports.numbers import HistoryStore
+from paddock.ports.history import HistoryStore
 
 _log = structlog.get_logger()
 

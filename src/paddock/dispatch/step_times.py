@@ -10,9 +10,9 @@ from typing import Final
 
 from prometheus_client import Histogram
 
-from paddock.domain.levels import STEPS
+from paddock.domain.handover import STEPS
 from paddock.ports import Clock, Topic, Wakeups
-from paddock.ports.numbers import LevelStore
+from paddock.ports.history import StepStore
 
 #: How long after a runner's step its row is read, so that the row is complete.
 _EVERY: Final = 5.0
@@ -33,7 +33,7 @@ SECONDS = Histogram(
 
 
 class StepTimes:
-    def __init__(self, *, store: LevelStore, clock: Clock, wakeups: Wakeups) -> None:
+    def __init__(self, *, store: StepStore, clock: Clock, wakeups: Wakeups) -> None:
         self._store = store
         self._clock = clock
         self._woken = wakeups.subscribe(Topic.RUNNERS, Topic.DELIVERIES)

@@ -7,7 +7,7 @@ always "leave" (I20). A lost reply costs one round trip, not a Pod.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Final, assert_never
 from uuid import UUID
 
 from paddock.domain.runners import Runner
@@ -67,3 +67,23 @@ def reason_to_leave(state: RunnerState) -> str | None:
             return "it is known to have ended"
         case _:
             assert_never(state)
+
+
+#: The steps from paddock's first word of a job to its start: name, and the interval it measures.
+STEPS: Final = {
+    "claimed": "from the first word of a job to a Pod claimed for its key",
+    "armed": "from the claim to the stored JIT: the mint",
+    "acknowledged": "from the stored JIT to the Pod's word that it has it",
+    "in_progress": "from then to GitHub's word that the runner executes a job",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDurations:
+    """How long one runner took for each of `STEPS`, in seconds; `None` where it is not known."""
+
+    pool: str
+    claimed: float | None
+    armed: float | None
+    acknowledged: float | None
+    in_progress: float | None

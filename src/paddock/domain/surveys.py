@@ -9,9 +9,9 @@ from typing import Literal
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, PoolId, RepositoryId
-from paddock.domain.levels import HostFault
 from paddock.domain.limits import Resources
 from paddock.domain.pauses import Pause
+from paddock.domain.reading.overview import UnfitHost
 from paddock.domain.runners import Runner
 from paddock.domain.scaling import Allowance, KeyLoad
 from paddock.domain.sizing import Decision
@@ -88,4 +88,4 @@ class PoolExplanation:
     runners: tuple[Runner, ...]
     keys: tuple[DemandedKey, ...]
     #: Hosts that no pool counts as room now, this pool's hosts among them or not.
-    unfit: tuple[HostFault, ...] = ()
+    unfit: tuple[UnfitHost, ...] = ()

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Protocol
 
 from paddock.domain.ids import PoolId, RunnerId
-from paddock.domain.levels import HostFault
 from paddock.domain.pools import PoolFacts, PoolSummary
+from paddock.domain.reading.overview import UnfitHost
 from paddock.domain.runners import Runner
 from paddock.domain.sizing import Decision
 from paddock.domain.steering import StartFailures
@@ -60,7 +60,7 @@ class HostStore(Protocol):
         keeps its time."""
         ...
 
-    async def host_faults(self) -> list[HostFault]: ...
+    async def host_faults(self) -> list[UnfitHost]: ...
 
 
 class PoolSizeStore(HostStore, FenceStore, Protocol):

@@ -1,4 +1,4 @@
-"""Read-only access for the HTTP API, the dashboard and the lists of the command line.
+"""Read-only access to the read model, for `why`, the dashboard, the API, lists and metrics.
 
 Apart from `Store`, because no decision uses it and it must not slow dispatch down: its statements end
 after two seconds, on connections of their own where there is a server to protect.
@@ -6,51 +6,45 @@ after two seconds, on connections of their own where there is a server to protec
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
-from paddock.domain.overview import Overview, Trends
-from paddock.domain.reading import (
-    AccountLine,
+from paddock.domain.ids import JobId
+from paddock.domain.reading.details import JobDetails, PassedOver, PoolDetails, RunnerDetails
+from paddock.domain.reading.filters import (
     ActionFilter,
-    ActionLine,
     DeliveryFilter,
-    DeliveryLine,
-    EndingCount,
     EventFilter,
-    EventLine,
     JobFilter,
-    JobLine,
-    JobStory,
     Page,
     Paging,
-    PoolLine,
-    PoolStory,
-    RuleCount,
     RunnerFilter,
-    RunnerLine,
-    RunnerStory,
     VerdictFilter,
+)
+from paddock.domain.reading.overview import Levels, Overview, Trends
+from paddock.domain.reading.rows import (
+    AccountLine,
+    ActionLine,
+    DeliveryLine,
+    EndingCount,
+    EventLine,
+    JobLine,
+    PoolLine,
+    RuleCount,
+    RunnerLine,
     VerdictLine,
 )
 
 
 class Reading(Protocol):
-    """Lists come newest first, page by page. A cursor of another list raises `BadCursor`; what took
-    too long, or cannot be read now, a `StoreError`."""
+    """Each method reads at one moment. Lists come newest first, page by page. A cursor of another list
+    raises `BadCursor`; what took too long, or cannot be read now, a `StoreError`."""
 
     async def jobs(self, wanted: JobFilter, paging: Paging) -> Page[JobLine]: ...
 
-    async def job(self, job: int, *, host: str | None = None) -> JobStory | None:
-        """Without `host`, of the first host that knows the number; there is seldom more than one."""
-        ...
-
     async def runners(self, wanted: RunnerFilter, paging: Paging) -> Page[RunnerLine]: ...
-
-    async def runner(self, name: str | UUID) -> RunnerStory | None:
-        """By its id, its Pod's name, or any name it was ever registered under."""
-        ...
 
     async def verdicts(self, wanted: VerdictFilter, paging: Paging) -> Page[VerdictLine]: ...
 
@@ -71,9 +65,31 @@ class Reading(Protocol):
 
     async def pools(self) -> list[PoolLine]: ...
 
-    async def pool(self, name: str) -> PoolStory | None: ...
-
     async def accounts(self) -> list[AccountLine]: ...
+
+    async def job(self, job: int, *, host: str | None = None) -> JobDetails | None:
+        """Without `host`, of the first host that knows the number; there is seldom more than one."""
+        ...
+
+    async def runner(self, name: str | UUID) -> RunnerDetails | None:
+        """By its id, its Pod's name, or any name it was ever registered under."""
+        ...
+
+    async def pool(self, name: str) -> PoolDetails | None: ...
+
+    async def find(self, name: str) -> Sequence[JobDetails | RunnerDetails]:
+        """By a job's number, or as `runner`. Several if two hosts have a job of that number (I71)."""
+        ...
+
+    async def waiting_jobs(self, jobs: Collection[tuple[str, int]]) -> Sequence[JobDetails]:
+        """The queued ones of these jobs (host's name, number), with what they wait for and without what
+        happened to them. One read for all of them. `ahead` is exact for jobs that a runner is on its
+        way to, and a lower bound for the others."""
+        ...
+
+    async def passed_over(self, job: JobId) -> PassedOver | None:
+        """What a webhook said of a job for which paddock did nothing."""
+        ...
 
     async def overview(self) -> Overview:
         """What there is at this moment."""
@@ -82,3 +98,5 @@ class Reading(Protocol):
     async def trends(self) -> Trends:
         """How the last hour went."""
         ...
+
+    async def levels(self) -> Levels: ...

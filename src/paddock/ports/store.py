@@ -11,9 +11,9 @@ from typing import Protocol
 
 from paddock.ports.accounts import InstallationStore, RunnerGroupStore
 from paddock.ports.deliveries import DeliveryStore, InboxStore, RedeliveryStore
+from paddock.ports.history import HistoryStore, StepStore
 from paddock.ports.jobs import ComparisonStore, RefusedJobStore, TrustStore
 from paddock.ports.matching import DebtStore, MatchingStore, MintStore
-from paddock.ports.numbers import HistoryStore, LevelStore
 from paddock.ports.operators import OperatorStore, SessionStore
 from paddock.ports.pools import PoolSizeStore
 from paddock.ports.recovery import PodViewStore, RecoveryStore
@@ -41,7 +41,7 @@ class Store(
     PoolSizeStore,
     OperatorStore,
     SessionStore,
-    LevelStore,
+    StepStore,
     HistoryStore,
     Protocol,
 ):

@@ -18,14 +18,14 @@ from paddock.domain.github import (
     Scope,
     repository_scope,
 )
-from paddock.domain.handover import Heard, SealedJit
+from paddock.domain.handover import Heard, SealedJit, StepDurations
 from paddock.domain.ids import GitHubRunnerId, RunnerId
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
 from paddock.store.database import retrying
 from paddock.store.live_runners import runner_of
-from paddock.store.sql import queries
+from paddock.store.sql import converted, queries
 
 _SQL = queries("dispatch")
 
@@ -103,6 +103,10 @@ class Dispatch(Part):
     async def postpone_debt(self, name: str, *, until: datetime) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["postpone_debt"], name, until)
+
+    async def steps(self, *, after: datetime, until: datetime) -> list[StepDurations]:
+        rows = await self._database.rows(_SQL["steps"], after, until)
+        return [converted(StepDurations, row) for row in rows]
 
 
 def _heard_of(row: asyncpg.Record) -> Heard:

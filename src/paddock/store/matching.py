@@ -34,6 +34,7 @@ from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import RunnerName, runner_name
 from paddock.domain.recovery.stale_claim import MINT_DEADLINE
 from paddock.domain.runners import Claim, Conflict, Match, WaitingPod, WaitingPods
+from paddock.ports import Clock
 from paddock.store.database import Connection, Hold, retrying
 from paddock.store.runners import RunnerStore
 from paddock.store.sql import queries
@@ -45,52 +46,18 @@ _SQL = queries("matching")
 BATCH = 256
 
 
-class Matching(RunnerStore):
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+class DemandReader:
+    """What a match reads, and what it would decide. It writes nothing and takes no lock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._terms = TermsCache()
 
-    @retrying
-    async def match(self, pods: Collection[WaitingPod]) -> Match:
-        waiting = pods if isinstance(pods, WaitingPods) else WaitingPods(pods)
-        batch = min(len(waiting), BATCH)
-        async with self._database.hold() as hold:
-            read = await self._take_turn(hold, batch)
-            decision = await self._decide(hold.connection, waiting, read)
-            if misplaced := decision.misplaced():
-                await hold.connection.execute(_SQL["move_misplaced"], misplaced)
-                read = await self._look(hold.connection, batch, None)
-                decision = await self._decide(hold.connection, waiting, read)
-            if decision.allocation.read_deeper:
-                read = await self._look(hold.connection, batch, batch)
-                decision = await self._decide(hold.connection, waiting, read)
-            chosen = decision.chosen()
-            now = self._clock.now()
-            left_out = await self._claim(hold, chosen, now)
-        deadline = now + MINT_DEADLINE
-        claims = [each.claim(deadline) for each in chosen if each.runner not in left_out]
-        allocation = decision.allocation
-        return Match(
-            tuple(claims),
-            dict(allocation.withheld),
-            left_out=tuple(left_out),
-            more=allocation.more or bool(left_out),
-            short_of_pods=allocation.short_of_pods,
-        )
-
-    async def _take_turn(self, hold: Hold, pods: int) -> str:
-        """Take the lock, and read the demand under it."""
-        read: str = await hold.take(
-            _SQL["demand"], pods, None, self._clock.now(), self._database.stalled_matcher
-        )
-        return read
-
-    async def _look(self, connection: Connection, pods: int, depth: int | None) -> str:
-        """Read the demand without taking the lock; `dossiers` uses it to explain a wait."""
+    async def read(self, connection: Connection, pods: int, depth: int | None) -> str:
         read: str = await connection.fetchval(_SQL["demand"], pods, depth, self._clock.now(), None)
         return read
 
-    async def _decide(self, connection: Connection, waiting: WaitingPods, read: str) -> _Decision:
+    async def decide(self, connection: Connection, waiting: WaitingPods, read: str) -> _Decision:
         demand = _DEMAND.decode(read)
         unserved = demand.unserved()
         keys = {*unserved, *demand.held_keys}
@@ -100,6 +67,14 @@ class Matching(RunnerStore):
             *await self._use_before_transfer(connection, demand, terms),
         ]
         return _decision(waiting, demand, terms, unserved, elsewhere)
+
+    async def withheld(
+        self, connection: Connection, waiting: WaitingPods
+    ) -> Mapping[KeyId, Withheld]:
+        """Why the next match would give keys nothing, if these Pods waited."""
+        batch = min(len(waiting), BATCH)
+        read = await self.read(connection, batch, batch + 1)
+        return (await self.decide(connection, waiting, read)).allocation.withheld
 
     async def _wider_use(
         self, connection: Connection, demand: _Demand, terms: Mapping[KeyId, KeyTerms]
@@ -128,6 +103,47 @@ class Matching(RunnerStore):
                 _SQL["use_before_transfer"], list(transferred), demand.held_keys
             )
         ]
+
+
+class Matching(RunnerStore):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._demand = DemandReader(self._clock)
+
+    @retrying
+    async def match(self, pods: Collection[WaitingPod]) -> Match:
+        waiting = pods if isinstance(pods, WaitingPods) else WaitingPods(pods)
+        batch = min(len(waiting), BATCH)
+        async with self._database.hold() as hold:
+            read = await self._take_turn(hold, batch)
+            decision = await self._demand.decide(hold.connection, waiting, read)
+            if misplaced := decision.misplaced():
+                await hold.connection.execute(_SQL["move_misplaced"], misplaced)
+                read = await self._demand.read(hold.connection, batch, None)
+                decision = await self._demand.decide(hold.connection, waiting, read)
+            if decision.allocation.read_deeper:
+                read = await self._demand.read(hold.connection, batch, batch)
+                decision = await self._demand.decide(hold.connection, waiting, read)
+            chosen = decision.chosen()
+            now = self._clock.now()
+            left_out = await self._claim(hold, chosen, now)
+        deadline = now + MINT_DEADLINE
+        claims = [each.claim(deadline) for each in chosen if each.runner not in left_out]
+        allocation = decision.allocation
+        return Match(
+            tuple(claims),
+            dict(allocation.withheld),
+            left_out=tuple(left_out),
+            more=allocation.more or bool(left_out),
+            short_of_pods=allocation.short_of_pods,
+        )
+
+    async def _take_turn(self, hold: Hold, pods: int) -> str:
+        """Take the lock, and read the demand under it."""
+        read: str = await hold.take(
+            _SQL["demand"], pods, None, self._clock.now(), self._database.stalled_matcher
+        )
+        return read
 
     async def _claim(
         self, hold: Hold, chosen: Sequence[_Chosen], now: datetime

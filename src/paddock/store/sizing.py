@@ -11,8 +11,8 @@ import msgspec
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
-from paddock.domain.levels import HostFault
 from paddock.domain.limits import Limits, Resources
+from paddock.domain.reading.overview import UnfitHost
 from paddock.domain.scaling import Allowance, KeyLoad
 from paddock.domain.sizing import Decision, SizeTerms
 from paddock.domain.states import RunnerState
@@ -28,10 +28,10 @@ from paddock.store.jobs import POOL_DELETED
 from paddock.store.live_runners import runner_of
 from paddock.store.pauses import pause_of
 from paddock.store.pools import Pools
-from paddock.store.sql import queries
+from paddock.store.sql import converted, named, queries
 
 _SQL = queries("sizing")
-_FAULTS = queries("host_faults")
+_FAULTS = named("host_faults")
 
 #: One snapshot: without it, a runner claimed between two reads would count twice or not at all.
 _ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -114,7 +114,7 @@ class Sizing(Pools):
             latest = await connection.fetchrow(_SQL["latest"], pool)
             runners = await connection.fetch(_SQL["runners_of"], pool)
             keys = await connection.fetch(_SQL["keys"], self._clock.now(), pool)
-            faults = await connection.fetch(_FAULTS["current"])
+            faults = await connection.fetch(*_FAULTS["current"]())
         found = next((row for row in pools if row["id"] == pool), None)
         if found is None:
             return None
@@ -124,7 +124,7 @@ class Sizing(Pools):
             decision=latest and _decision_of(latest),
             runners=tuple(runner_of(row) for row in runners),
             keys=tuple(_key_of(row) for row in keys),
-            unfit=tuple(HostFault(**row) for row in faults),
+            unfit=tuple(converted(UnfitHost, row) for row in faults),
         )
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from paddock.ports import Store
-from paddock.ports.dossiers import Dossiers
 from paddock.store.accounts import Accounts
 from paddock.store.comparison import Comparisons
 from paddock.store.deliveries import Deliveries
 from paddock.store.dispatch import Dispatch
-from paddock.store.dossiers import DossierReading
 from paddock.store.host_faults import Faulting
 from paddock.store.intake import Intake
-from paddock.store.levels import Leveling
+from paddock.store.matching import Matching
 from paddock.store.pauses import Pausing
 from paddock.store.recovery import Recovering
 from paddock.store.retention import Retaining
 from paddock.store.sessions import Sessions
 from paddock.store.sizing import Sizing
-from paddock.store.summary import Summaries
 from paddock.store.trust import Trusting
 from paddock.store.versions import Versions
 from paddock.store.vitals import Vitals
@@ -29,12 +26,10 @@ class PgStore(
     Deliveries,
     Intake,
     Comparisons,
-    DossierReading,
+    Matching,
     Recovering,
     Dispatch,
     Vitals,
-    Summaries,
-    Leveling,
     Faulting,
     Retaining,
     Pausing,
@@ -47,8 +42,4 @@ class PgStore(
 
 def _keeps_its_promises(store: PgStore) -> Store:
     """Lets mypy check that the class implements the port."""
-    return store
-
-
-def _tells_all_it_knows(store: PgStore) -> Dossiers:
     return store

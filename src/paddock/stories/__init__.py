@@ -11,7 +11,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_never
 
-from paddock.domain.dossiers import JobDossier, PassedOver, RunnerDossier
+from paddock.domain.reading.details import JobDetails, PassedOver, RunnerDetails
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.stories.jobs import tell_job
 from paddock.stories.runners import tell_runner
@@ -22,17 +22,17 @@ __all__ = ["Fact", "Story", "tell"]
 
 
 def tell(
-    dossier: JobDossier | RunnerDossier | PassedOver,
+    details: JobDetails | RunnerDetails | PassedOver,
     *,
     now: datetime,
     thresholds: Thresholds | None = None,
 ) -> Story:
-    match dossier:
-        case JobDossier():
-            return tell_job(dossier, now, thresholds or Thresholds())
-        case RunnerDossier():
-            return tell_runner(dossier, now, thresholds or Thresholds())
+    match details:
+        case JobDetails():
+            return tell_job(details, now, thresholds or Thresholds())
+        case RunnerDetails():
+            return tell_runner(details, now, thresholds or Thresholds())
         case PassedOver():
-            return tell_passed_over(dossier)
+            return tell_passed_over(details)
         case _:
-            assert_never(dossier)
+            assert_never(details)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
-from paddock.domain.dossiers import Action, Event
 from paddock.domain.jobs import EventCause
+from paddock.domain.reading.rows import ActionLine, EventLine
 from paddock.domain.recovery.table import RULES
 from paddock.stories.story import Fact, clause
 
@@ -17,7 +19,7 @@ def in_order(facts: Iterable[Fact]) -> tuple[Fact, ...]:
     return tuple(sorted(facts, key=lambda fact: fact.at))
 
 
-def of_steps(events: Iterable[Event]) -> Iterable[Fact]:
+def of_steps(events: Iterable[EventLine]) -> Iterable[Fact]:
     for event in events:
         became = event.after.replace("_", " ")
         if event.why == EventCause.WEBHOOK:
@@ -29,10 +31,12 @@ def of_steps(events: Iterable[Event]) -> Iterable[Fact]:
             what = f"{event.pod} is planned: {clause(event.why)}"
         else:
             what = f"{event.pod} is {became}: {clause(event.why)}"
-        yield Fact(at=event.at, who=event.actor, what=what, pod=event.pod, evidence=event.evidence)
+        yield Fact(
+            at=event.at, who=event.actor, what=what, pod=event.pod, evidence=_text(event.evidence)
+        )
 
 
-def of_actions(actions: Iterable[Action]) -> Iterable[Fact]:
+def of_actions(actions: Iterable[ActionLine]) -> Iterable[Fact]:
     for action in actions:
         if action.rule in _IN_THE_STEP and action.outcome == "done":
             continue
@@ -44,5 +48,9 @@ def of_actions(actions: Iterable[Action]) -> Iterable[Fact]:
             what=f"{about}{action.rule} ({done}): {clause(action.why)}",
             pod=action.pod,
             rule=action.rule,
-            evidence=action.evidence,
+            evidence=_text(action.evidence),
         )
+
+
+def _text(evidence: Any) -> str | None:
+    return None if evidence is None else json.dumps(evidence, ensure_ascii=False)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from paddock.domain.dossiers import JobDossier, JobOnFile, RelatedRunner
 from paddock.domain.endings import Ending
 from paddock.domain.jobs import EventCause
+from paddock.domain.reading.details import JobDetails, RelatedRunner
 from paddock.domain.recovery.durations import duration
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState, RunnerState
@@ -21,27 +21,29 @@ _STALE = "stale"
 _LATE = timedelta(seconds=15)
 
 
-def tell_job(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Story:
-    job = dossier.job
-    why, following = _told(dossier, now, thresholds)
+def tell_job(details: JobDetails, now: datetime, thresholds: Thresholds) -> Story:
+    job = details.job
+    why, following = _told(details, now, thresholds)
     return Story(
         kind="job",
         name=str(job.id),
         title=f"{job.repository}: {job.name}" + (f" ({job.workflow})" if job.workflow else ""),
-        state=job.state.replace("_", " "),
+        state=job.status.replace("_", " "),
         since=job.since,
         why=why,
         next=following,
-        facts=in_order([*_by_github(job), *of_steps(dossier.events), *of_actions(dossier.actions)]),
-        remarks=tuple(_remarks(dossier)),
+        facts=in_order(
+            [*_by_github(details), *of_steps(details.events), *of_actions(details.actions)]
+        ),
+        remarks=tuple(_remarks(details)),
         jobs=(job.id,),
-        pods=tuple(each.runner.pod_name for each in dossier.runners),
+        pods=tuple(each.runner.pod for each in details.runners),
     )
 
 
-def _told(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
-    job = dossier.job
-    match job.state:
+def _told(details: JobDetails, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
+    job = details.job
+    match job.status:
         case JobState.WAITING:
             return ReasonAndNext(
                 "GitHub holds it for an approval (a protected environment or a required review), and "
@@ -50,17 +52,17 @@ def _told(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> ReasonA
                 "is over.",
             )
         case JobState.QUEUED:
-            return tell_wait(dossier, now, thresholds)
+            return tell_wait(details, now, thresholds)
         case JobState.IN_PROGRESS:
-            return _in_progress(dossier, now, thresholds)
+            return _in_progress(details, now, thresholds)
         case JobState.COMPLETED:
-            return ReasonAndNext(_completed(dossier), "Nothing: it is over.")
+            return ReasonAndNext(_completed(details), "Nothing: it is over.")
         case _:
-            assert_never(job.state)
+            assert_never(job.status)
 
 
-def _in_progress(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
-    job, ours = dossier.job, _executor(dossier)
+def _in_progress(details: JobDetails, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
+    job, ours = details.job, _executor(details)
     age = length(now - (job.started_at or job.since))
     if ours is None:
         whose = job.executor or "a runner that GitHub does not name"
@@ -68,7 +70,7 @@ def _in_progress(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> 
             f"{whose}, which is not one of paddock's runners, has been executing it for {age}.",
             "GitHub reports its end.",
         )
-    pod = ours.runner.pod_name
+    pod = ours.runner.pod
     if ours.runner.state is not RunnerState.GONE:
         return ReasonAndNext(
             f"{pod} has been executing it for {age}.",
@@ -85,8 +87,8 @@ def _in_progress(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> 
     )
 
 
-def _completed(dossier: JobDossier) -> str:
-    job, ours = dossier.job, _executor(dossier)
+def _completed(details: JobDetails) -> str:
+    job, ours = details.job, _executor(details)
     ended = f"It completed: {job.conclusion}."
     if job.conclusion == _STALE:
         return f"It was given up as stale: {clause(job.why)}."
@@ -94,7 +96,7 @@ def _completed(dossier: JobDossier) -> str:
         if job.executor is None:
             return f"{ended} It never was on a runner."
         return f"{ended} It ran on {job.executor}, which is not one of paddock's runners."
-    ran = f"It ran on {ours.runner.pod_name}"
+    ran = f"It ran on {ours.runner.pod}"
     if job.started_at and job.completed_at:
         ran += (
             f" for {length(job.completed_at - job.started_at)}, after "
@@ -108,14 +110,17 @@ def _completed(dossier: JobDossier) -> str:
     return f"{ended} {ran}, whose end was abnormal ({verdict.ending}): {clause(verdict.why)}."
 
 
-def _executor(dossier: JobDossier) -> RelatedRunner | None:
-    return next((each for each in dossier.runners if each.executed), None)
+def _executor(details: JobDetails) -> RelatedRunner | None:
+    return next((each for each in details.runners if each.executed), None)
 
 
-def _by_github(job: JobOnFile) -> Iterable[Fact]:
+def _by_github(details: JobDetails) -> Iterable[Fact]:
+    job = details.job
     yield Fact(at=job.created_at, who="GitHub", what="GitHub created the job")
-    if job.queued_at > job.created_at and job.state is not JobState.WAITING:
-        again = "queued again" if job.demotions else "queued, after it had waited for an approval"
+    if job.queued_at > job.created_at and job.status is not JobState.WAITING:
+        again = (
+            "queued again" if details.demotions else "queued, after it had waited for an approval"
+        )
         yield Fact(at=job.queued_at, who="GitHub", what=f"the job was {again}")
     if job.started_at is not None:
         on = f" on {job.executor}" if job.executor else ""
@@ -124,49 +129,50 @@ def _by_github(job: JobOnFile) -> Iterable[Fact]:
         yield Fact(at=job.completed_at, who="GitHub", what=f"the job ended: {job.conclusion}")
 
 
-def _remarks(dossier: JobDossier) -> Iterable[str]:
+def _remarks(details: JobDetails) -> Iterable[str]:
     """What else explains it: whose code it is, runners that were meant for it and came to nothing, and
     late news."""
-    if dossier.job.beside_limits is not None:
-        yield _beside_limits(dossier.job)
-    if dossier.job.trusted is False and dossier.job.trust_why:
-        yield f"It is untrusted: {clause(dossier.job.trust_why)}."
-    for each in dossier.runners:
+    if details.beside_limits is not None:
+        yield _beside_limits(details)
+    if details.job.trusted is False and details.job.trust_why:
+        yield f"It is untrusted: {clause(details.job.trust_why)}."
+    for each in details.runners:
         if each.executed or not each.hinted:
             continue
-        pod, runner = each.runner.pod_name, each.runner
+        pod, runner = each.runner.pod, each.runner
         if each.verdict is not None and each.verdict.abnormal:
             yield (
                 f"{pod} was claimed for it and came to nothing: {each.verdict.ending}, "
                 f"{clause(each.verdict.why)}."
             )
-        elif runner.suspect_at is not None:
+        elif runner.suspect_since is not None:
             yield (
                 f"{pod} was claimed for it and has not registered with GitHub; since "
-                f"{runner.suspect_at:%H:%M:%S} it no longer counts, and another takes its place."
+                f"{runner.suspect_since:%H:%M:%S} it no longer counts, and another takes its place."
             )
         elif runner.state is RunnerState.RETIRING:
-            yield f"{pod} was claimed for it and is given up: {clause(runner.retire_reason or '')}."
+            yield f"{pod} was claimed for it and is given up: {clause(each.retire_reason or '')}."
     failed = [
-        event for event in dossier.events if (event.before, event.after) == ("claimed", "idle")
+        event for event in details.events if (event.before, event.after) == ("claimed", "idle")
     ]
     if failed:
         yield f"A mint for its kind failed {_times(len(failed))}, last: {clause(failed[-1].why)}."
-    if dossier.job.demotions:
-        yield f"It was queued again {_times(dossier.job.demotions)} after its runner was lost."
-    late = dossier.job.seen_at - dossier.job.created_at
+    if details.demotions:
+        yield f"It was queued again {_times(details.demotions)} after its runner was lost."
+    late = details.job.seen_at - details.job.created_at
     if late > _LATE:
         yield (
             f"paddock heard of it {length(late)} after GitHub had created it: its webhook was late or "
             "lost."
         )
-    learnt = next((event for event in dossier.events if event.pod is None), None)
+    learnt = next((event for event in details.events if event.pod is None), None)
     if learnt is not None and learnt.why != EventCause.WEBHOOK:
         yield f"No webhook told of it: {clause(learnt.why)}."
 
 
-def _beside_limits(job: JobOnFile) -> str:
-    match job.beside_limits:
+def _beside_limits(details: JobDetails) -> str:
+    job = details.job
+    match details.beside_limits:
         case "foreign":
             because = "its runner is not paddock's"
         case "organisation":

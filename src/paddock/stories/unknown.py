@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from paddock.domain.dossiers import PassedOver
 from paddock.domain.intake import Passed
+from paddock.domain.reading.details import PassedOver
 from paddock.stories.story import Fact, ReasonAndNext, Story, sentence
 
 

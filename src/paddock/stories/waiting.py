@@ -7,23 +7,23 @@ from datetime import datetime
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.backoffs import BackOffCause
-from paddock.domain.dossiers import JobDossier, JobOnFile, RelatedRunner, Wait
 from paddock.domain.jobs import UnservedCause
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.pauses import Pause
+from paddock.domain.reading.details import JobDetails, RelatedRunner, Wait
+from paddock.domain.reading.rows import JobLine, RunnerLine
 from paddock.domain.recovery.durations import duration
 from paddock.domain.recovery.thresholds import Thresholds
-from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.stories.story import ReasonAndNext, clause, counted, length, sentence
 
 
-def tell_wait(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
-    job, wait = dossier.job, dossier.wait
+def tell_wait(details: JobDetails, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
+    job, wait = details.job, details.wait
     if wait is None:
         return _refused(job)
     if wait.ahead < wait.supply:
-        return _on_its_way(dossier, wait, now, thresholds)
+        return _on_its_way(details, wait, now, thresholds)
     if wait.ahead < wait.supply + wait.supply_graces:
         until = wait.supply_grace_until or now
         return ReasonAndNext(
@@ -35,7 +35,7 @@ def tell_wait(dossier: JobDossier, now: datetime, thresholds: Thresholds) -> Rea
     return _withheld(job, wait, now, thresholds)
 
 
-def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
+def _withheld(job: JobLine, wait: Wait, now: datetime, thresholds: Thresholds) -> ReasonAndNext:
     match wait.withheld:
         case None:
             return _next_match(job, wait, thresholds)
@@ -75,7 +75,7 @@ def _withheld(job: JobOnFile, wait: Wait, now: datetime, thresholds: Thresholds)
             return _refused_version(job, wait, now)
 
 
-def _refused(job: JobOnFile) -> ReasonAndNext:
+def _refused(job: JobLine) -> ReasonAndNext:
     if job.refusal == UnservedCause.UNTRUSTED:
         return ReasonAndNext(
             f"Its pool takes no jobs of strangers: {clause(job.refusal_detail or '')}.",
@@ -96,24 +96,23 @@ def _refused(job: JobOnFile) -> ReasonAndNext:
 
 
 def _on_its_way(
-    dossier: JobDossier, wait: Wait, now: datetime, thresholds: Thresholds
+    details: JobDetails, wait: Wait, now: datetime, thresholds: Thresholds
 ) -> ReasonAndNext:
     """There is supply for it: GitHub chooses which of these runners gets it."""
-    check = dossier.check
-    if check is not None and check.waits_because is not None:
+    if details.not_assigned_because is not None:
         return ReasonAndNext(
-            f"GitHub does not assign it: {clause(check.waits_because)}.",
+            f"GitHub does not assign it: {clause(details.not_assigned_because)}.",
             "Look at the runner group's access to the repository, at its labels and at GitHub's own "
             "status; as soon as GitHub assigns it, the runner that waits runs it.",
         )
-    runner = _nearest(dossier.runners)
+    runner = _nearest(details.runners)
     if runner is None:
         return ReasonAndNext(
             "A runner on its way to its key says that it executes a job, and GitHub has not said "
             "which one.",
             "GitHub's in_progress names the job; if it does not come, recovery asks.",
         )
-    pod, since = runner.pod_name, length(now - runner.since)
+    pod, since = runner.pod, length(now - runner.since)
     match runner.state:
         case RunnerState.CLAIMED:
             return ReasonAndNext(
@@ -137,11 +136,11 @@ def _on_its_way(
             )
 
 
-def _nearest(runners: Sequence[RelatedRunner]) -> Runner | None:
+def _nearest(runners: Sequence[RelatedRunner]) -> RunnerLine | None:
     """Of the runners on their way, the one that was claimed for this job, or the furthest."""
     order = (RunnerState.RUNNING, RunnerState.ARMED, RunnerState.CLAIMED)
     on_their_way = [
-        each for each in runners if each.runner.state in order and each.runner.suspect_at is None
+        each for each in runners if each.runner.state in order and each.runner.suspect_since is None
     ]
     found = min(
         on_their_way,
@@ -151,7 +150,7 @@ def _nearest(runners: Sequence[RelatedRunner]) -> Runner | None:
     return None if found is None else found.runner
 
 
-def _next_match(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> ReasonAndNext:
+def _next_match(job: JobLine, wait: Wait, thresholds: Thresholds) -> ReasonAndNext:
     return ReasonAndNext(
         "Nothing stands in its way: "
         f"{counted(wait.idle, 'runner is', 'runners are')} idle in the pool {job.pool}.",
@@ -160,14 +159,14 @@ def _next_match(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> ReasonAnd
     )
 
 
-def _paused(job: JobOnFile, wait: Wait) -> ReasonAndNext:
+def _paused(job: JobLine, wait: Wait) -> ReasonAndNext:
     def said(what: str, pause: Pause, resume: str) -> ReasonAndNext:
         return ReasonAndNext(
             f"{what} has been paused {pause}.", f"An operator resumes it: `{resume}`."
         )
 
-    if wait.everybody_paused:
-        return said("All dispatch", wait.everybody_paused, "paddock resume")
+    if wait.dispatch_paused:
+        return said("All dispatch", wait.dispatch_paused, "paddock resume")
     if wait.account_paused:
         return said(
             f"The account {job.account}",
@@ -182,7 +181,7 @@ def _paused(job: JobOnFile, wait: Wait) -> ReasonAndNext:
     )
 
 
-def _uninstalled(job: JobOnFile, wait: Wait) -> ReasonAndNext:
+def _uninstalled(job: JobLine, wait: Wait) -> ReasonAndNext:
     what = {
         "suspended": f"The App's installation for {job.account} is suspended",
         "removed": f"The App is no longer installed for {job.account}",
@@ -193,7 +192,7 @@ def _uninstalled(job: JobOnFile, wait: Wait) -> ReasonAndNext:
     )
 
 
-def _backing_off(job: JobOnFile, wait: Wait, now: datetime) -> ReasonAndNext:
+def _backing_off(job: JobLine, wait: Wait, now: datetime) -> ReasonAndNext:
     off = wait.back_off
     if off is None:
         return ReasonAndNext("It backs off after a failure.", "The next try is due any moment.")
@@ -252,7 +251,7 @@ def _of_the_organisation(wait: Wait) -> str:
     return f" {theirs} registered at the organisation and can execute its jobs."
 
 
-def _refused_version(job: JobOnFile, wait: Wait, now: datetime) -> ReasonAndNext:
+def _refused_version(job: JobLine, wait: Wait, now: datetime) -> ReasonAndNext:
     """GitHub would give no job to the Pods that the pool has."""
     refused = wait.refused_version
     renewed = f"The image of the pool {job.pool} is renewed; jobs go to its new Pods at once."
@@ -274,7 +273,7 @@ def _refused_version(job: JobOnFile, wait: Wait, now: datetime) -> ReasonAndNext
     )
 
 
-def _no_pod(job: JobOnFile, wait: Wait, thresholds: Thresholds) -> ReasonAndNext:
+def _no_pod(job: JobLine, wait: Wait, thresholds: Thresholds) -> ReasonAndNext:
     if wait.booting:
         coming = (
             f"{counted(wait.booting, 'runner is', 'runners are')} starting and will ask for work; one "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 from uuid import UUID
@@ -16,25 +17,29 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from paddock.domain.reading import (
+from paddock.domain.reading.details import JobDetails, RunnerDetails
+from paddock.domain.reading.filters import (
     ActionFilter,
-    ActionLine,
     BadCursor,
     DeliveryFilter,
-    DeliveryLine,
     EventFilter,
-    EventLine,
     JobFilter,
-    JobLine,
-    JobStory,
-    Line,
     Page,
     Paging,
     RunnerFilter,
-    RunnerLine,
-    RunnerStory,
     VerdictFilter,
+)
+from paddock.domain.reading.rows import (
+    ActionLine,
+    DeliveryLine,
+    EventLine,
+    JobCheck,
+    JobLine,
+    Line,
+    MintLine,
+    RunnerLine,
     VerdictLine,
+    VitalsLine,
 )
 from paddock.github.webhooks import JSON_TYPE
 from paddock.ports.reading import Reading
@@ -60,12 +65,61 @@ class ReasonLine(Line, frozen=True, kw_only=True):
     next: str
 
 
-class JobAnswer(JobStory, frozen=True, kw_only=True):
-    told: ReasonLine | None
+class JobAnswer(Line, frozen=True, kw_only=True):
+    """A job with all that is known of it, oldest first."""
+
+    job: JobLine
+    events: list[EventLine]
+    actions: list[ActionLine]
+    #: Those that executed it or were claimed for it.
+    runners: list[RunnerLine]
+    check: JobCheck | None
+    told: ReasonLine
+
+    @staticmethod
+    def of(details: JobDetails, told: ReasonLine) -> JobAnswer:
+        job = details.job
+        return JobAnswer(
+            job=job,
+            events=[each for each in details.events if each.job == job.id],
+            actions=[each for each in details.actions if each.job == job.id],
+            runners=[each.runner for each in details.own_runners],
+            check=details.check,
+            told=told,
+        )
 
 
-class RunnerAnswer(RunnerStory, frozen=True, kw_only=True):
-    told: ReasonLine | None
+class RunnerAnswer(Line, frozen=True, kw_only=True):
+    """A runner with all that is known of it, oldest first."""
+
+    runner: RunnerLine
+    #: When it reached each step of its life that it has reached.
+    steps: dict[str, datetime]
+    retire_reason: str | None
+    names: list[MintLine]
+    events: list[EventLine]
+    actions: list[ActionLine]
+    jobs: list[JobLine]
+    verdict: VerdictLine | None
+    log_tail: str | None
+    vitals: list[VitalsLine]
+    told: ReasonLine
+
+    @staticmethod
+    def of(details: RunnerDetails, told: ReasonLine) -> RunnerAnswer:
+        return RunnerAnswer(
+            runner=details.runner,
+            steps=details.steps,
+            retire_reason=details.retire_reason,
+            names=details.names,
+            events=details.events,
+            actions=details.actions,
+            jobs=[job for job in details.jobs if details.executed(job)],
+            verdict=details.verdict,
+            log_tail=details.log_tail,
+            vitals=details.vitals,
+            told=told,
+        )
 
 
 Read = Callable[[Reading, Explanations, Any, Paging], Awaitable[Page[Any]]]
@@ -88,9 +142,7 @@ LISTS: Final = (
     List(
         path="/jobs",
         summary="Jobs",
-        read=lambda reading, explanations, wanted, paging: explanations.list_jobs(
-            reading, wanted, paging
-        ),
+        read=lambda _, explanations, wanted, paging: explanations.list_jobs(wanted, paging),
         wanted=JobFilter,
         line=JobLine,
         cursor=rf"[0-9]{{1,4}}\.{_NUMBER}",
@@ -196,19 +248,17 @@ class Api:
     async def _job(self, request: Request) -> Response:
         given = only(request.query_params.multi_items(), "host")
         number = job_number(request.path_params["job"])
-        story = number is not None and await self._reading.job(number, host=_host(given))
-        if not story:
+        details = number is not None and await self._reading.job(number, host=_host(given))
+        if not details:
             raise NotFound("There is no such job, or it was completed more than 30 days ago.")
-        told = await self._explanations.job(story.job.id, host=story.job.host)
-        return json_response(JobAnswer(**msgspec.structs.asdict(story), told=_told(told)))
+        return json_response(JobAnswer.of(details, _told(self._explanations.tell(details))))
 
     async def _runner(self, request: Request) -> Response:
         only(request.query_params.multi_items())
-        story = await self._reading.runner(runner_name(request.path_params["name"]))
-        if story is None:
+        details = await self._reading.runner(runner_name(request.path_params["name"]))
+        if details is None:
             raise NotFound("There is no such runner, or it ended more than 30 days ago.")
-        told = await self._explanations.runner(story.runner.id)
-        return json_response(RunnerAnswer(**msgspec.structs.asdict(story), told=_told(told)))
+        return json_response(RunnerAnswer.of(details, _told(self._explanations.tell(details))))
 
     async def _pools(self, request: Request) -> Response:
         only(request.query_params.multi_items())
@@ -216,10 +266,10 @@ class Api:
 
     async def _pool(self, request: Request) -> Response:
         only(request.query_params.multi_items())
-        story = await self._reading.pool(bounded(request.path_params["name"]))
-        if story is None:
+        details = await self._reading.pool(bounded(request.path_params["name"]))
+        if details is None:
             raise NotFound("There is no such pool.")
-        return json_response(story)
+        return json_response(details)
 
     async def _accounts(self, request: Request) -> Response:
         only(request.query_params.multi_items())
@@ -243,8 +293,8 @@ class Api:
         )
 
 
-def _told(story: Story | None) -> ReasonLine | None:
-    return None if story is None else ReasonLine(why=story.why, next=story.next)
+def _told(story: Story) -> ReasonLine:
+    return ReasonLine(why=story.why, next=story.next)
 
 
 def _host(given: dict[str, str]) -> str | None:

@@ -7,18 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from paddock.domain.overview import Overview, Trends
-from paddock.domain.reading import (
-    LONGEST_PAGE,
-    PAGE,
-    AccountLine,
-    Number,
-    Page,
-    PoolLine,
-    PoolStory,
-    RuleLine,
-    Text,
-)
+from paddock.domain.reading.details import PoolDetails
+from paddock.domain.reading.filters import LONGEST_PAGE, PAGE, Number, Page, Text
+from paddock.domain.reading.overview import Overview, Trends
+from paddock.domain.reading.rows import AccountLine, PoolLine, RuleLine
 from paddock.github.webhooks import JSON_TYPE
 from paddock.web.answers import Problem
 from paddock.web.api import LISTS, ROOT, STREAM_TYPE, JobAnswer, List, RunnerAnswer
@@ -47,7 +39,7 @@ _ONE: Final[dict[str, tuple[str, str, Any, Any]]] = {
         Text,
         RunnerAnswer,
     ),
-    "/pools/{name}": ("A pool with its decisions and who waits for it", "name", Text, PoolStory),
+    "/pools/{name}": ("A pool with its decisions and who waits for it", "name", Text, PoolDetails),
 }
 
 

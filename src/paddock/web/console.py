@@ -16,7 +16,7 @@ from starlette.routing import Route
 from paddock.ports import Clock
 from paddock.ports.errors import StoreError
 from paddock.ports.operators import OperatorStore
-from paddock.store.looking import TooSlow
+from paddock.store.reading.reader import TooSlow
 from paddock.web.access import SESSION_COOKIE, SESSION_LENGTH, Access, AccessDenied, Visitor
 from paddock.web.actions import CannotAct, act
 from paddock.web.api import ROOT, Api, Look, NotFound, problem

@@ -44,7 +44,7 @@ async def open_console(
     try:
         reading = PgReading(readers, clock)
         store = PgStore(readers, clock=clock, ids=ids, actor="operator:dashboard")
-        explanations = Explanations(store, clock, recovery.thresholds)
+        explanations = Explanations(reading, clock, recovery.thresholds)
         live = Live(reading, explanations, wakeups, clock)
         rules = Rules(reading, clock, recovery)
         static = Static()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
-from uuid import UUID
 
 import msgspec
 
-from paddock.domain.dossiers import JobDossier
-from paddock.domain.ids import JobId, RunnerId
-from paddock.domain.overview import Overview, WaitingJob
-from paddock.domain.reading import JobFilter, JobLine, Page, Paging
+from paddock.domain.ids import JobId
+from paddock.domain.reading.details import JobDetails, PassedOver, RunnerDetails
+from paddock.domain.reading.filters import JobFilter, Page, Paging
+from paddock.domain.reading.overview import Overview, WaitingJob
+from paddock.domain.reading.rows import JobLine
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState
 from paddock.ports import Clock
-from paddock.ports.dossiers import Dossiers
 from paddock.ports.reading import Reading
 from paddock.stories import Story, tell
 from paddock.stories.waiting import tell_wait
@@ -24,23 +23,29 @@ J = TypeVar("J", JobLine, WaitingJob)
 
 
 class Explanations:
-    def __init__(self, dossiers: Dossiers, clock: Clock, thresholds: Thresholds) -> None:
-        self._dossiers = dossiers
+    def __init__(self, reading: Reading, clock: Clock, thresholds: Thresholds) -> None:
+        self._reading = reading
         self._clock = clock
         self._thresholds = thresholds
 
-    async def job(self, job: int, *, host: str) -> Story | None:
-        for dossier in await self._dossiers.find_dossiers(str(job)):
-            if isinstance(dossier, JobDossier) and dossier.job.host_name == host:
-                return tell(dossier, now=self._clock.now(), thresholds=self._thresholds)
-        return None
+    def tell(self, details: JobDetails | RunnerDetails | PassedOver) -> Story:
+        return tell(details, now=self._clock.now(), thresholds=self._thresholds)
 
-    async def list_jobs(self, reading: Reading, wanted: JobFilter, paging: Paging) -> Page[JobLine]:
-        page = await reading.jobs(wanted, paging)
+    async def find(self, name: str) -> list[Story]:
+        """What is known by that name, as in `Reading.find`; of a job without a row, what its webhook
+        said."""
+        found = await self._reading.find(name)
+        if not found and name.isascii() and name.isdigit() and len(name) < 19:
+            passed = await self._reading.passed_over(JobId(int(name)))
+            return [] if passed is None else [self.tell(passed)]
+        return [self.tell(each) for each in found]
+
+    async def list_jobs(self, wanted: JobFilter, paging: Paging) -> Page[JobLine]:
+        page = await self._reading.jobs(wanted, paging)
         return Page(items=await self._explained(page.items), next=page.next)
 
-    async def overview(self, reading: Reading) -> Overview:
-        seen = await reading.overview()
+    async def overview(self) -> Overview:
+        seen = await self._reading.overview()
         return msgspec.structs.replace(seen, oldest=await self._explained(seen.oldest))
 
     async def _explained(self, jobs: Sequence[J]) -> list[J]:
@@ -48,22 +53,15 @@ class Explanations:
         queued = [job for job in jobs if _is_queued(job)]
         if not queued:
             return list(jobs)
-        found = await self._dossiers.waiting_dossiers([(job.host, job.id) for job in queued])
+        found = await self._reading.waiting_jobs([(job.host, job.id) for job in queued])
         now = self._clock.now()
         why = {
-            (each.job.host_name, each.job.id): tell_wait(each, now, self._thresholds).why
+            (each.job.host, each.job.id): tell_wait(each, now, self._thresholds).why
             for each in found
         }
         return [
-            msgspec.structs.replace(job, waits_because=why.get((job.host, JobId(job.id))))
-            for job in jobs
+            msgspec.structs.replace(job, waits_because=why.get((job.host, job.id))) for job in jobs
         ]
-
-    async def runner(self, runner: UUID) -> Story | None:
-        dossier = await self._dossiers.runner_dossier(RunnerId(runner))
-        if dossier is None:
-            return None
-        return tell(dossier, now=self._clock.now(), thresholds=self._thresholds)
 
 
 def _is_queued(job: JobLine | WaitingJob) -> bool:

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from paddock.domain.overview import Latency, Overview, Trends
-from paddock.domain.reading import Line
+from paddock.domain.reading.overview import Latency, Overview, Trends
+from paddock.domain.reading.rows import Line
 from paddock.domain.states import JobState, RunnerState
 from paddock.ports import Clock, Topic, Wakeups
 from paddock.ports.errors import StoreError
@@ -75,10 +75,7 @@ class Live:
     async def overview(self, *, anew: bool = False) -> Overview:
         async with self._lock:
             if anew or self._overview is None or self._is_old(self._overview[0], OVERVIEW_AGE):
-                self._overview = (
-                    self._clock.monotonic(),
-                    await self._explanations.overview(self._reading),
-                )
+                self._overview = self._clock.monotonic(), await self._explanations.overview()
             return self._overview[1]
 
     async def trends(self) -> Trends:

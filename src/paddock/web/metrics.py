@@ -24,14 +24,15 @@ from paddock.dispatch.minting import MINTED, MINTS, TOO_LATE
 from paddock.dispatch.stamping import STAMPS
 from paddock.domain.endings import Ending
 from paddock.domain.github_errors import Kind
-from paddock.domain.levels import Levels
+from paddock.domain.reading.overview import Levels
 from paddock.domain.recovery.records import ActionOutcome
 from paddock.domain.recovery.table import RULES
+from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import ENDINGS
 from paddock.listener import HANDSHAKE_FAILURES
 from paddock.ports import Clock
 from paddock.ports.errors import StoreError
-from paddock.ports.numbers import LevelStore
+from paddock.ports.reading import Reading
 from paddock.recovery.act import ACTIONS
 
 _log = structlog.get_logger()
@@ -43,8 +44,8 @@ READ_TIMEOUT: Final = 5.0
 
 
 class Metrics:
-    def __init__(self, store: LevelStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, reading: Reading, clock: Clock) -> None:
+        self._reading = reading
         self._clock = clock
         self._lock = asyncio.Lock()
         self._read_at = float("-inf")
@@ -67,7 +68,7 @@ class Metrics:
         """Levels that cannot be read are absent: alerts notice a missing level, but not an old one."""
         try:
             async with asyncio.timeout(READ_TIMEOUT):
-                levels = await self._store.levels()
+                levels = await self._reading.levels()
         except (TimeoutError, StoreError) as error:
             _log.warning("metrics.unreadable", error=str(error) or "no answer")
             return b""
@@ -136,31 +137,38 @@ LEVELS: Final = (
         "paddock_runners",
         "Runners that are not gone.",
         ("pool", "state"),
-        lambda levels, _: (((c.pool, c.state), c.runners) for c in levels.crews),
+        lambda levels, _: (
+            ((pool.name, state), pool.runners.get(state, 0))
+            for pool in levels.pools
+            for state in RunnerState
+            if state is not RunnerState.GONE
+        ),
     ),
     Level(
         "paddock_pool_target_runners",
         "How many runners a pool should have, as last decided.",
         ("pool",),
-        lambda levels, _: (((p.pool,), p.target) for p in levels.pools),
+        lambda levels, _: (
+            ((p.name,), p.decision.target if p.decision else None) for p in levels.pools
+        ),
     ),
     Level(
         "paddock_pool_max_runners",
         "How many runners a pool may have; absent where it says nothing.",
         ("pool",),
-        lambda levels, _: (((p.pool,), p.max_runners) for p in levels.pools),
+        lambda levels, _: (((p.name,), p.max_runners) for p in levels.pools),
     ),
     Level(
         "paddock_suspect_runners",
         "Runners whose container runs and that GitHub calls offline.",
         ("pool",),
-        lambda levels, _: (((p.pool,), p.suspects) for p in levels.pools),
+        lambda levels, _: (((p.name,), levels.suspects.get(p.name, 0)) for p in levels.pools),
     ),
     Level(
         "paddock_host_fault_seconds",
         "For how long a host has called itself unfit for runners; absent where none does.",
         ("host", "reason"),
-        lambda levels, now: (((f.host, f.reason), _age(f.since, now)) for f in levels.host_faults),
+        lambda levels, now: (((f.host, f.reason), _age(f.since, now)) for f in levels.unfit_hosts),
     ),
     Level(
         "paddock_limit_bypassing_jobs",
@@ -175,7 +183,7 @@ LEVELS: Final = (
         "paddock_github_budget_left_ratio",
         "What is left of a budget towards GitHub, of 1, to the installation that has the least.",
         ("app", "bucket"),
-        lambda levels, _: (((str(b.app), b.bucket), b.tokens / b.capacity) for b in levels.budgets),
+        lambda levels, _: (((str(b.app), b.bucket), b.left) for b in levels.budgets),
     ),
     Level(
         "paddock_github_debts",

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
-from paddock.domain.reading import LONGEST_PAGE, PAGE, Number, Paging
+from paddock.domain.reading.filters import LONGEST_PAGE, PAGE, Number, Paging
 
 T = TypeVar("T")
 

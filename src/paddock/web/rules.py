@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from paddock.domain.reading import RuleLine
+from paddock.domain.reading.rows import RuleLine
 from paddock.domain.recovery.table import RULES
 from paddock.ports import Clock
 from paddock.ports.reading import Reading

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from paddock.domain.reading import Line
+from paddock.domain.reading.rows import Line
 
 
 class SettingLine(Line, frozen=True, kw_only=True):

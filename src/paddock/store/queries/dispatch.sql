@@ -98,3 +98,18 @@ UPDATE mints SET state = 'settled', outcome = $2, settled_at = $3 WHERE name = $
 -- name: postpone_debt
 -- GitHub did not say; look again at $2.
 UPDATE mints SET not_before = $2 WHERE name = $1
+
+-- name: steps[]
+-- The durations of runners that got their job after $1 and until $2. GitHub gives a job's time in whole seconds; our
+-- own time is when the job's first delivery arrived.
+SELECT p.name AS pool,
+       extract(epoch FROM r.claimed_at - greatest(j.seen_at, j.queued_at))::float8 AS claimed,
+       extract(epoch FROM r.armed_at - r.claimed_at)::float8 AS armed,
+       extract(epoch FROM r.acknowledged_at - r.armed_at)::float8 AS acknowledged,
+       extract(epoch FROM r.busy_at - r.acknowledged_at)::float8 AS in_progress
+  FROM runners r
+  JOIN pools p ON p.id = r.pool_id
+  JOIN accounts a ON a.id = r.account_id
+  LEFT JOIN jobs j ON j.host_id = a.host_id AND j.id = r.hint_job_id
+ WHERE r.busy_at > $1 AND r.busy_at <= $2 AND (r.gone_at IS NULL OR r.gone_at > $1)
+ ORDER BY r.busy_at, r.id

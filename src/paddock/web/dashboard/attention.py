@@ -9,8 +9,8 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from paddock.domain.endings import Ending
-from paddock.domain.overview import LimitBypassLine, Overview, Pause, UnfitHost
 from paddock.domain.pauses import describe_pause
+from paddock.domain.reading.overview import LimitBypassLine, Overview, PauseLine, UnfitHost
 from paddock.domain.states import JobState
 from paddock.web.dashboard.formatting import count, length
 
@@ -126,7 +126,7 @@ def _bypassed(bypass: LimitBypassLine) -> Note:
     )
 
 
-def _pause(pause: Pause) -> Note:
+def _pause(pause: PauseLine) -> Note:
     who = describe_pause(pause.at, pause.by, pause.why)
     if pause.what == "dispatch":
         return Note("bad", f"All dispatch is paused {who}.", "/")

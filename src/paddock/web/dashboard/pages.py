@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -15,7 +14,7 @@ from starlette.responses import Response
 
 from paddock.domain.deliveries import DeliveryState
 from paddock.domain.endings import Ending
-from paddock.domain.reading import (
+from paddock.domain.reading.filters import (
     ActionFilter,
     BadCursor,
     DeliveryFilter,
@@ -131,7 +130,7 @@ class Pages:
 
     async def _jobs(self, request: Request, visitor: Visitor) -> Response:
         wanted, paging = _asked(request, JobFilter)
-        page = await _read(partial(self._explanations.list_jobs, self._reading), wanted, paging)
+        page = await _read(self._explanations.list_jobs, wanted, paging)
         seen = await self._live.overview()
         return self._page(
             "jobs.html",
@@ -148,16 +147,22 @@ class Pages:
     async def _job(self, request: Request, visitor: Visitor) -> Response:
         number = job_number(request.path_params["job"])
         host = request.query_params.get("host")
-        story = number is not None and await self._reading.job(
+        details = number is not None and await self._reading.job(
             number, host=bounded(host) if host else None
         )
-        if not story:
+        if not details:
             raise NotFound(
                 "There is no such job: no webhook has told of it yet, it was not for us, or it was "
                 "completed more than 30 days ago. `paddock why NUMBER` looks through the webhooks too."
             )
-        told = await self._explanations.job(story.job.id, host=story.job.host)
-        return self._page("job.html", request, visitor, story=story, job=story.job, told=told)
+        return self._page(
+            "job.html",
+            request,
+            visitor,
+            details=details,
+            job=details.job,
+            told=self._explanations.tell(details),
+        )
 
     async def _runners(self, request: Request, visitor: Visitor) -> Response:
         wanted, paging = _asked(request, RunnerFilter)
@@ -177,22 +182,22 @@ class Pages:
         )
 
     async def _runner(self, request: Request, visitor: Visitor) -> Response:
-        story = await self._reading.runner(runner_name(request.path_params["name"]))
-        if story is None:
+        details = await self._reading.runner(runner_name(request.path_params["name"]))
+        if details is None:
             raise NotFound(
                 "There is no such runner. Its name is wrong, or it ended more than 30 days ago."
             )
-        lived = pictures.spells(story, now=self._clock.now())
+        lived = pictures.spells(details, now=self._clock.now())
         return self._page(
             "runner.html",
             request,
             visitor,
-            story=story,
-            runner=story.runner,
-            told=await self._explanations.runner(story.runner.id),
+            details=details,
+            runner=details.runner,
+            told=self._explanations.tell(details),
             life=pictures.life_line(lived),
             spells=[(state, until - at) for state, at, until in lived],
-            vitals=pictures.vitals_charts(story.vitals),
+            vitals=pictures.vitals_charts(details.vitals),
         )
 
     async def _pools(self, request: Request, visitor: Visitor) -> Response:
@@ -206,18 +211,18 @@ class Pages:
         )
 
     async def _pool(self, request: Request, visitor: Visitor) -> Response:
-        story = await self._reading.pool(bounded(request.path_params["name"]))
-        if story is None:
+        details = await self._reading.pool(bounded(request.path_params["name"]))
+        if details is None:
             raise NotFound("There is no such pool.")
         return self._page(
             "pool.html",
             request,
             visitor,
-            story=story,
-            pool=story.pool,
+            details=details,
+            pool=details.pool,
             living=LIVING,
             shares=shares,
-            chart_=pictures.pool_chart(story.decisions, now=self._clock.now()),
+            chart_=pictures.pool_chart(details.decisions, now=self._clock.now()),
         )
 
     async def _accounts(self, request: Request, visitor: Visitor) -> Response:

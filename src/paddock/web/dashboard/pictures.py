@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import Final
 
 from paddock.domain.endings import Ending
-from paddock.domain.overview import TREND_STEP, LatencyPoint, Trends
-from paddock.domain.reading import DecisionLine, EndingCount, RunnerStory, VitalsLine
+from paddock.domain.reading.details import RunnerDetails
+from paddock.domain.reading.overview import TREND_STEP, LatencyPoint, Trends
+from paddock.domain.reading.rows import DecisionLine, EndingCount, VitalsLine
 from paddock.web.dashboard.charts import (
     Chart,
     area,
@@ -167,10 +168,10 @@ def pool_chart(decisions: Sequence[DecisionLine], *, now: datetime) -> Chart:
 Spell = tuple[str, datetime, datetime]
 
 
-def spells(story: RunnerStory, *, now: datetime) -> list[Spell]:
+def spells(details: RunnerDetails, *, now: datetime) -> list[Spell]:
     """The states of the runner, each with its start and end."""
-    steps = [(event.after, event.at) for event in story.events]
-    ends = [at for _, at in steps[1:]] + [story.runner.gone_at or now]
+    steps = [(event.after, event.at) for event in details.events]
+    ends = [at for _, at in steps[1:]] + [details.runner.gone_at or now]
     return [
         (state, at, max(at, until))
         for (state, at), until in zip(steps, ends, strict=True)

@@ -1,25 +1,20 @@
-"""Counts for metrics and progress, and what is forgotten in time."""
+"""What is measured of finished steps, and what is forgotten in time."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Protocol
 
-from paddock.domain.levels import Levels, Steps
+from paddock.domain.handover import StepDurations
 from paddock.domain.retention import History
-from paddock.domain.summary import Summary
 
 
-class LevelStore(Protocol):
-    """For metrics and the screen of `paddock up`."""
+class StepStore(Protocol):
+    """For the metrics of how long each step of dispatch took."""
 
-    async def levels(self) -> Levels: ...
-
-    async def steps(self, *, after: datetime, until: datetime) -> list[Steps]:
+    async def steps(self, *, after: datetime, until: datetime) -> list[StepDurations]:
         """Of the runners that got their job in that time."""
         ...
-
-    async def summary(self, *, since: datetime) -> Summary: ...
 
 
 class HistoryStore(Protocol):

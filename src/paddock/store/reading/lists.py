@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,93 +13,76 @@ import msgspec
 
 from paddock.domain.fingerprints import describe_exit
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.reading import (
-    AccountLine,
+from paddock.domain.reading.filters import (
     ActionFilter,
-    ActionLine,
     BadCursor,
-    DecisionLine,
     DeliveryFilter,
-    DeliveryLine,
-    EndingCount,
     EventFilter,
-    EventLine,
     JobFilter,
-    JobLine,
     Page,
     Paging,
+    RunnerFilter,
+    VerdictFilter,
+)
+from paddock.domain.reading.rows import (
+    AccountLine,
+    ActionLine,
+    DecisionLine,
+    DeliveryLine,
+    EndingCount,
+    EventLine,
+    JobLine,
     PoolLine,
     RuleCount,
-    RunnerFilter,
     RunnerLine,
-    VerdictFilter,
     VerdictLine,
 )
 from paddock.domain.recovery.table import RULES
 from paddock.domain.states import RunnerState
 from paddock.store.database import Connection
-from paddock.store.looking import Looking, line, number, page
-from paddock.store.sql import queries
+from paddock.store.reading.reader import Reader, number, page
+from paddock.store.sql import converted, named
 
-_SQL = queries("reading")
+_SQL = named("reading")
+Filter = JobFilter | RunnerFilter | VerdictFilter | EventFilter | DeliveryFilter
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Lists(Looking):
+class Lists(Reader):
     async def jobs(self, wanted: JobFilter, paging: Paging) -> Page[JobLine]:
         host, job = _job_cursor(paging.cursor)
-        async with self._looking() as connection:
-            rows = await connection.fetch(
-                _SQL["jobs"],
-                wanted.status,
-                wanted.account,
-                wanted.repository,
-                wanted.pool,
-                wanted.conclusion,
-                wanted.host,
-                wanted.refused,
-                host,
-                job,
-                paging.limit + 1,
-                None,
-                None,
+        async with self._reading() as connection:
+            rows = await select(
+                connection, "jobs", wanted, after_host=host, after_job=job, limit=paging.limit + 1
             )
         return page(rows, paging, job_line, lambda row: f"{row['host_id']}.{row['id']}")
 
     async def runners(self, wanted: RunnerFilter, paging: Paging) -> Page[RunnerLine]:
         after = _uuid(paging.cursor)
-        async with self._looking() as connection:
-            rows = await connection.fetch(
-                _SQL["runners"],
-                wanted.state,
-                wanted.pool,
-                wanted.account,
-                wanted.node,
+        async with self._reading() as connection:
+            rows = await select(
+                connection,
+                "runners",
+                wanted,
                 # `live` repeats what the state filter implies, because the index is on it.
-                wanted.live if wanted.state is None else wanted.state is not RunnerState.GONE,
-                after,
-                paging.limit + 1,
-                None,
-                None,
+                live=wanted.live if wanted.state is None else wanted.state is not RunnerState.GONE,
+                after=after,
+                limit=paging.limit + 1,
             )
         return page(rows, paging, runner_line, lambda row: row["id"])
 
     async def verdicts(self, wanted: VerdictFilter, paging: Paging) -> Page[VerdictLine]:
         at, runner = _verdict_cursor(paging.cursor)
-        async with self._looking() as connection:
-            rows = await connection.fetch(
-                _SQL["verdicts"],
-                wanted.ending,
-                wanted.abnormal,
-                wanted.pool,
-                wanted.node,
-                wanted.image,
-                wanted.since,
-                at,
-                runner,
-                paging.limit + 1,
-                None,
+        async with self._reading() as connection:
+            rows = await select(
+                connection,
+                "verdicts",
+                wanted,
+                after=at,
+                after_runner=runner,
+                limit=paging.limit + 1,
             )
         return page(
             rows,
@@ -110,65 +94,80 @@ class Lists(Looking):
     async def endings(
         self, wanted: VerdictFilter, *, since: datetime, step: timedelta
     ) -> list[EndingCount]:
-        async with self._looking() as connection:
+        async with self._reading() as connection:
             rows = await connection.fetch(
-                _SQL["endings"], since, step, wanted.pool, wanted.node, wanted.image
+                *_SQL["endings"](
+                    since=since,
+                    step=step,
+                    pool=wanted.pool,
+                    node=wanted.node,
+                    image=wanted.image,
+                )
             )
-        return [msgspec.convert(dict(row), EndingCount) for row in rows]
+        return [converted(EndingCount, row) for row in rows]
 
     async def events(self, wanted: EventFilter, paging: Paging) -> Page[EventLine]:
         after = number(paging.cursor)
-        async with self._looking() as connection:
-            rows = await events(connection, wanted, after=after, limit=paging.limit + 1)
+        async with self._reading() as connection:
+            rows = await select(connection, "events", wanted, after=after, limit=paging.limit + 1)
         return page(rows, paging, event_line, lambda row: row["id"])
 
     async def actions(self, wanted: ActionFilter, paging: Paging) -> Page[ActionLine]:
         after = number(paging.cursor)
-        async with self._looking() as connection:
-            rows = await actions(connection, wanted, after=after, limit=paging.limit + 1)
+        async with self._reading() as connection:
+            rows = await select(
+                connection,
+                "actions",
+                rules=_rules(wanted),
+                outcome=wanted.outcome,
+                runner=wanted.runner,
+                job=wanted.job,
+                after=after,
+                limit=paging.limit + 1,
+            )
         return page(rows, paging, action_line, lambda row: row["id"])
 
     async def rule_counts(self, *, since: datetime) -> list[RuleCount]:
-        async with self._looking() as connection:
-            rows = await connection.fetch(_SQL["rule_counts"], since)
-        return [msgspec.convert(dict(row), RuleCount) for row in rows]
+        async with self._reading() as connection:
+            rows = await connection.fetch(*_SQL["rule_counts"](since=since))
+        return [converted(RuleCount, row) for row in rows]
 
     async def deliveries(self, wanted: DeliveryFilter, paging: Paging) -> Page[DeliveryLine]:
         after = number(paging.cursor)
-        async with self._looking() as connection:
-            rows = await connection.fetch(
-                _SQL["deliveries"], wanted.state, wanted.event, after, paging.limit + 1
+        async with self._reading() as connection:
+            rows = await select(
+                connection, "deliveries", wanted, after=after, limit=paging.limit + 1
             )
-        return page(rows, paging, lambda row: line(DeliveryLine, row), lambda row: row["number"])
+        return page(
+            rows, paging, lambda row: converted(DeliveryLine, row), lambda row: row["number"]
+        )
 
     async def pools(self) -> list[PoolLine]:
-        async with self._looking() as connection:
+        async with self._reading() as connection:
             return [each for each, _ in await pools(connection)]
 
     async def accounts(self) -> list[AccountLine]:
-        async with self._looking() as connection:
-            rows = await connection.fetch(_SQL["accounts"], None)
-            queues = await connection.fetch(_SQL["queues"])
+        async with self._reading() as connection:
+            rows = await connection.fetch(*_SQL["accounts"]())
+            queues = await connection.fetch(*_SQL["queues"]())
         waiting: dict[int, list[asyncpg.Record]] = defaultdict(list)
         for queue in queues:
             waiting[queue["account_id"]].append(queue)
         return [_account_line(row, waiting[row["id"]]) for row in rows]
 
 
-async def events(
-    connection: Connection, wanted: EventFilter, *, after: int | None = None, limit: int
+async def select(
+    connection: Connection, listed: str, wanted: Filter | None = None, /, **more: object
 ) -> list[asyncpg.Record]:
-    found: list[asyncpg.Record] = await connection.fetch(
-        _SQL["events"], wanted.runner, wanted.job, wanted.account, wanted.pool, after, limit
+    """The rows of a list. What is not given does not apply."""
+    query = _SQL[listed]
+    given = (
+        {}
+        if wanted is None
+        else {field.name: getattr(wanted, field.name) for field in fields(wanted)}
     )
-    return found
-
-
-async def actions(
-    connection: Connection, wanted: ActionFilter, *, after: int | None = None, limit: int
-) -> list[asyncpg.Record]:
     found: list[asyncpg.Record] = await connection.fetch(
-        _SQL["actions"], _rules(wanted), wanted.outcome, wanted.runner, wanted.job, after, limit
+        *query(**{**dict.fromkeys(query.names), **given, **more})
     )
     return found
 
@@ -184,15 +183,15 @@ def _rules(wanted: ActionFilter) -> list[str] | None:
 
 async def pools(connection: Connection, name: str | None = None) -> list[tuple[PoolLine, int]]:
     """The pools with their ids."""
-    rows = await connection.fetch(_SQL["pools"], name)
-    crews = await connection.fetch(_SQL["crews"])
-    queues = await connection.fetch(_SQL["queues"])
+    rows = await connection.fetch(*_SQL["pools"](name=name))
+    counts = await connection.fetch(*_SQL["runner_counts"]())
+    queues = await connection.fetch(*_SQL["queues"]())
     return [
         (
             _pool_line(
                 row,
-                [crew for crew in crews if crew["pool_id"] == row["id"]],
-                [queue for queue in queues if queue["pool_id"] == row["id"]],
+                [each for each in counts if each["pool_id"] == row["id"]],
+                [each for each in queues if each["pool_id"] == row["id"]],
             ),
             row["id"],
         )
@@ -201,28 +200,28 @@ async def pools(connection: Connection, name: str | None = None) -> list[tuple[P
 
 
 def job_line(row: asyncpg.Record) -> JobLine:
-    return line(JobLine, row)
+    return converted(JobLine, row)
 
 
 def runner_line(row: asyncpg.Record) -> RunnerLine:
-    return line(RunnerLine, row)
+    return converted(RunnerLine, row)
 
 
 def verdict_line(row: asyncpg.Record) -> VerdictLine:
     said = describe_exit(row["exit_code"], row["signal"], row["reason"])
-    return line(VerdictLine, row, evidence=_json(row["evidence"]), exit_text=said or None)
+    return converted(VerdictLine, row, evidence=_json(row["evidence"]), exit_text=said or None)
 
 
 def event_line(row: asyncpg.Record) -> EventLine:
-    return line(EventLine, row, evidence=_json(row["evidence"]))
+    return converted(EventLine, row, evidence=_json(row["evidence"]))
 
 
 def action_line(row: asyncpg.Record) -> ActionLine:
-    return line(ActionLine, row, evidence=_json(row["evidence"]))
+    return converted(ActionLine, row, evidence=_json(row["evidence"]))
 
 
 def decision_line(row: asyncpg.Record, *, at: str = "at") -> DecisionLine:
-    return line(DecisionLine, row, at=row[at], terms=_json(row["terms"]))
+    return converted(DecisionLine, row, at=row[at], terms=_json(row["terms"]))
 
 
 def _json(text: str | None) -> Any:
@@ -230,14 +229,14 @@ def _json(text: str | None) -> Any:
 
 
 def _pool_line(
-    row: asyncpg.Record, crews: list[asyncpg.Record], queues: list[asyncpg.Record]
+    row: asyncpg.Record, counts: list[asyncpg.Record], queues: list[asyncpg.Record]
 ) -> PoolLine:
-    return line(
+    return converted(
         PoolLine,
         row,
         cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
-        runners={crew["state"]: crew["runners"] for crew in crews},
-        stale=sum(crew["stale"] for crew in crews),
+        runners={each["state"]: each["runners"] for each in counts},
+        stale=sum(each["stale"] for each in counts),
         queued=sum(queue["jobs"] for queue in queues),
         oldest_at=min((queue["oldest_at"] for queue in queues), default=None),
         decision=None if row["decided_at"] is None else decision_line(row, at="decided_at"),
@@ -245,7 +244,7 @@ def _pool_line(
 
 
 def _account_line(row: asyncpg.Record, queues: list[asyncpg.Record]) -> AccountLine:
-    return line(
+    return converted(
         AccountLine,
         row,
         limits=Limits(

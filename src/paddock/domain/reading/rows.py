@@ -1,15 +1,12 @@
-"""What people and programs are shown: the lines of lists, and one object with all that is known of it.
+"""The rows that readers get: the API answers with them, the dashboard and the command line show them.
 
-The HTTP API answers with exactly these; the dashboard and the command line show them. No decision uses
-them, so they are read apart from what decisions use, with time-outs of their own.
+No decision uses them. They are read apart from what decisions use, with time-outs of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -21,34 +18,9 @@ from paddock.domain.recovery.records import ActionOutcome
 from paddock.domain.states import JobState, RunnerState
 from paddock.domain.vitals import Sample
 
-#: A page people read; and the most a program may ask for at once.
-PAGE: Final = 50
-LONGEST_PAGE: Final = 200
-
-T = TypeVar("T")
-
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Anything shown."""
-
-
-class Page(Line, Generic[T], frozen=True, kw_only=True):
-    """`next` is the cursor of the page after this one; absent on the last."""
-
-    items: list[T]
-    next: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paging:
-    """At most `limit` items, from `cursor` on (the `next` of the page before)."""
-
-    limit: int = PAGE
-    cursor: str | None = None
-
-
-class BadCursor(ValueError):
-    """Not a cursor that a page of this list gave out."""
 
 
 class JobLine(Line, frozen=True, kw_only=True):
@@ -179,17 +151,6 @@ class JobCheck(Line, frozen=True, kw_only=True):
     times: int
 
 
-class JobStory(Line, frozen=True, kw_only=True):
-    """A job with all that is known of it, oldest first."""
-
-    job: JobLine
-    events: list[EventLine]
-    actions: list[ActionLine]
-    #: Those that executed it or were claimed for it.
-    runners: list[RunnerLine]
-    check: JobCheck | None
-
-
 class MintLine(Line, frozen=True, kw_only=True):
     """A name that was chosen for a runner, and what became of it at GitHub."""
 
@@ -217,22 +178,6 @@ class VitalsLine(Line, frozen=True, kw_only=True, omit_defaults=True):
     @staticmethod
     def of(sample: Sample) -> VitalsLine:
         return VitalsLine(**msgspec.structs.asdict(sample))
-
-
-class RunnerStory(Line, frozen=True, kw_only=True):
-    """A runner with all that is known of it, oldest first."""
-
-    runner: RunnerLine
-    #: When it reached each step of its life that it has reached.
-    steps: dict[str, datetime]
-    retire_reason: str | None
-    names: list[MintLine]
-    events: list[EventLine]
-    actions: list[ActionLine]
-    jobs: list[JobLine]
-    verdict: VerdictLine | None
-    log_tail: str | None
-    vitals: list[VitalsLine]
 
 
 class DecisionLine(Line, frozen=True, kw_only=True):
@@ -286,13 +231,6 @@ class KeyLine(Line, frozen=True, kw_only=True):
     blocked_because: str | None
 
 
-class PoolStory(Line, frozen=True, kw_only=True):
-    pool: PoolLine
-    decisions: list[DecisionLine]
-    keys: list[KeyLine]
-    events: list[EventLine]
-
-
 class AccountLine(Line, frozen=True, kw_only=True):
     host: str
     login: str
@@ -337,71 +275,7 @@ class RuleLine(Line, frozen=True, kw_only=True):
     last_at: datetime | None
 
 
-#: What a client may send: PostgreSQL has no text with a NUL in it, and names are shorter.
-Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256, pattern="^[^\\x00]*$")]
-#: GitHub's numbers are those of a PostgreSQL bigint.
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
-    status: JobState | None = None
-    account: Text | None = None
-    repository: Text | None = None
-    pool: Text | None = None
-    conclusion: Text | None = None
-    host: Text | None = None
-    #: Only those that no pool takes.
-    refused: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerFilter:
-    state: RunnerState | None = None
-    pool: Text | None = None
-    account: Text | None = None
-    node: Text | None = None
-    #: Only those that have not ended, or only those that have.
-    live: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictFilter:
-    ending: Ending | None = None
-    abnormal: bool | None = None
-    pool: Text | None = None
-    node: Text | None = None
-    image: Text | None = None
-    since: Moment | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventFilter:
-    runner: UUID | None = None
-    job: Number | None = None
-    account: Text | None = None
-    pool: Text | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionFilter:
-    rule: Text | None = None
-    #: Without actions that every runner gets, or that follow from an earlier action.
-    noteworthy: bool = False
-    outcome: ActionOutcome | None = None
-    runner: UUID | None = None
-    job: Number | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryFilter:
-    state: DeliveryState | None = None
-    event: Text | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndingCount:
+class EndingCount(Line, frozen=True, kw_only=True):
     """Endings of a class within one step of time, from `at` on."""
 
     at: datetime
@@ -409,13 +283,8 @@ class EndingCount:
     runners: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleCount:
+class RuleCount(Line, frozen=True, kw_only=True):
     rule: str
     outcome: ActionOutcome
     actions: int
     last_at: datetime
-
-
-#: How many deliveries there are in each state.
-DeliveryCounts = Mapping[DeliveryState, int]

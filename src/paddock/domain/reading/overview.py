@@ -1,12 +1,12 @@
-"""What the dashboard's first page shows: the state at one moment, and the last hour."""
+"""The present state in numbers: for the dashboard, `paddock top`, `up` and the metrics."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from paddock.domain.endings import Ending
-from paddock.domain.reading import ActionLine, Line
+from paddock.domain.reading.rows import ActionLine, Line, PoolLine
 from paddock.domain.states import JobState, RunnerState
 
 #: The most cells that are drawn; the counts are of all runners.
@@ -64,7 +64,7 @@ class Latency(Line, frozen=True, kw_only=True):
     count: int
 
 
-class Pause(Line, frozen=True, kw_only=True):
+class PauseLine(Line, frozen=True, kw_only=True):
     """A pause of all dispatch, a pool or an account: nothing is claimed for it."""
 
     what: str
@@ -89,13 +89,19 @@ class UnfitHost(Line, frozen=True, kw_only=True):
     why: str
     since: datetime
 
+    @property
+    def reason(self) -> str:
+        """One word, for programs."""
+        return self.why.partition(":")[0]
+
 
 class LimitBypassLine(Line, frozen=True, kw_only=True):
-    """Jobs of a repository with limits on runners that its limits cannot refuse."""
+    """Jobs of a repository with limits that execute on runners which those limits cannot refuse: a
+    foreign runner, or one that is registered at the organisation (I78)."""
 
     account: str
     repository: str
-    runner: str
+    runner: Literal["foreign", "organisation"]
     jobs: int
 
 
@@ -132,7 +138,7 @@ class Overview(Line, frozen=True, kw_only=True):
     dead_deliveries: int
     last_delivery_at: datetime | None
     debts: int
-    pauses: list[Pause]
+    pauses: list[PauseLine]
     backoffs: list[BackOffLine]
     budgets: list[BudgetLine]
     unfit_hosts: list[UnfitHost]
@@ -144,6 +150,22 @@ class Overview(Line, frozen=True, kw_only=True):
     def oldest_at(self) -> datetime | None:
         """When the oldest job was queued that a pool takes."""
         return min((queue.oldest_at for queue in self.queues), default=None)
+
+
+class Levels(Line, frozen=True, kw_only=True):
+    """What the metrics show beside what their own process counted."""
+
+    queues: list[QueueLine]
+    pools: list[PoolLine]
+    #: Per pool, the runners whose container is up and that GitHub calls offline.
+    suspects: dict[str, int]
+    budgets: list[BudgetLine]
+    unfit_hosts: list[UnfitHost]
+    limit_bypasses: list[LimitBypassLine]
+    debts: int
+    dead_deliveries: int
+    #: When the oldest delivery arrived that is not applied yet.
+    oldest_pending_at: datetime | None
 
 
 class QueuePoint(Line, frozen=True, kw_only=True):

@@ -1,71 +1,60 @@
 """Read-only transactions for readers: two seconds at most, with plans made for the given values.
 
-Reading must not slow dispatch. So the server itself ends a reader's transaction when a query takes too
-long, and a paddock server gives its readers a few connections of their own (`Database.beside`).
+Reading must not slow dispatch. So the server itself ends a reader's statement that takes too long, and
+a paddock server gives its readers a few connections of their own (`Database.beside`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
 
 import asyncpg
-import msgspec
 
-from paddock.domain.reading import BadCursor, Page, Paging
+from paddock.domain.reading.filters import BadCursor, Page, Paging
 from paddock.ports import Clock
 from paddock.ports.errors import StoreError
 from paddock.store.database import Connection, Database
 
 #: Every page is read in some milliseconds. A query that takes this long has found no index, and the
 #: reader should ask for less.
-LONGEST_LOOK: Final = 2
+LONGEST_READ: Final = 2
 
 #: All statements of one transaction read the same snapshot. Elsewhere a statement has one plan for all
 #: values. Here it is planned for the given values, so that an unused filter costs nothing.
 _BEGIN: Final = f"""
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET LOCAL statement_timeout = '{LONGEST_LOOK}s';
+SET LOCAL statement_timeout = '{LONGEST_READ}s';
 SET LOCAL plan_cache_mode = force_custom_plan;
 SET LOCAL enable_seqscan = on;
 SET LOCAL enable_bitmapscan = on
 """
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 class TooSlow(StoreError):
-    """A reader's query took longer than `LONGEST_LOOK`."""
+    """A reader's query took longer than `LONGEST_READ`."""
 
 
-class Looking:
+class Reader:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
-    def _looking(self) -> AbstractAsyncContextManager[Connection]:
-        return looking(self._database, _BEGIN)
-
-
-@asynccontextmanager
-async def looking(database: Database, begin: str) -> AsyncIterator[Connection]:
-    """A transaction that `begin` limits to `LONGEST_LOOK`."""
-    try:
-        async with database.transaction(begin=begin) as connection:
-            yield connection
-    except StoreError as error:
-        if isinstance(error.__cause__, asyncpg.QueryCanceledError):
-            raise TooSlow(
-                f"That took the database longer than {LONGEST_LOOK} s: ask for less, with a "
-                "filter or a smaller `limit`."
-            ) from error
-        raise
-
-
-def line(kind: type[T], row: Mapping[str, Any], **more: Any) -> T:
-    """Convert a row to its line type, with its enumerations checked."""
-    return msgspec.convert({**row, **more}, kind)
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Connection]:
+        try:
+            async with self._database.transaction(begin=_BEGIN) as connection:
+                yield connection
+        except StoreError as error:
+            if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+                raise TooSlow(
+                    f"That took the database longer than {LONGEST_READ} s: ask for less, with a "
+                    "filter or a smaller `limit`."
+                ) from error
+            raise
 
 
 def page(
