@@ -21,6 +21,7 @@ from bench.dispatch_github import LABELS, PLENTY, SECRET, scene
 from paddock.domain.endings import Ending
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts
+from paddock.domain.recovery.records import RunnerEnd
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FakeGitHub, JobSpec, Outgoing
 from paddock.fakes.github.records import Repository
@@ -216,15 +217,18 @@ class Site:
             await self.store.abandon_jobs(host["name"], why="bench")
         # The server retires them meanwhile, so the state of some changes before the call.
         while runners := await self.store.live_runners():
-            for runner in runners:
-                await self.store.conclude_runner(
-                    runner.id,
+            ends = [
+                RunnerEnd(
+                    runner=runner.id,
                     generation=runner.generation,
                     state=runner.state,
                     ending=Ending.COMPLETED,
                     why="bench",
                     ended_at=SystemClock().now(),
                 )
+                for runner in runners
+            ]
+            await self.store.conclude_runners(ends)
 
 
 async def metrics(port: int) -> dict[str, float]:

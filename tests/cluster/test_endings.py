@@ -22,6 +22,7 @@ from tests.support.background import meanwhile
 from tests.support.gate import Gate
 from tests.support.kube import runner_template
 from tests.support.kube_site import PATIENCE, KubeSite
+from tests.support.runner_rows import read_samples
 
 # Ten Pods start, live and end, each of four containers.
 pytestmark = pytest.mark.timeout(900)
@@ -224,6 +225,8 @@ async def seen_to_take(site: KubeSite, pod: str, most: int) -> None:
     assert runner is not None
     async with asyncio.timeout(PATIENCE):
         while True:
-            if any((each.memory_used or 0) >= most for each in await store.vitals(runner.id)):
+            if any(
+                (each.memory_used or 0) >= most for each in await read_samples(store, runner.id)
+            ):
                 return
             await asyncio.sleep(0.2)

@@ -17,6 +17,7 @@ from paddock.domain.states import JobState
 from paddock.store.database import Database
 from tests.http.test_operating import WHO, Commands
 from tests.support.payloads import delivery, workflow_job
+from tests.support.runner_rows import conclude_runner, read_runner
 from tests.support.world import World
 
 pytestmark = pytest.mark.slow
@@ -55,9 +56,10 @@ async def test_endings_are_listed_counted_and_filtered(paddock: Commands, world:
     for pod, ending in zip(
         await world.idle_pods(pool, 2), (Ending.COMPLETED, Ending.HOST_OOM), strict=True
     ):
-        runner = await world.store.runner(pod.id)
+        runner = await read_runner(world.store, pod.id)
         assert runner is not None
-        gone = await world.store.conclude_runner(
+        gone = await conclude_runner(
+            world.store,
             runner.id,
             generation=runner.generation,
             state=runner.state,

@@ -20,6 +20,7 @@ from paddock.store.database import Database
 from paddock.system import SystemClock
 from tests.support.github import GitHubScene
 from tests.support.pod_gate import PodGate, pod_gate
+from tests.support.runner_rows import read_samples
 
 CLOCK = SystemClock()
 
@@ -188,7 +189,7 @@ async def test_vitals_are_kept_bounded_and_no_more_often_than_once_a_second(gate
     async with gate.scene.store._database.transaction() as connection:
         row = await connection.fetchrow("SELECT id, job_marked_at FROM runners")
     assert row["job_marked_at"] is not None
-    assert [sample.at for sample in await gate.scene.store.vitals(row["id"])] == [1.0, 2.0]
+    assert [sample.at for sample in await read_samples(gate.scene.store, row["id"])] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

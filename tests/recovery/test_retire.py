@@ -18,6 +18,7 @@ from paddock.domain.vitals import VitalsReport
 from paddock.recovery.retire import Retirement, RetireStep
 from paddock.recovery.search import RunnerSearch
 from tests.support.recovery import HOST, Yard, waiting
+from tests.support.runner_rows import read_runner
 from tests.support.world import executor
 
 
@@ -204,7 +205,7 @@ async def test_a_runner_that_finished_is_left_ten_minutes(scene: Yard) -> None:
     [job] = await scene.world.rows("SELECT id FROM jobs")
     facts = scene.world.facts(job["id"], JobState.COMPLETED, executor=executor(runner))
     await scene.world.report(scene.account, scene.key, facts)
-    done = await scene.world.store.runner(runner.id)
+    done = await read_runner(scene.world.store, runner.id)
     assert done is not None
     assert done.state is RunnerState.DONE
     runner = await scene.fenced(done, retired=Retired.FINISHED)
@@ -330,7 +331,7 @@ async def test_the_name_of_a_mint_under_way_stays_a_debt(scene: Yard) -> None:
     idle = await scene.idle()
     await scene.world.queue(scene.account, scene.key, 1)
     [claim] = (await scene.world.store.match([waiting(idle)])).claims
-    claimed = await scene.world.store.runner(claim.runner)
+    claimed = await read_runner(scene.world.store, claim.runner)
     assert claimed is not None
     runner = await scene.fenced(claimed)
 

@@ -14,6 +14,7 @@ from paddock.domain.recovery.evidence import JobWord
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
 from tests.support.recovery import Yard, waiting
+from tests.support.runner_rows import read_runner
 from tests.support.world import executor
 
 S = RunnerState
@@ -232,7 +233,7 @@ async def test_a_stale_claim_is_released_and_its_name_stays_a_debt(scene: Yard) 
     await scene.world.queue(scene.account, scene.key, 1)
     [claim] = (await scene.world.store.match([waiting(idle)])).claims
     await scene.rounds(scene.recovery(), 310)
-    row = await scene.world.store.runner(claim.runner)
+    row = await read_runner(scene.world.store, claim.runner)
     assert row is not None
     assert row.state is S.IDLE
     [mint] = await scene.world.rows("SELECT state FROM mints")

@@ -16,6 +16,7 @@ from paddock.domain.names import PoolName, pod_name
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from tests.support.recovery import Yard, waiting
+from tests.support.runner_rows import read_runner
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ async def claimed(yard: Yard) -> Runner:
     idle = await up(yard)
     await yard.world.queue(yard.account, yard.key, 1)
     [claim] = (await yard.world.store.match([waiting(idle)])).claims
-    found = await yard.world.store.runner(claim.runner)
+    found = await read_runner(yard.world.store, claim.runner)
     assert found is not None
     return found
 

@@ -22,6 +22,7 @@ from paddock.domain.states import JobState
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from tests.support.database import Loop, fresh_database
+from tests.support.runner_rows import conclude_runner, read_runner
 from tests.support.world import World, executor
 
 _jobs = itertools.count(10_000)
@@ -199,7 +200,7 @@ async def in_progress(world: World) -> Runner:
     await world.report(
         account, key, world.facts(job, JobState.IN_PROGRESS, executor=executor(runner))
     )
-    busy = await world.store.runner(runner.id)
+    busy = await read_runner(world.store, runner.id)
     assert busy is not None
     assert busy.job == job
     return busy
@@ -219,7 +220,7 @@ async def test_a_runner_that_was_busy_by_its_own_word_learns_its_job(world: Worl
     await world.report(
         account, key, world.facts(job, JobState.IN_PROGRESS, executor=executor(runner))
     )
-    busy = await world.store.runner(runner.id)
+    busy = await read_runner(world.store, runner.id)
     assert busy is not None
     assert busy.job == job
 
@@ -227,7 +228,8 @@ async def test_a_runner_that_was_busy_by_its_own_word_learns_its_job(world: Worl
 async def test_a_job_may_fall_back_to_queued_once_its_runner_is_gone(world: World) -> None:
     runner = await in_progress(world)
     assert runner.job is not None
-    await world.store.conclude_runner(
+    await conclude_runner(
+        world.store,
         runner.id,
         generation=runner.generation,
         state=runner.state,
@@ -244,7 +246,8 @@ async def test_a_job_that_falls_back_finds_its_pool_deleted(world: World) -> Non
     """The pool was deleted while it executed: it waits for any pool that fits, not for that one."""
     runner = await in_progress(world)
     assert runner.job is not None
-    await world.store.conclude_runner(
+    await conclude_runner(
+        world.store,
         runner.id,
         generation=runner.generation,
         state=runner.state,

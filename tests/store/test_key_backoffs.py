@@ -23,6 +23,7 @@ from paddock.domain.states import JobState
 from paddock.forensics.conclusion import Conclusion
 from paddock.store.database import Database
 from tests.support.fleetless import NoFleet
+from tests.support.runner_rows import read_runner
 from tests.support.world import World, executor
 
 EXITED_AT_ONCE, JOB_SUCCEEDED = 1, 100
@@ -48,7 +49,7 @@ class Keys:
         return [runner for runner in armed if not isinstance(runner, Conflict)]
 
     async def ends(self, runner: Runner, exit_code: int, *, pod_reason: str = "") -> None:
-        found = await self.world.store.runner(runner.id)
+        found = await read_runner(self.world.store, runner.id)
         assert found is not None
         terminated = Terminated(exit_code=exit_code, finished_at=self.world.clock.now())
         pod = Pod(
@@ -133,7 +134,7 @@ async def test_a_runner_that_never_had_a_jit_says_nothing_of_its_key(keys: Keys)
     await keys.world.queue(account, key, 5)
     for _ in range(3):
         [claim] = (await keys.match()).claims
-        claimed = await keys.world.store.runner(claim.runner)
+        claimed = await read_runner(keys.world.store, claim.runner)
         assert claimed is not None
         await keys.ends(claimed, EXITED_AT_ONCE)
 

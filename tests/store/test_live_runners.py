@@ -13,6 +13,7 @@ from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.store.database import Database
 from paddock.store.live_runners import LiveRunners
+from tests.support.runner_rows import conclude_runner
 from tests.support.world import World
 
 
@@ -53,7 +54,8 @@ async def fence(world: World, runner: Runner) -> None:
 
 
 async def end(world: World, runner: RunnerId) -> None:
-    ended = await world.store.conclude_runner(
+    ended = await conclude_runner(
+        world.store,
         runner,
         generation=0,
         state=RunnerState.IDLE,

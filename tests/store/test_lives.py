@@ -25,6 +25,7 @@ from paddock.domain.states import JobState, RunnerState, legal
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from tests.support.database import Loop, fresh_database
+from tests.support.runner_rows import conclude_runner, read_runner
 from tests.support.world import World, executor
 
 LIMIT = 2
@@ -100,7 +101,7 @@ class Stable:
         if step == "replace":
             return await self.add()
         runner = self.runners[number % len(self.runners)]
-        seen = await self.world.store.runner(runner)
+        seen = await read_runner(self.world.store, runner)
         assert seen is not None
         self.beliefs[runner].append(seen)
         believed = self.beliefs[runner][-3:][0] if stale else seen
@@ -142,7 +143,8 @@ class Stable:
                     runner.id, generation=generation, state=runner.state, why="test"
                 )
             case "conclude":
-                return await store.conclude_runner(
+                return await conclude_runner(
+                    store,
                     runner.id,
                     generation=generation,
                     state=runner.state,
@@ -175,7 +177,7 @@ class Stable:
                 runner,
             )
             _check_history(events)
-            seen = await self.world.store.runner(runner)
+            seen = await read_runner(self.world.store, runner)
             assert seen is not None
             assert (seen.state, seen.generation) == (events[-1]["after"], events[-1]["generation"])
 

@@ -18,6 +18,7 @@ from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Database
 from tests.support.recovery import Yard, waiting, yard
+from tests.support.runner_rows import conclude_runner
 from tests.support.world import executor
 
 S = RunnerState
@@ -31,7 +32,8 @@ async def scene(database: Database) -> Yard:
 async def conclude(
     scene: Yard, runner: Runner, *, echoing: bool = False, evidence: str | None = None
 ) -> Runner:
-    gone = await scene.world.store.conclude_runner(
+    gone = await conclude_runner(
+        scene.world.store,
         runner.id,
         generation=runner.generation,
         state=runner.state,

@@ -19,6 +19,7 @@ from paddock.domain.states import JobState, RunnerState
 from paddock.store import matching
 from paddock.store.database import Database
 from paddock.store.store import PgStore
+from tests.support.runner_rows import conclude_runner
 from tests.support.world import World, executor
 
 ONE = Limits(runners=1)
@@ -194,7 +195,8 @@ async def test_runners_of_the_organisation_count_until_they_execute_another_repo
     assert await org.claim(pods[4:]) == []
     await org.executes(second, "api", mine)
     assert await org.claim(pods[4:]) == []
-    ended = await world.store.conclude_runner(
+    ended = await conclude_runner(
+        world.store,
         second.id,
         generation=second.generation,
         state=RunnerState.BUSY,
@@ -277,7 +279,8 @@ async def _transfer(old: Organisation, new: Organisation) -> None:
 
 
 async def _end(world: World, runner: Runner) -> None:
-    ended = await world.store.conclude_runner(
+    ended = await conclude_runner(
+        world.store,
         runner.id,
         generation=runner.generation,
         state=RunnerState.BUSY,

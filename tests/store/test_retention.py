@@ -10,6 +10,7 @@ from paddock.domain.endings import Ending
 from paddock.domain.retention import BATCH, History
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Database
+from tests.support.runner_rows import conclude_runner
 from tests.support.world import World
 
 DAY = 24 * 3600
@@ -33,7 +34,8 @@ async def test_what_is_over_is_forgotten_in_its_time_and_what_lives_is_kept(worl
     await world.store.release_runner(
         ended.runner, generation=1, why="test", no_record_because="refused"
     )
-    await world.store.conclude_runner(
+    await conclude_runner(
+        world.store,
         ended.runner,
         generation=1,
         state=RunnerState.IDLE,
@@ -63,7 +65,8 @@ async def test_a_runner_with_an_unsettled_name_is_remembered(world: World) -> No
     key = await world.key(account, pool)
     await world.queue(account, key, 1)
     [claim] = (await world.store.match(await world.idle_pods(pool, 1))).claims
-    await world.store.conclude_runner(
+    await conclude_runner(
+        world.store,
         claim.runner,
         generation=1,
         state=RunnerState.CLAIMED,

@@ -13,6 +13,7 @@ from paddock.domain.jobs import Executor
 from paddock.domain.runners import Claim, Conflict, Runner
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
 from paddock.store.database import Database
+from tests.support.runner_rows import conclude_runner, read_runner
 from tests.support.world import World, executor
 
 S = RunnerState
@@ -47,14 +48,15 @@ async def completed(world: World, runner: Runner) -> Runner:
     assert runner.account is not None
     facts = world.facts(1, JobState.COMPLETED, executor=executor(runner))
     await world.report(runner.account, await world.key(runner.account, runner.pool), facts)
-    done = await world.store.runner(runner.id)
+    done = await read_runner(world.store, runner.id)
     assert done is not None
     assert done.state is S.DONE
     return done
 
 
 async def conclude(world: World, runner: Runner) -> Runner | Conflict:
-    return await world.store.conclude_runner(
+    return await conclude_runner(
+        world.store,
         runner.id,
         generation=runner.generation,
         state=runner.state,
@@ -195,7 +197,7 @@ async def test_only_the_delivery_that_was_made_can_be_acknowledged(world: World)
         runner.pod_name, pod_uid=runner.pod_uid, delivery=world.ids.uuid()
     )
     assert found is None
-    assert await world.store.runner(runner.id) == runner
+    assert await read_runner(world.store, runner.id) == runner
 
 
 async def test_gone_is_final_and_has_a_verdict(world: World) -> None:
@@ -272,11 +274,11 @@ async def test_the_runner_github_names_is_busy_and_then_done(world: World) -> No
     """I23: for any job it was claimed for."""
     runner = await running(world)
     await report(world, runner, JobState.IN_PROGRESS, executor(runner))
-    busy = await world.store.runner(runner.id)
+    busy = await read_runner(world.store, runner.id)
     assert busy is not None
     assert (busy.state, busy.job) == (S.BUSY, 77)
     await report(world, runner, JobState.COMPLETED, executor(runner))
-    done = await world.store.runner(runner.id)
+    done = await read_runner(world.store, runner.id)
     assert done is not None
     assert done.state is S.DONE
     [job] = await world.rows("SELECT state, runner_id FROM jobs WHERE id = 77")
@@ -299,7 +301,7 @@ async def test_a_retiring_runner_that_executes_a_job_is_busy_again(world: World)
         runner.id, generation=runner.generation, state=S.RUNNING, why="surplus"
     )
     await report(world, runner, JobState.IN_PROGRESS, executor(runner))
-    busy = await world.store.runner(runner.id)
+    busy = await read_runner(world.store, runner.id)
     assert busy is not None
     assert busy.state is S.BUSY
 
@@ -319,14 +321,14 @@ async def test_a_strangers_runner_of_the_same_name_moves_nothing(world: World) -
     impostor = Executor(github_id=GitHubRunnerId(987654), name=runner.name)
     await report(world, runner, JobState.IN_PROGRESS, impostor)
 
-    still = await world.store.runner(runner.id)
+    still = await read_runner(world.store, runner.id)
     assert still is not None
     assert still.state is S.RUNNING
 
 
 async def test_an_event_for_a_runner_that_cannot_follow_is_reported(world: World) -> None:
     claim = await claimed(world)
-    runner = await world.store.runner(claim.runner)
+    runner = await read_runner(world.store, claim.runner)
     assert runner is not None
     [unplaced] = await report(
         world,

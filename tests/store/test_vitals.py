@@ -12,6 +12,7 @@ from paddock.domain.vitals import MOST_RECENT, MOST_SAMPLES, Sample, VitalsOutco
 from paddock.ports.errors import Contended
 from paddock.store.database import Database
 from paddock.system import SystemClock
+from tests.support.runner_rows import read_samples
 from tests.support.world import World
 
 
@@ -41,7 +42,7 @@ def report(pod: tuple[str, str], *at: float, world: World | None = None) -> Vita
 
 async def series(world: World, pod: tuple[str, str]) -> list[float]:
     [row] = await world.rows("SELECT id FROM runners WHERE pod_name = $1", pod[0])
-    return [each.at for each in await world.store.vitals(row["id"])]
+    return [each.at for each in await read_samples(world.store, row["id"])]
 
 
 async def test_each_pods_samples_are_its_own_in_order_and_once(world: World) -> None:

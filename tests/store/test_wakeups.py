@@ -15,6 +15,7 @@ from paddock.ports import Topic
 from paddock.store.database import Database
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock
+from tests.support.runner_rows import conclude_runner
 from tests.support.world import World
 
 
@@ -45,7 +46,8 @@ async def test_capacity_that_comes_free_wakes_the_matchers(
     await world.queue(account, key, 2)
     [claim] = (await world.store.match(await world.idle_pods(pool, 1))).claims
     subscription = wakeups.subscribe(Topic.DEMAND)
-    await world.store.conclude_runner(
+    await conclude_runner(
+        world.store,
         claim.runner,
         generation=claim.generation,
         state=RunnerState.CLAIMED,

@@ -11,6 +11,7 @@ from paddock.pools.spec import parse_pools
 from paddock.ports import Topic, Wakeups
 from paddock.store.database import Database
 from tests.support.fleet import MemoryFleet
+from tests.support.runner_rows import read_runner
 from tests.support.world import World
 
 
@@ -107,7 +108,7 @@ class PoolWorld(World):
         )
 
     async def runner(self, runner: RunnerId) -> Runner:
-        found = await self.store.runner(runner)
+        found = await read_runner(self.store, runner)
         assert found is not None
         return found
 

@@ -41,6 +41,7 @@ from paddock.recovery.terms import RecoveryTerms
 from paddock.store.database import Database
 from tests.support.fleet import MemoryFleet
 from tests.support.github import NoWakeups
+from tests.support.runner_rows import read_runner
 from tests.support.world import World
 
 HOST = Host("github.com")
@@ -276,7 +277,7 @@ class Yard:
         return fenced
 
     async def row(self, runner: Runner) -> Runner:
-        found = await self.world.store.runner(runner.id)
+        found = await read_runner(self.world.store, runner.id)
         assert found is not None
         return found
 

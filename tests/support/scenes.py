@@ -31,6 +31,7 @@ from paddock.domain.vitals import Sample, VitalsReport
 from paddock.pools.spec import parse_pools
 from paddock.store.database import Database
 from paddock.store.store import PgStore
+from tests.support.runner_rows import conclude_runner, read_runner
 from tests.support.time import SeededIds
 
 _STEP: Final = timedelta(seconds=10)
@@ -528,7 +529,8 @@ class Scene:
         )
         told = classify(evidence)
         encoded = msgspec.json.encode(evidence).decode()
-        gone = await self.store.conclude_runner(
+        gone = await conclude_runner(
+            self.store,
             runner.id,
             generation=runner.generation,
             state=runner.state,
@@ -567,7 +569,7 @@ class Scene:
         )
 
     async def _refresh(self, working: _Working) -> None:
-        found = await self.store.runner(working.runner.id)
+        found = await read_runner(self.store, working.runner.id)
         assert found is not None
         working.runner = found
 

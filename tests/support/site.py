@@ -29,6 +29,7 @@ from paddock.store.database import Database
 from paddock.store.leadership import leading
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
+from tests.support.runner_rows import conclude_runner, read_runner
 from tests.support.webhooks import PATH
 
 LABELS = ("self-hosted", "linux")
@@ -143,12 +144,13 @@ class Site:
 
     async def runner(self, pod: PodName) -> Runner:
         [(found,)] = await self.rows("SELECT id FROM runners WHERE pod_name = $1", pod)
-        runner = await self.store.runner(RunnerId(found))
+        runner = await read_runner(self.store, RunnerId(found))
         assert runner is not None
         return runner
 
     async def conclude(self, runner: Runner) -> None:
-        await self.store.conclude_runner(
+        await conclude_runner(
+            self.store,
             runner.id,
             generation=runner.generation,
             state=runner.state,

@@ -64,17 +64,3 @@ class Postponement:
     number: DeliveryNumber
     until: datetime
     note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliverySummary:
-    """A delivery as it is listed for people."""
-
-    number: DeliveryNumber
-    guid: str
-    event: str
-    action: str | None
-    state: DeliveryState
-    received_at: datetime
-    attempts: int
-    note: str | None

@@ -10,8 +10,6 @@ import asyncpg
 from paddock.domain.deliveries import (
     Delivery,
     DeliveryNumber,
-    DeliveryState,
-    DeliverySummary,
     NewDelivery,
     Postponement,
     Settlement,
@@ -104,12 +102,6 @@ class Deliveries(Jobs):
         rows = await self._database.rows(_SQL["known"], host, guids)
         return frozenset(row["guid"] for row in rows)
 
-    async def list_deliveries(
-        self, *, state: DeliveryState | None, limit: int
-    ) -> list[DeliverySummary]:
-        rows = await self._database.rows(_SQL["list"], state, limit)
-        return [_summary_of(row) for row in rows]
-
     async def hook_cursor(self, app: AppId) -> datetime:
         async with self._database.transaction() as connection:
             cursor: datetime = await connection.fetchval(_SQL["cursor"], app, self._clock.now())
@@ -132,17 +124,4 @@ def _delivery_of(row: asyncpg.Record) -> Delivery:
         received_at=row["received_at"],
         attempts=row["attempts"],
         payload=row["payload"],
-    )
-
-
-def _summary_of(row: asyncpg.Record) -> DeliverySummary:
-    return DeliverySummary(
-        number=DeliveryNumber(row["id"]),
-        guid=row["guid"],
-        event=row["event"],
-        action=row["action"],
-        state=DeliveryState(row["state"]),
-        received_at=row["received_at"],
-        attempts=row["attempts"],
-        note=row["note"],
     )

@@ -8,7 +8,6 @@ written and the method returns a `Conflict` with what was found; the caller deci
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -32,10 +31,6 @@ _SQL = queries("runners")
 
 
 class RunnerStore(Part):
-    async def runner(self, runner: RunnerId) -> Runner | None:
-        row = await self._database.row(_SQL["read"], runner)
-        return None if row is None else runner_of(row)
-
     async def live_runners(self) -> list[Runner]:
         return await self._living.read(self._database.rows)
 
@@ -117,12 +112,6 @@ class RunnerStore(Part):
         evidence: str | None = None,
     ) -> Runner | Conflict:
         return await self._step("force", runner, generation, why, evidence, state)
-
-    async def conclude_runner(self, runner: RunnerId, **how: Any) -> Runner | Conflict:
-        ended = await self.conclude_runners([RunnerEnd(runner=runner, **how)])
-        if ended:
-            return ended[0]
-        return _conflict(await self._database.row(_SQL["read"], runner))
 
     @retrying
     async def conclude_runners(self, ends: Sequence[RunnerEnd]) -> list[Runner]:

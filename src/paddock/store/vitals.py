@@ -87,10 +87,6 @@ class Vitals(Part):
             rows = await connection.fetch(_SQL["mark"], list(marks), list(marks.values()))
         return frozenset(RunnerId(row["id"]) for row in rows)
 
-    async def vitals(self, runner: RunnerId) -> list[Sample]:
-        async with self._database.transaction() as connection:
-            return series_of(await connection.fetchrow(_SQL["read"], runner))
-
 
 def _longer(
     reports: Sequence[VitalsReport], known: Mapping[tuple[str, str], asyncpg.Record]

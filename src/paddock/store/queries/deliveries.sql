@@ -61,14 +61,6 @@ UPDATE deliveries SET state = 'pending', settled_at = NULL, not_before = $2
 -- Which of the GUIDs $2 of host $1 have arrived.
 SELECT guid FROM deliveries WHERE host_id = $1 AND guid = ANY ($2) ORDER BY guid
 
--- name: list[]
--- The newest first, of state $1 (or any), at most $2.
-SELECT id, guid, event, action, state, received_at, attempts, note
-  FROM deliveries
- WHERE $1::delivery_state IS NULL OR state = $1
- ORDER BY id DESC
- LIMIT $2
-
 -- name: cursor
 -- The time up to which all of an App's deliveries are known to have arrived; set to $2 if there is none yet.
 INSERT INTO hook_cursors (app_id, complete_until) VALUES ($1, $2)
