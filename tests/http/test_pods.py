@@ -175,6 +175,14 @@ async def test_a_rubbish_acknowledgement_is_refused(
     assert answer.status_code == status
 
 
+async def test_a_refusal_shows_hidden_characters_of_a_field_that_the_pod_named(gate: Gate) -> None:
+    pod = await gate.pod()
+    body = '{"delivery": "00000000-0000-0000-0000-000000000007", "\u202e\u00ad": null}'
+    refused = await gate.post("/v1/dispatch/ack", pod, content=body.encode())
+    assert refused.status_code == 400
+    assert refused.json()["error"].endswith("`\\u202e\\u00ad`")
+
+
 @pytest.mark.parametrize("wait", ["-1", "nan", "inf", "soon", "1e9"])
 async def test_a_wait_that_is_no_number_of_seconds_is_refused(gate: Gate, wait: str) -> None:
     assert (await gate.post(f"/v1/dispatch?wait={wait}", await gate.pod())).status_code == 400

@@ -25,6 +25,7 @@ from paddock.dispatch.dispatcher import Dispatcher
 from paddock.dispatch.identity import Identities
 from paddock.dispatch.vitals import VitalsBatches
 from paddock.domain.handover import Answer, Handover, Leave, NothingYet
+from paddock.domain.plain_text import escaped
 from paddock.domain.pods import Audience, PodIdentity
 from paddock.domain.vitals import MOST_REPORTED, Sample, VitalsReport
 from paddock.github.payloads import PayloadError
@@ -224,7 +225,9 @@ async def _body(request: Request, kind: type[T], *, most: int) -> T:
     try:
         return msgspec.json.decode(read, type=kind)
     except PayloadError as error:
-        raise _Refused(400, f"The body is not understood: {error}", reason="malformed") from None
+        raise _Refused(
+            400, f"The body is not understood: {escaped(str(error))}", reason="malformed"
+        ) from None
 
 
 async def _hang_up(request: Request) -> None:
