@@ -24,13 +24,15 @@ _TOKENS: Final = tuple(
         # GitHub: personal, OAuth, user, server (installations') and refresh tokens.
         ("gh", r"gh[pousr]_[A-Za-z0-9_]{8,}+"),
         ("github_pat_", r"github_pat_[A-Za-z0-9_]{8,}+"),
+        # Sentry's contains one of the next kind.
+        ("sntrys_", r"sntrys_[A-Za-z0-9+/=_]{20,}+"),
         # A JIT is base64 of JSON, and so are the parts of a JWT: both begin with `{"`.
         ("eyJ", r"eyJ[A-Za-z0-9_+/=.-]{24,}+"),
         # A key or a certificate, encoded once more.
         ("LS0tLS1", r"LS0tLS1[A-Za-z0-9+/=]{8,}+"),
         # GitLab, Slack, npm, PyPI, Docker, Hugging Face, Shopify, Grafana, Databricks.
         ("gl", r"gl(?:pat|ptt|dt|rt|cbt|soat|ft|imt|agent)-[A-Za-z0-9_.-]{16,}+"),
-        ("xox", r"xox[abeoprs]-[A-Za-z0-9-]{10,}+"),
+        ("xox", r"xox[a-z]-[A-Za-z0-9-]{10,}+"),
         ("xapp-", r"xapp-[A-Za-z0-9-]{10,}+"),
         ("npm_", r"npm_[A-Za-z0-9]{30,}+"),
         ("pypi-", r"pypi-[A-Za-z0-9_-]{16,}+"),
@@ -52,6 +54,15 @@ _TOKENS: Final = tuple(
         ("k_", r"[prs]k_(?:live|test)_[A-Za-z0-9]{10,}+"),
         ("whsec_", r"whsec_[A-Za-z0-9]{20,}+"),
         ("SG.", r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,}+"),
+        ("sk-", r"\bsk-[A-Za-z0-9]{40,}+"),
+        # Telegram, Atlassian, RubyGems, Linear, NVIDIA, Doppler, Postman.
+        (":AA", r"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{33}"),
+        ("ATATT3", r"ATATT3[A-Za-z0-9_=-]{20,}+"),
+        ("rubygems_", r"rubygems_[a-f0-9]{40,}+"),
+        ("lin_api_", r"lin_api_[A-Za-z0-9]{32,}+"),
+        ("nvapi-", r"nvapi-[A-Za-z0-9_-]{20,}+"),
+        ("dp.", r"\bdp\.(?:ct|pt|sa|st)\.[A-Za-z0-9._-]{30,}+"),
+        ("PMAK-", r"PMAK-[a-f0-9]{24}-[a-f0-9]{34}"),
         ("sk-", r"sk-(?:ant|proj|svcacct|admin)-[A-Za-z0-9_-]{16,}+"),
         ("hooks.slack.com", r"(?<=hooks\.slack\.com/services/)[A-Za-z0-9/_-]{16,}+"),
         # Registration and removal tokens of runners: 29 characters of base 32.
@@ -65,6 +76,9 @@ _DIGEST: Final = re.compile(r"[0-9a-fA-F]{128}")
 #: The part of a name which says that a secret follows.
 _KEYWORD: Final = (
     r"(?i:passw(?:or)?d|passphrase|passcode|(?<![a-z])pwd|secret|token|credential|"
+    # `DB_PASS`, `-storepass`, `GH_PAT`. Bare only before `=`: tests print `PASS: x`.
+    r"(?<=[a-z0-9][_.-])pass(?![a-z])|(?:key|store)pass(?![a-z])|(?<![\w.-])pass(?==)|"
+    r"(?<=[a-z0-9][_.-])pat(?![a-z])|(?<![\w.-])pat(?==)|"
     r"(?:api|access|account|app|application|auth|client|consumer|deploy|encryption|license|master|"
     r"private|service|shared|signing|ssh|storage|subscription)[_ -]?key|"
     r"(?<![a-z])auth(?![a-z_]))"
@@ -93,14 +107,17 @@ _REFERENCE: Final = re.compile(r"\$[({A-Z_]")
 _QUOTED: Final = r"\"(?:[^\"\\\n]|\\.){1,4096}+|'(?:[^'\\\n]|\\.){1,4096}+"
 #: Until a space, or the next of several settings.
 _WORD: Final = r"(?:(?![&;,][\"']?[A-Za-z_][\w.-]{0,64}[\"']?[=:]|</)[^\s\"'\\]|\\(?!\"))++"
-_VALUE: Final = rf'(?:\\"(?:(?!\\")[^\n]){{1,4096}}+|{_QUOTED}|{_WORD})'
+#: JSON within JSON, once or more often.
+_ESCAPED: Final = r'\\{1,7}"(?:(?!\\{1,7}")[^\n]){1,4096}+'
+_VALUE: Final = rf"(?:{_ESCAPED}|[\[({{]?(?:{_QUOTED})|{_WORD})"
 
 #: `name=value`, `"name": "value"`, `name => value`, `<name>value`.
 _SETTING: Final = re.compile(
     rf"(?P<name>{_KEYWORD}{_REST})"
-    r"(?P<between>[\\\"'\]]{0,4}[ \t]{0,8}(?:=>|:=|==?|:(?![:/]))[ \t]{0,8}|>)"
+    r"(?P<between>[\\\"'\]]{0,8}[ \t]{0,8}(?:=>|:=|==?|:(?![:/]))[ \t]{0,8}|>)"
     rf"(?P<value>{_VALUE})"
 )
+_OPENING: Final = re.compile(r"[\[({]?(?:\\{1,7}\"|[\"'])|")
 #: A variable as `env` shows it: its value has the rest of the line.
 _VARIABLE: Final = re.compile(
     r"^(?P<between>[ \t]{0,16}(?:export |declare -x |set )?(?P<name>[A-Z][A-Z0-9_]{0,80})=)"
@@ -111,12 +128,25 @@ _OPTION: Final = re.compile(
     r"(?<![\w-])(?P<between>--?(?P<name>[A-Za-z][A-Za-z0-9_-]{0,48})(?:=|[\"']?,?[ \t]{1,4}))"
     rf"(?P<value>(?!-){_VALUE})"
 )
-#: A name and its value side by side, as Kubernetes writes them.
+#: A name and its value side by side, as Kubernetes and XML write them.
 _PAIR: Final = re.compile(
-    r"(?i)(?P<between>\bname[\"']?[ \t]{0,4}:[ \t]{0,4}[\"']?(?P<name>[a-z0-9_.-]{1,80})[\"']?,?"
-    rf"\s{{1,40}}[\"']?value[\"']?[ \t]{{0,4}}:[ \t]{{0,4}})(?P<value>{_VALUE})"
+    r"(?i)(?P<between>(?:\b(?:name|key)[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?|<)"
+    r"(?P<name>[a-z0-9_.-]{1,80})"
+    rf"[\"']?,?\s{{1,40}}[\"']?value[\"']?[ \t]{{0,4}}[:=][ \t]{{0,4}})(?P<value>{_VALUE})"
 )
-_NAME: Final = re.compile(rf"({_KEYWORD})({_REST})$|(?i:jit-?config)$")
+#: `ENV NAME value` of a Dockerfile; `setx` and `setenv` of shells.
+_SPACED: Final = re.compile(
+    r"(?P<between>(?:\bENV|(?i:\bsetx|\bsetenv))[ \t]{1,4}"
+    r"(?P<name>[A-Za-z][A-Za-z0-9_]{0,80})[ \t]{1,4})"
+    rf"(?P<value>{_VALUE})"
+)
+_BLOCK_HEADER: Final = re.compile(r"[|>][+-]?[0-9]?")
+#: A block of YAML: the lines that are indented further belong to the value.
+_BLOCK: Final = re.compile(
+    r"(?m)^(?P<between>(?P<indent>[ ]{0,60})(?:- )?[\"']?(?P<name>[A-Za-z0-9_.-]{1,80})[\"']?:[ ]{1,4}"
+    r"[|>][+-]?[0-9]?[ ]{0,4}\n)(?P<value>(?:(?P=indent)[ ]{1,40}[^\s][^\n]*+(?:\n|\Z))++)"
+)
+_NAME: Final = re.compile(rf"({_KEYWORD}|(?i:(?<![a-z])pa(?:ss|t)))({_REST})$|(?i:jit-?config)$")
 
 #: A secret by what stands before it; only the secret is matched by the second group.
 _AFTER: Final = tuple(
@@ -129,6 +159,10 @@ _AFTER: Final = tuple(
         r"(?i)(\b(?:token|password|secret)[ \t]{1,4})((?=[a-z_-]{0,64}[0-9])[a-z0-9+/_=.~-]{16,}+)",
         r"(?i)(\blogin [^\s]{1,80} password )(\S++)",
         r"(?i)(\b(?:identified by|password) {1,4}')([^'\n]++)",
+        r"(\b(?:mysql|mariadb)[a-z-]{0,12}[ \t][^\n]{0,200}?(?<=[ \t])-p)([^\s]++)",
+        r"(\b(?:redis-cli|ldap[a-z]{1,10}|unzip|zip)\b[^\n]{0,200}?[ \t]-[awP][ \t]{1,2})([^\s-]\S*+)",
+        r"(?i)((?:-pass(?:in|out)?|-k)[ \t=]{1,2}pass:)(\S++)",
+        r"(?i)(\bjdbc:oracle:[a-z]{1,8}:[^/\s@]{1,64}/)([^@\s]{1,256}+)(?=@)",
         r"(\b(?:login|sshpass)\b[^\n]{0,200}?[ \t]-p[ \t]{0,2})([^\s-]\S*+)",
         r"((?<!\S)(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:)(?![0-9]{1,9}(?!\S))([^\s\"']++)",
         r"(/api/webhooks/[0-9]{1,24}/)([A-Za-z0-9_-]{20,}+)",
@@ -139,7 +173,26 @@ _AFTER: Final = tuple(
 #: Every line in which the patterns above find something contains one of these.
 _HINTS: Final = (
     *("passw", "passphrase", "passcode", "pwd", "secret", "token", "credential", "key", "auth"),
-    *("jit", "bearer", "basic", "cookie", "identified", "login", "sshpass", "-u", "-mask", "sig"),
+    *(
+        "jit",
+        "bearer",
+        "basic",
+        "cookie",
+        "identified",
+        "login",
+        "sshpass",
+        "-u",
+        "mysql",
+        "mariadb",
+        "redis-cli",
+        "ldap",
+        "zip",
+        "pass",
+        "pat",
+        "jdbc",
+        "-mask",
+        "sig",
+    ),
     "webhooks",
 )
 #: The user's part of an address: all before its last @; for HTTP also a token without a password.
@@ -159,7 +212,8 @@ _WHOLE_KEY_LINE: Final = re.compile(
 
 
 def mask(text: str) -> str:
-    text = "\n".join(map(_mask_line, _mask_keys(text).split("\n")))
+    text = _BLOCK.sub(_without_block, _mask_keys(text))
+    text = "\n".join(map(_mask_line, text.split("\n")))
     text = _PAIR.sub(_without_value, text)
     for part, pattern in _TOKENS:
         if part in text:
@@ -176,18 +230,25 @@ def _mask_line(line: str) -> str:
         return line
     for pattern in _AFTER:
         line = pattern.sub(rf"\g<1>{MASK}", line)
-    for pattern in (_VARIABLE, _SETTING, _OPTION):
+    for pattern in (_VARIABLE, _SPACED, _SETTING, _OPTION):
         line = pattern.sub(_without_value, line)
     return line
 
 
 def _without_value(found: re.Match[str]) -> str:
     value = found["value"]
-    quote = '\\"' if value.startswith('\\"') else value[0] if value[0] in "\"'" else ""
+    quote = _OPENING.match(value)[0]  # type: ignore[index] # it matches the empty text too
     if not _is_secret(found["name"], value.removeprefix(quote)):
         return found[0]
     # A closing quote is beyond what was matched.
     return found[0][: -len(value)] + quote + MASK
+
+
+def _without_block(found: re.Match[str]) -> str:
+    if not _is_secret(found["name"], found["value"].strip()):
+        return found[0]
+    end = "\n" if found["value"].endswith("\n") else ""
+    return f"{found['between']}{found['indent']}  {MASK}{end}"
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -201,7 +262,7 @@ def _is_secret(name: str, value: str) -> bool:
     if rest and _ABOUT.fullmatch(rest[-1]):
         return False
     word = value.strip(".,;:()[]{}!?\"'")
-    if _NO_VALUE.fullmatch(word) or _REFERENCE.match(value):
+    if _NO_VALUE.fullmatch(word) or _REFERENCE.match(value) or _BLOCK_HEADER.fullmatch(value):
         return False
     match keyword:
         case "token":
@@ -210,6 +271,8 @@ def _is_secret(name: str, value: str) -> bool:
             return len(value) >= 8
         case "pwd":
             return not value.startswith("/")
+        case "pass" | "pat":
+            return re.fullmatch(r"[0-9.,%/]{1,9}", value) is None
         case _ if keyword.endswith("key"):
             return re.fullmatch(r"(?:~|\.{0,2})/[\w./-]++", value) is None
         case _:
