@@ -22,6 +22,7 @@ from paddock.domain.github import AppKey
 from paddock.domain.handover import Answer, Leave
 from paddock.domain.ids import AppId, HostId
 from paddock.domain.limits import Limits
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.domain.vitals import Sample, VitalsReport
 from paddock.fakes.github import FakeGitHub, Outgoing
 from paddock.github.apps import Apps
@@ -30,7 +31,6 @@ from paddock.github.client import GitHubClient
 from paddock.github.webhooks import APPLIED_EVENTS, Signatures, read_webhook
 from paddock.ports import Clock, FleetUnavailable, Store
 from paddock.ports.errors import DatabaseUnavailable, StoreError
-from paddock.recovery.terms import RecoveryTerms
 from paddock.replica import FleetParts, Replica, dispatching, intake
 from paddock.services import running
 from paddock.store.clock import DatabaseClock

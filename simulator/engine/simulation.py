@@ -19,7 +19,7 @@ from paddock.domain.recovery import diagnosis
 from paddock.domain.recovery.actions import NoAction
 from paddock.domain.recovery.evidence import AnyEvidence
 from paddock.domain.recovery.rule import Question, Rule
-from paddock.domain.recovery.thresholds import Thresholds
+from paddock.domain.recovery.thresholds import RecoveryTerms, Thresholds
 from paddock.domain.runners import Claim, Match
 from paddock.fakes.github import FakeGitHub, Timing
 from paddock.fakes.github.keys import public_half
@@ -28,7 +28,6 @@ from paddock.forensics.post_mortem import LOG_CAPTURED
 from paddock.github.apps import Apps, GitHubApp, host_of
 from paddock.github.budget import MemoryBudget
 from paddock.ports import Store
-from paddock.recovery.terms import RecoveryTerms
 from paddock.store.store import PgStore
 from simulator.engine.checks import Checks, Promise, Violation
 from simulator.engine.database import Session, database_over

@@ -27,14 +27,14 @@ from paddock.dispatch.sealing import Sealer
 from paddock.dispatch.step_times import StepTimes
 from paddock.dispatch.trust import TrustReview
 from paddock.dispatch.versions import VersionSchedules
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.github.budget import Budget
 from paddock.pools.mirror import PoolMirror
 from paddock.pools.reconciler import Reconciler
 from paddock.ports import Clock, Fleet, GitHub, Ids, Reviewer, Store, Wakeups, Witness
-from paddock.ports.pool_objects import PodTrial, PoolApi
+from paddock.ports.pools import PodTrial, PoolApi
 from paddock.recovery.loop import Recovery
 from paddock.recovery.observe import PodView
-from paddock.recovery.terms import RecoveryTerms
 from paddock.services import Service, running
 
 Run = Callable[[], Awaitable[None]]

@@ -22,12 +22,12 @@ from paddock.dispatch.installations import NewAccount, register_apps
 from paddock.dispatch.sealing import Sealer
 from paddock.domain.accounts import MintBudget
 from paddock.domain.budgets import WRITE_POINTS
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.client import GitHubClient
 from paddock.github.webhooks import Signatures
 from paddock.listener import ListenerLimits, fitted, is_loopback
 from paddock.ports import Clock
-from paddock.recovery.terms import RecoveryTerms
 from paddock.replica import Dispatching, FleetParts, Replica, dispatching, intake, trust
 from paddock.services import Service, Troubles, running
 from paddock.settings import FleetKind, Settings, SettingsError

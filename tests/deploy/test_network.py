@@ -22,8 +22,7 @@ from paddock.domain.fingerprints import (
 )
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder
-from paddock.domain.stamp import may_stamp
+from paddock.domain.pods import PodOrder, may_stamp
 from paddock.domain.states import RunnerState
 from paddock.fleet.kube.objects import OWNER_LABEL
 from paddock.fleet.kube.shapes import Placement, manifest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.dispatch.stamping import ATTEMPTS, PAUSE, Stamper
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod, PodOrder
+from paddock.recovery.stamping import ATTEMPTS, PAUSE, Stamper
 from tests.support.fleet import MemoryFleet
 from tests.support.time import ManualClock, SeededIds
 

@@ -33,11 +33,11 @@ from paddock.domain.github_errors import BackOff, Failure, GitHubError, Kind
 from paddock.domain.ids import AccountId, GitHubRunnerId, JobId, KeyId, PoolId, RunnerId
 from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import PodOrder
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.domain.runners import Runner, WaitingPod
 from paddock.ports import Witness
 from paddock.recovery.loop import Recovery
 from paddock.recovery.observe import PodView
-from paddock.recovery.terms import RecoveryTerms
 from paddock.store.database import Database
 from tests.support.fleet import MemoryFleet
 from tests.support.github import NoWakeups

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from paddock.domain.fingerprints import ContainerStatus
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
 from paddock.domain.runner_versions import RunnerVersion
+from paddock.domain.states import RunnerState
 
 
 class Phase(StrEnum):
@@ -122,3 +124,21 @@ class PodIdentity:
     pod_uid: str
     expires_at: datetime
     audience: Audience = Audience.DISPATCH
+
+
+_CLAIMED: Final = frozenset(
+    {RunnerState.ARMED, RunnerState.RUNNING, RunnerState.BUSY, RunnerState.DONE}
+)
+_AT_WORK: Final = frozenset({RunnerState.BUSY, RunnerState.DONE})
+
+
+def may_stamp(*, shape: str, state: RunnerState, poller: ContainerStatus | None) -> bool:
+    """Whether the Pod may get its owner's label. The label can take it out of the network policy that
+    lets it reach dispatch. So it must not be set before the Pod holds its JIT: a poller that is cut off
+    asks for ever, and its claim waits with it (I56).
+
+    A claimed Pod whose poller has ended holds its JIT. Where one container polls and runs, only a job
+    proves that."""
+    if shape == "single":
+        return state in _AT_WORK
+    return state in _CLAIMED and poller is not None and poller.state.terminated is not None

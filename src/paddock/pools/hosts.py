@@ -9,11 +9,10 @@ from typing import Final
 import structlog
 
 from paddock.domain.ids import PoolId
-from paddock.domain.placement import Whereabouts, sharing
+from paddock.domain.placement import REMEMBERED, Whereabouts, hosts_to_avoid, sharing
 from paddock.domain.pods import Host, Pod
 from paddock.domain.pool_terms import Terms
 from paddock.domain.sizing import Room, usable
-from paddock.domain.steering import REMEMBERED, hosts_to_avoid
 from paddock.domain.surveys import SurveyedPool
 from paddock.ports import Clock, Fleet, FleetUnavailable
 from paddock.ports.errors import StoreError

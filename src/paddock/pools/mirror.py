@@ -30,8 +30,7 @@ from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.pools.spec import described
 from paddock.ports import Clock, FleetUnavailable, Topic, Wakeups
 from paddock.ports.errors import DatabaseUnavailable, StoreError
-from paddock.ports.pool_objects import PodTrial, PoolApi
-from paddock.ports.pools import PoolMirrorStore, PoolRefused
+from paddock.ports.pools import PodTrial, PoolApi, PoolMirrorStore, PoolRefused
 
 _log = structlog.get_logger()
 

@@ -1,17 +1,19 @@
-"""Pools as operators describe them, and the runners they should have."""
+"""Pools as operators describe them, where their objects are kept, and the runners they should have."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from paddock.domain.ids import PoolId, RunnerId
+from paddock.domain.placement import StartFailures
+from paddock.domain.pods import PodOrder
+from paddock.domain.pool_objects import PoolObject, PoolObjects, PoolStatus
 from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.domain.reading.overview import UnfitHost
 from paddock.domain.runners import Runner
 from paddock.domain.sizing import Decision
-from paddock.domain.steering import StartFailures
 from paddock.domain.surveys import Survey
 from paddock.ports.errors import StoreError
 from paddock.ports.runners import FenceStore
@@ -88,4 +90,30 @@ class PoolSizeStore(HostStore, FenceStore, Protocol):
 
     async def delete_drained_pools(self) -> list[str]:
         """Mark draining pools as deleted whose last runner is gone; returns their names."""
+        ...
+
+
+class PoolApi(Protocol):
+    """Every method may raise `FleetUnavailable`."""
+
+    async def list(self) -> PoolObjects: ...
+
+    def changes(self) -> AsyncIterator[None]:
+        """Yields at least once after each change, without end."""
+        ...
+
+    async def set_finalizers(self, pool: PoolObject, finalizers: Sequence[str]) -> bool:
+        """False if it was no longer the object that was read."""
+        ...
+
+    async def set_status(self, pool: PoolObject, status: PoolStatus) -> None: ...
+
+
+class PodTrial(Protocol):
+    def template_refusal(self, order: PodOrder) -> str | None:
+        """Why paddock itself would not make such a Pod; `None` if it would. Asks no other machine."""
+        ...
+
+    async def try_out(self, order: PodOrder) -> str | None:
+        """Why the fleet would refuse such a Pod, without making it; `None` if it would not."""
         ...

@@ -21,11 +21,11 @@ from paddock.domain.recovery.actions import AnyAction, JobAction, PodAction, Run
 from paddock.domain.recovery.evidence import AnyEvidence, Evidence
 from paddock.domain.recovery.records import ActionOutcome, ActionTaken
 from paddock.domain.recovery.rule import Verdict
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.domain.runners import Runner
 from paddock.log_events import RunnerFields, runner_fields
 from paddock.ports import Clock
 from paddock.ports.jobs import ActionStore
-from paddock.recovery.terms import RecoveryTerms
 
 _log = structlog.get_logger()
 

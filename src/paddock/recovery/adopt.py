@@ -25,6 +25,7 @@ from paddock.domain.recovery.actions import NoAction, PodAction
 from paddock.domain.recovery.diagnosis import diagnose
 from paddock.domain.recovery.evidence import LogWord, PodEvidence, RecordWord, pod_seen, record_word
 from paddock.domain.recovery.rule import Question, Verdict
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import Conclusion
@@ -37,7 +38,6 @@ from paddock.recovery.observe import PodView
 from paddock.recovery.retire import Outlived, Retirement, RetireStep
 from paddock.recovery.runner_log import RunnerLog
 from paddock.recovery.search import RunnerSearch
-from paddock.recovery.terms import RecoveryTerms
 
 _log = structlog.get_logger()
 

@@ -32,12 +32,12 @@ from paddock.domain.recovery.records import (
     SupplyGrace,
 )
 from paddock.domain.recovery.rule import Question, Verdict
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.ports import Clock
 from paddock.ports.recovery import JobRecoveryStore
 from paddock.recovery.act import Acting
 from paddock.recovery.gather import Gatherer, RoundView
 from paddock.recovery.github_lookups import GitHubLookups, NoAnswer, RepositoryGone
-from paddock.recovery.terms import RecoveryTerms
 
 #: Jobs examined in one round: of each account in turn, those least recently asked about (I26).
 MOST: Final = 100

@@ -19,10 +19,9 @@ from prometheus_client import Histogram
 
 from paddock.concurrent_tasks import ConcurrentTasks
 from paddock.dispatch.installations import RegisteredApp
-from paddock.dispatch.stamping import Stamper
-from paddock.domain.pods import Pod
+from paddock.domain.pods import Pod, may_stamp
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.domain.runners import Runner
-from paddock.domain.stamp import may_stamp
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.forensics.post_mortem import PostMortem
@@ -37,7 +36,7 @@ from paddock.recovery.observe import PodView
 from paddock.recovery.retire import Retirement
 from paddock.recovery.runners import RunnerRecovery
 from paddock.recovery.search import RunnerSearch
-from paddock.recovery.terms import RecoveryTerms
+from paddock.recovery.stamping import Stamper
 from paddock.services import tolerating_outages
 
 #: Thresholds are tens of seconds and more; a round with nothing wrong costs five short reads.

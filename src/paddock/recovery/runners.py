@@ -20,7 +20,7 @@ from paddock.domain.recovery.evidence import Evidence, JobWord, On
 from paddock.domain.recovery.records import ActionOutcome, ActionTaken
 from paddock.domain.recovery.retiring import RETIRING
 from paddock.domain.recovery.rule import Verdict
-from paddock.domain.recovery.thresholds import Thresholds
+from paddock.domain.recovery.thresholds import RecoveryTerms, Thresholds
 from paddock.domain.runners import Conflict, Runner
 from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.ports import Clock
@@ -29,7 +29,6 @@ from paddock.recovery.act import Acting, Decided
 from paddock.recovery.gather import Gatherer, RoundView
 from paddock.recovery.github_lookups import GitHubLookups
 from paddock.recovery.retire import Retirement
-from paddock.recovery.terms import RecoveryTerms
 
 #: GitHub's record, the log, the job, and one more question that an answer may raise.
 _QUESTIONS: Final = 4

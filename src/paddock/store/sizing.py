@@ -12,11 +12,11 @@ import msgspec
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
 from paddock.domain.limits import Limits, Resources
+from paddock.domain.placement import StartFailures
 from paddock.domain.reading.overview import UnfitHost
 from paddock.domain.scaling import Allowance, KeyLoad
 from paddock.domain.sizing import Decision, SizeTerms
 from paddock.domain.states import RunnerState
-from paddock.domain.steering import StartFailures
 from paddock.domain.surveys import (
     DemandedKey,
     PastDecision,

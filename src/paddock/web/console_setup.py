@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.ports import Clock, Ids, Wakeups
-from paddock.recovery.terms import RecoveryTerms
 from paddock.store.database import Database
 from paddock.store.reading import PgReading
 from paddock.store.store import PgStore

@@ -21,7 +21,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paddock.dispatch.minting import MINTED, MINTS, TOO_LATE
-from paddock.dispatch.stamping import STAMPS
 from paddock.domain.endings import Ending
 from paddock.domain.github_errors import Kind
 from paddock.domain.reading.overview import Levels
@@ -34,6 +33,7 @@ from paddock.ports import Clock
 from paddock.ports.errors import StoreError
 from paddock.ports.reading import Reading
 from paddock.recovery.act import ACTIONS
+from paddock.recovery.stamping import STAMPS
 
 _log = structlog.get_logger()
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from paddock.domain.reading.rows import RuleLine
 from paddock.domain.recovery.table import RULES
+from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.ports import Clock
 from paddock.ports.reading import Reading
-from paddock.recovery.terms import RecoveryTerms
 
 LATELY: Final = timedelta(days=1)
 

@@ -1,11 +1,12 @@
-"""How long recovery waits: the settings of `[recovery]`, put together from the files of the rules.
+"""What recovery may do: how long it waits, how much it does at once, and whether it only records.
 
-Each default and the reason for it are in the file of the state that it is for.
+The thresholds are put together from the files of the rules: each default and the reason for it are in
+the file of the state that it is for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from paddock.domain.recovery.durations import setting
 from paddock.domain.recovery.ended_without_job import SUPPLY_GRACE_DEFAULT, VERDICT_DEFAULT
@@ -73,3 +74,21 @@ def reasons() -> dict[str, str]:
 def counted(name: str) -> bool:
     """Whether it is a number of times rather than a time."""
     return any(each.name == name and not each.metadata["unit"] for each in fields(Thresholds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryTerms:
+    """`dry_run`: record what would be done, and do nothing; for all rules, or for `dry_run_rules`."""
+
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    dry_run: bool = False
+    dry_run_rules: frozenset[str] = frozenset()
+    #: Actions of one rule, and of all, within ten seconds: a fault does harm slowly enough for an
+    #: operator to see it (I29). Ends that were seen are not counted.
+    per_rule: int = 20
+    per_round: int = 50
+    #: Questions to GitHub in one round.
+    questions: int = 30
+
+    def is_dry(self, rule: str) -> bool:
+        return self.dry_run or rule in self.dry_run_rules
