@@ -16,7 +16,7 @@ from paddock.domain.fingerprints import ContainerState, Running
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pods import Phase, PodOrder
 from paddock.fakes.github import FaultKind, Reply, Request
-from paddock.fakes.github.records import Job, JobStatus
+from paddock.fakes.github.records import Job, JobStatus, VersionDates
 from paddock.ports import FleetUnavailable
 from paddock.recovery.by_hand import retire_by_hand
 from paddock.store import matching
@@ -1439,6 +1439,78 @@ async def _removed_for_a_moment(scene: Scene) -> None:
     scene.note("GitHub forgets umbrella's installation")
     scene.github.accounts.accept_permissions(installation, dict(installation.permissions))
     await scene.executed(job, within=2400.0)
+
+
+#: The runner's next version, in an image that nobody has installed yet.
+_NEXT_VERSION: Final = "2.337.0"
+#: GitHub is asked about a version that was just seen, or just became due, within a minute.
+_ASKED_WITHIN: Final = 90.0
+#: A job is served within this after new Pods are there.
+_SERVED_AFTER_UPGRADE: Final = 120.0
+
+
+async def _served_by(scene: Scene, jobs: list[Job]) -> None:
+    """The pool gets an image with the next version, and its jobs run."""
+    scene.story.stage.fleet.version = _NEXT_VERSION
+    await scene.describe(replace(SMALL.pools[0], vcpu=1))
+    begun = await scene.until(lambda: all(map(_begun, jobs)), within=_SERVED_AFTER_UPGRADE)
+    if not begun:
+        scene.broken(
+            Promise.SERVED,
+            f"jobs wait {_SERVED_AFTER_UPGRADE:.0f} s after their pool was given another version",
+        )
+    for job in jobs:
+        await scene.executed(job)
+
+
+@_told(
+    "version-refused",
+    "runner#4305",
+    "GitHub announces the end of the Pods' runner version; jobs that come after it wait for new Pods.",
+)
+async def _version_refused(scene: Scene) -> None:
+    world = scene.github.world
+    version = scene.story.stage.fleet.version
+    ends_at = world.later(300.0)
+    world.version_dates[version] = VersionDates(runtime_deprecates_at=ends_at)
+    await scene.sleep(WARM)
+    first = scene.queue(10.0)
+    await scene.executed(first)
+    known = await scene.until(lambda: scene.github.world.version_answers, within=_ASKED_WITHIN)
+    if not known:
+        scene.broken(Promise.ACCEPTED, "GitHub was not asked about the version of the Pods")
+    await scene.until(lambda: scene.github.world.time > ends_at + timedelta(seconds=90))
+    scene.note(f"GitHub refuses runners of version {version}")
+    jobs = [scene.queue(20.0) for _ in range(3)]
+    await scene.sleep(120.0)
+    await _served_by(scene, jobs)
+
+
+#: One burst is minted before its first runner is refused.
+_REFUSED_RUNNERS: Final = 3
+
+
+@_told(
+    "version-refused-unannounced",
+    "runner#3366",
+    "GitHub refuses the Pods' runner version without having announced it; its runners exit with 7.",
+)
+async def _version_refused_unannounced(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await scene.executed(scene.queue(10.0))
+    version = scene.story.stage.fleet.version
+    scene.github.world.deprecated_versions.add(version)
+    scene.note(f"GitHub refuses runners of version {version}")
+    minted = len(scene.github.truth.mints)
+    jobs = [scene.queue(20.0) for _ in range(_REFUSED_RUNNERS)]
+    await scene.sleep(600.0)
+    wasted = len(scene.github.truth.mints) - minted
+    if wasted > _REFUSED_RUNNERS:
+        scene.broken(
+            Promise.ACCEPTED,
+            f"{wasted} JITs were minted within ten minutes of the first refusal of {version}",
+        )
+    await _served_by(scene, jobs)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {each.name: each for each in _TOLD}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -28,12 +29,17 @@ from simulator.engine.ledger import Ledger
 from simulator.engine.pods import OURS, TOKEN
 from simulator.engine.time import BEGINNING
 
+#: A version counts as known to be refused after this: a claim is minted within 45 s, and the Pod is
+#: handed its JIT within some seconds more.
+_VERSION_KNOWN: Final = timedelta(seconds=60)
+
 
 class Promise(StrEnum):
     LIVE_JOB = "a live job's Pod is never deleted"
     LIMIT = "no limit is exceeded by a new claim"
     PROMPT = "a job whose key has a warm idle Pod is claimed within seconds"
     ONE_HAND = "a JIT is in one Pod's hands only"
+    ACCEPTED = "no JIT is given to a Pod whose runner version GitHub is known to refuse"
     CUT_OFF = "no Pod is cut off before its JIT has arrived"
     LEGAL = "every transition is legal"
     SERVED = "every job is completed, or waits for a true reason"
@@ -126,6 +132,24 @@ class Checks:
         if holder is not pod:
             self.violate(
                 Promise.ONE_HAND, f"{pod.name} got the JIT of {jit.runner_name}, {holder.name}'s"
+            )
+
+        self._check_version(pod, jit)
+
+    def _check_version(self, pod: SimPod, jit: Jit) -> None:
+        """Whether GitHub had told the end of the Pod's version, the end had come, and the Pod had shown
+        the version, all before the claim was made."""
+        world = self._github.world
+        record = world.by_client_id.get(jit.client_id)
+        told = record and world.version_answers.get((record.owner.login, pod.version))
+        if not told or told[0].runtime_deprecates_at is None or pod.shows_version_since is None:
+            return
+        known_at = max(told[0].runtime_deprecates_at, told[1], pod.shows_version_since)
+        if world.time - known_at > _VERSION_KNOWN:
+            self.violate(
+                Promise.ACCEPTED,
+                f"{pod.name} got the JIT of {jit.runner_name}, and GitHub refuses {pod.version} since "
+                f"{told[0].runtime_deprecates_at}",
             )
 
     def refused(self, method: str, error: Exception) -> None:

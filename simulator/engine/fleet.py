@@ -28,6 +28,7 @@ from paddock.domain.fingerprints import (
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
+from paddock.domain.runner_versions import RunnerVersion, runner_version
 from paddock.ports import FleetUnavailable
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.replica_process import ReplicaProcess
@@ -35,6 +36,9 @@ from simulator.engine.time import VirtualClock
 from simulator.engine.trace import Trace
 
 POLLER: Final = "poller"
+#: A version of the runner, and one that GitHub refuses without having announced it.
+VERSION: Final = "2.336.0"
+DEPRECATED: Final = "2.100.0"
 Shape = Literal["gated", "single"]
 
 WAITS: Final = ContainerState(waiting=Waiting("PodInitializing"))
@@ -82,6 +86,9 @@ class SimPod:
     cost: Resources = field(default_factory=Resources)
     avoid: tuple[str, ...] = ()
     shun: tuple[str, ...] = ()
+    #: The version of its runner program, and since when the Pod shows it.
+    version: str = VERSION
+    shows_version_since: datetime | None = None
     node: str | None = None
     phase: Phase = Phase.PENDING
     reason: str | None = None
@@ -176,7 +183,12 @@ class SimPod:
             poller=poller,
             containers=containers,
             unschedulable=self.unschedulable,
+            runner_version=self.version_shown,
         )
+
+    @property
+    def version_shown(self) -> RunnerVersion | None:
+        return None if self.shows_version_since is None else runner_version(self.version)
 
 
 @dataclass(slots=True, eq=False)
@@ -226,6 +238,8 @@ class SimFleet:
         self._rng = rng
         self._faults = faults
         self._trace = trace
+        #: The runner's version in new Pods.
+        self.version = VERSION
         self.nodes = {f"node-{number}": Node(f"node-{number}") for number in range(nodes)}
         #: Every Pod that ever existed, in order of creation.
         self.pods: list[SimPod] = []
@@ -260,7 +274,10 @@ class SimFleet:
                 cost=order.cost,
                 avoid=order.avoid,
                 shun=order.shun,
+                version=self.version,
             )
+            if shape == "gated" and self._faults.strike(Fault.OUTDATED):
+                found.version = DEPRECATED
             self.pods.append(found)
             self._there[order.name] = self._last[order.name] = found
             self._tokens[found.token] = found

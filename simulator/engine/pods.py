@@ -42,8 +42,6 @@ _LEFT, _TOKEN_REFUSED = 79, 77
 _POLL: Final = 50.0
 _CONFLICT_LIMIT: Final = 240.0
 _RENEW: Final = 60.0
-DEPRECATED: Final = "2.100.0"
-_VERSION: Final = "2.330.0"
 #: A node under load shows a container's output this much later; for a second look even later.
 _LAG: Final = (5.0, 60.0)
 #: What every runner prints and no verdict may contain.
@@ -304,7 +302,7 @@ class _Life:
         if pod.shape == "single":
             pod.runner, pod.phase, pod.started = running, Phase.RUNNING, True
         else:
-            pod.poller = running
+            pod.poller, pod.shows_version_since = running, self.pods.clock.now()
         self.fleet.tell(pod, "asks for work")
         handed = await self._work()
         if isinstance(handed, int):
@@ -413,8 +411,7 @@ class _Life:
         if faults.strike(Fault.NEVER_REGISTERS):
             self.fleet.trouble(self.pod, "never registers")
             await asyncio.Event().wait()
-        outdated = faults.strike(Fault.OUTDATED)
-        session = await self._connect(jit, DEPRECATED if outdated else _VERSION)
+        session = await self._connect(jit, self.pod.version)
         self.say("√ Connected to GitHub")
         self.say(f"token {TOKEN}")
         self.say("Listening for Jobs")

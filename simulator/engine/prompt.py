@@ -446,6 +446,8 @@ class Prompt:
         """How long its request has been open at a replica that could answer."""
         if pod.asks is None or not pod.alive or pod.silent or pod.told.is_set():
             return 0.0
+        if self.github.world.refuses_version(pod.version):
+            return 0.0  # GitHub would give it no job
         machine, since = pod.asks
         if not machine.alive or machine.stalled:
             return 0.0

@@ -32,13 +32,13 @@ from paddock.store.store import PgStore
 from simulator.engine.checks import Checks, Promise, Violation
 from simulator.engine.database import Session, database_over
 from simulator.engine.faults import ALL, Fault, FaultMix, Faults
-from simulator.engine.fleet import Jit, SimFleet, SimPod
+from simulator.engine.fleet import DEPRECATED, Jit, SimFleet, SimPod
 from simulator.engine.gates import Leases, StoreGate, WakeupTransport
 from simulator.engine.github import API_URL, GitHubTimers, seen_at_github
 from simulator.engine.ledger import Ledger
 from simulator.engine.loop import Turn, VirtualLoop
 from simulator.engine.loop_intervals import LoopIntervals
-from simulator.engine.pods import DEPRECATED, Pods, must_not_break
+from simulator.engine.pods import Pods, must_not_break
 from simulator.engine.prompt import Prompt
 from simulator.engine.replica_process import Processes, ReplicaProcess
 from simulator.engine.replicas import ReplicaContext, SimReplica, Site

@@ -30,6 +30,7 @@ from simulator.mutants import (  # noqa: F401 - each adds its own
     telling,
     untuned,
     untuned_at_size,
+    versions,
     watching,
 )
 from simulator.mutants.making import MADE, Mutant

@@ -18,6 +18,7 @@ from paddock.domain.runner_versions import (
     VersionSchedule,
 )
 from paddock.domain.runners import Runner, WaitingPod
+from paddock.domain.surveys import Survey
 from paddock.store.database import Database
 from tests.support.world import World
 
@@ -301,3 +302,42 @@ async def test_what_a_pod_reports_is_checked_by_the_schema_too(world: World) -> 
     _, _, pods = await scene(world, 1)
     with pytest.raises(Exception, match="runner_version"):
         await note(world, pods, RunnerVersion("latest'; DROP TABLE runners"))
+
+
+async def test_no_pods_are_made_for_a_version_that_is_refused_but_one_is_kept(
+    world: World,
+) -> None:
+    account, key, pods = await scene(world, 1)
+    await note(world, pods, OLD)
+    await world.queue(account, key, 50)
+
+    async def survey() -> Survey:
+        return await world.store.survey_pools(ended=[], since=world.clock.now())
+
+    [demanded] = (await survey()).keys
+    assert (demanded.blocked, demanded.load.refused) == (None, False)
+    await answer(world, account, OLD, world.clock.now())
+    found = await survey()
+    [demanded] = found.keys
+    assert (demanded.blocked, demanded.load.refused) == (Withheld.RUNNER_VERSION, True)
+    assert [pool.version for pool in found.pools] == [OLD]
+    assert found.refused_in(demanded.pool) == {OLD}
+
+
+async def test_pods_that_another_account_can_use_are_not_exchanged(world: World) -> None:
+    refused, key, pods = await scene(world, 1)
+    other = await world.account()
+    [row] = await world.rows("SELECT pool_id FROM demand_keys WHERE id = $1", key)
+    pool = PoolId(row["pool_id"])
+    other_key = await world.key(other, pool)
+    await note(world, pods, OLD)
+    await answer(world, refused, OLD, world.clock.now())
+    await world.queue(refused, key, 1)
+
+    async def refused_in_pool() -> frozenset[str]:
+        survey = await world.store.survey_pools(ended=[], since=world.clock.now())
+        return survey.refused_in(pool)
+
+    assert await refused_in_pool() == {OLD}
+    await world.queue(other, other_key, 1)
+    assert await refused_in_pool() == frozenset()

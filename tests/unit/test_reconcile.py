@@ -127,6 +127,16 @@ def test_surplus_leaves_unstarted_first_and_newest_first() -> None:
     ]
 
 
+def test_a_runner_whose_version_is_refused_is_exchanged_at_the_pace_of_a_rollout() -> None:
+    waiting = [replace(each, refused=True) for each in several(3, IDLE)]
+    first = plan(aim(3), waiting)
+    assert (fenced(first), first.create) == ([0], 1)
+    assert first.fence[0].why == "GitHub refuses its runner's version"
+    # The next one goes when the new one is ready.
+    assert fenced(plan(aim(3), [*waiting[1:], candidate(5, BOOTING)])) == []
+    assert fenced(plan(aim(3), [*waiting[1:], candidate(5, IDLE)])) == [1]
+
+
 def test_of_the_surplus_a_stale_one_leaves_before_a_fresh_one() -> None:
     waiting = [candidate(1, spec_hash=STALE), candidate(2), candidate(3)]
     assert fenced(plan(aim(2), waiting)) == [1]

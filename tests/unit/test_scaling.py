@@ -100,6 +100,12 @@ def test_a_pool_with_only_withheld_work_keeps_one_pod() -> None:
     assert wish(pool(key(50)), accounts=full)[P].target == 1
 
 
+def test_a_pool_whose_version_is_refused_keeps_one_pod_however_long_its_queue() -> None:
+    assert wish(pool(replace(key(100), refused=True)))[P].target == 1
+    both = pool(replace(key(100), refused=True), key(3, number=2, account=BETA))
+    assert wish(both)[P].target == 4
+
+
 def test_a_capped_queue_is_not_built_for() -> None:
     """I44"""
     nearly_full = {ACME: runners(10, used=7)}

@@ -22,6 +22,7 @@ from paddock.domain.reading.details import (
     BackOff,
     JobDetails,
     PassedOver,
+    RefusedVersion,
     RelatedRunner,
     RunnerDetails,
     Wait,
@@ -204,6 +205,35 @@ def test_the_cause_of_a_back_off_decides_and_not_the_words_of_its_reason() -> No
     for off, begins in ((ended, "No more runners are given"), (failed, "Minting failed")):
         wait = replace(WAIT, withheld=Withheld.BACK_OFF, back_off=off)
         assert told(details(job(), wait=wait)).why.startswith(begins)
+
+
+@pytest.mark.parametrize("withheld", [Withheld.RUNNER_VERSION, Withheld.NO_POD])
+def test_a_refused_version_is_told_with_its_date(withheld: Withheld) -> None:
+    """Also while the one Pod that such a pool keeps is not there yet."""
+    refused = RefusedVersion(
+        version="2.330.0",
+        ended_at=datetime(2025, 12, 16, 7, 30, tzinfo=UTC),
+        refused_at=None,
+        refused_until=None,
+    )
+    wait = replace(WAIT, withheld=withheld, refused_version=refused)
+    story = told(details(job(), wait=wait))
+    assert "2.330.0 of the pool linux since 2025-12-16 07:30 UTC" in story.why
+    assert story.next.startswith("The image of the pool linux is renewed")
+
+
+def test_a_version_refused_without_a_date_is_tried_again() -> None:
+    refused = RefusedVersion(
+        version="2.330.0", ended_at=None, refused_at=NOW, refused_until=NOW + timedelta(hours=2)
+    )
+    wait = replace(WAIT, withheld=Withheld.RUNNER_VERSION, refused_version=refused)
+    assert "tried again in 2" in told(details(job(), wait=wait)).next
+
+
+def test_a_key_whose_unknown_version_was_refused_is_told_so() -> None:
+    off = replace(BACKED_OFF, cause=BackOffCause.VERSION_REFUSED)
+    story = told(details(job(), wait=replace(WAIT, withheld=Withheld.BACK_OFF, back_off=off)))
+    assert story.why.startswith("GitHub refused the version of a runner")
 
 
 @pytest.mark.parametrize("scope", BackOffScope)

@@ -35,6 +35,8 @@ class Candidate:
     #: Its Pod has ended, or its deletion was requested: it is no supply and holds no place, even if its
     #: row says otherwise (I40).
     ended: bool = False
+    #: GitHub refuses its runner's version to all accounts that want a runner of the pool.
+    refused: bool = False
 
     @property
     def ready(self) -> bool:
@@ -142,8 +144,16 @@ def _rolled(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
     may_go = max(0, len(there) - enough - fresh_starting)
     stale = [each for each in sorted(there, key=_age) if _stale(aim, each)]
     unstarted_first = sorted(stale, key=lambda each: each.ready)
-    why = "its pool's description has changed since it was made"
-    return _fences(unstarted_first[:may_go], "stale", why)
+    return tuple(
+        Fence(
+            each.runner,
+            "stale",
+            "GitHub refuses its runner's version"
+            if each.refused
+            else "its pool's description has changed since it was made",
+        )
+        for each in unstarted_first[:may_go]
+    )
 
 
 def _fill(aim: PoolAim, there: Sequence[Candidate]) -> tuple[int, tuple[str, ...]]:
@@ -161,7 +171,7 @@ def _fill(aim: PoolAim, there: Sequence[Candidate]) -> tuple[int, tuple[str, ...
 
 
 def _stale(aim: PoolAim, each: Candidate) -> bool:
-    return each.runner.spec_hash != aim.spec_hash
+    return each.refused or each.runner.spec_hash != aim.spec_hash
 
 
 def _age(each: Candidate) -> tuple[object, ...]:

@@ -102,6 +102,10 @@ class RefusalTerms:
     ceiling: float
 
 
+#: A waiting Pod of a refused version is exchanged at this age if the pool's newest Pods have that
+#: version too: their image is what it was, unless its tag was moved.
+EXCHANGED_AFTER: Final = timedelta(hours=1)
+
 #: GitHub has refused versions by mistake for some hours (actions/runner#4613, #3381), so they are tried
 #: again. Each try costs a mint and a Pod per job that waits: at most four tries on the first day.
 REFUSED: Final = RefusalTerms(seconds=3600, ceiling=12 * 3600)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -37,6 +37,8 @@ class SurveyedPool:
     present: int
     #: Those that hold a place of an account.
     occupied: int
+    #: The runner version of its newest Pods; `None`: not known.
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,15 @@ class Survey:
     repositories: Mapping[RepositoryId, Allowance]
     #: Those that were asked for, oldest first.
     decisions: tuple[PastDecision, ...]
+    #: Runner versions that GitHub refuses to each account, as far as any is refused.
+    refused: Mapping[AccountId, frozenset[str]] = field(default_factory=dict)
+
+    def refused_in(self, pool: PoolId) -> frozenset[str]:
+        """Versions that are refused to all accounts with queued jobs of the pool."""
+        wanting = {key.load.account for key in self.keys if key.pool == pool}
+        none: frozenset[str] = frozenset()
+        each = [self.refused.get(account, none) for account in wanting]
+        return frozenset.intersection(*each) if each else none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

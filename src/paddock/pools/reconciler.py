@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
@@ -27,6 +27,7 @@ from paddock.domain.names import SUFFIX_LENGTH, PodName, PoolName, pod_name
 from paddock.domain.pods import Pod, PodList, PodOrder
 from paddock.domain.pool_terms import LONGEST_WINDOW, Terms
 from paddock.domain.reconcile import Candidate, Fence, PoolAim, PoolPlan, plan
+from paddock.domain.runner_versions import EXCHANGED_AFTER
 from paddock.domain.runners import Runner
 from paddock.domain.sizing import Decision, SizedPool, as_found, change, decide
 from paddock.domain.states import RunnerState
@@ -134,7 +135,7 @@ class Reconciler:
         )
         self._past.add(survey.decisions)
         terms = self._terms(survey.pools)
-        waiting = _candidates(survey.waiting, pods)
+        waiting = _candidates(survey, pods, now=self._clock.now())
         sized = self._sized(survey, terms, waiting)
         decisions = decide(
             sized,
@@ -324,19 +325,24 @@ def _is_quiet(
 
 
 def _candidates(
-    waiting: Iterable[Runner], pods: Mapping[PodName, Pod]
+    survey: Survey, pods: Mapping[PodName, Pod], *, now: datetime
 ) -> dict[PoolId, list[Candidate]]:
+    refused = {pool.id: survey.refused_in(pool.id) for pool in survey.pools}
+    newest = {pool.id: pool.version for pool in survey.pools}
     found: dict[PoolId, list[Candidate]] = {}
-    for runner in waiting:
+    for runner in survey.waiting:
         pod = pods.get(runner.pod_name)
         if pod is not None and runner.pod_uid not in (None, pod.uid):
             pod = None
-        found.setdefault(runner.pool, []).append(
+        pool = runner.pool
+        old = newest.get(pool) != runner.version or now - runner.created_at >= EXCHANGED_AFTER
+        found.setdefault(pool, []).append(
             Candidate(
                 runner=runner,
                 host=pod.node if pod else runner.node,
                 ended=pod is not None
                 and (pod.phase.terminal or pod.deletion_requested_at is not None),
+                refused=old and runner.version in refused.get(pool, ()),
             )
         )
     return found

@@ -32,6 +32,7 @@ from paddock.store.sql import converted, named, queries
 
 _SQL = queries("sizing")
 _FAULTS = named("host_faults")
+_VERSIONS = queries("versions")
 
 #: One snapshot: without it, a runner claimed between two reads would count twice or not at all.
 _ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -54,6 +55,7 @@ class Sizing(Pools):
             keys = await connection.fetch(_SQL["keys"], self._clock.now(), None)
             accounts = await connection.fetch(_SQL["accounts"])
             repositories = await connection.fetch(_SQL["repositories"])
+            refused = await connection.fetch(_VERSIONS["refused"], self._clock.now())
             if after is None:
                 decisions = await connection.fetch(_SQL["decisions_since"], since)
             else:
@@ -66,6 +68,7 @@ class Sizing(Pools):
             accounts={AccountId(row["id"]): _allowance_of(row) for row in accounts},
             repositories={RepositoryId(row["id"]): _allowance_of(row) for row in repositories},
             decisions=tuple(_decision_of(row) for row in decisions),
+            refused={AccountId(row["account_id"]): frozenset(row["versions"]) for row in refused},
         )
 
     async def record_decisions(self, decisions: Sequence[Decision]) -> None:
@@ -140,6 +143,7 @@ def _pool_of(row: asyncpg.Record) -> SurveyedPool:
         live=row["live"],
         present=row["present"],
         occupied=row["occupied"],
+        version=row["version"],
     )
 
 

@@ -148,26 +148,27 @@ def delete_repository_runner(call: Call) -> Reply:
     return _delete_runner(call, _runner(call, call.repository()))
 
 
-def _version_dates(call: Call) -> Reply:
-    version = call.params["version"]
-    dates = call.world.version_dates.get(version)
+def _version_dates(call: Call, owner: Account) -> Reply:
+    version, world = call.params["version"], call.world
+    dates = world.version_dates.get(version)
     if dates is None:
         raise answers.not_found()
+    before = world.version_answers.get((owner.login, version))
+    if before is None or before[0] != dates:
+        world.version_answers[owner.login, version] = (dates, world.time)
     return Reply(200, payloads.version_dates(version, dates))
 
 
 @routes.add("GET", "/orgs/{org}/actions/runners/deprecations/{version}", permission=_ORG_READ)
 def organization_runner_version(call: Call) -> Reply:
-    call.organization()
-    return _version_dates(call)
+    return _version_dates(call, call.organization())
 
 
 @routes.add(
     "GET", "/repos/{owner}/{repo}/actions/runners/deprecations/{version}", permission=_REPO_READ
 )
 def repository_runner_version(call: Call) -> Reply:
-    call.repository()
-    return _version_dates(call)
+    return _version_dates(call, call.repository().owner)
 
 
 @routes.add("POST", "/orgs/{org}/actions/runners/generate-jitconfig", permission=_ORG_WRITE)

@@ -109,6 +109,8 @@ class World:
         self.deprecated_versions: set[str] = set()
         #: The dates of each version that GitHub knows.
         self.version_dates: dict[str, VersionDates] = {}
+        #: By account and version: what was answered last, and since when.
+        self.version_answers: dict[tuple[str, str], tuple[VersionDates, datetime]] = {}
 
     def advance(self) -> None:
         """Plays all due events, each at its own time."""

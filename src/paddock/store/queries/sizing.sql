@@ -4,8 +4,10 @@
 -- Every pool that is not deleted, or that still has runners, and how many; $1 names Pods that have ended.
 SELECT p.id, p.name, p.state, p.paused_at IS NOT NULL AS paused, p.paused_at, p.paused_by, p.paused_why,
        p.spec, p.spec_hash, p.vcpu_milli, p.memory_mib,
-       coalesce(r.live, 0) AS live, coalesce(r.present, 0) AS present, coalesce(r.occupied, 0) AS occupied
+       coalesce(r.live, 0) AS live, coalesce(r.present, 0) AS present, coalesce(r.occupied, 0) AS occupied,
+       n.version
   FROM pools p
+  LEFT JOIN pod_versions n ON n.spec_hash = p.spec_hash
   LEFT JOIN (SELECT pool_id, count(*) AS live,
                     count(*) FILTER (WHERE key_id IS NOT NULL) AS occupied,
                     count(*) FILTER (WHERE pod_name <> ALL ($1::text[])) AS present

@@ -90,6 +90,11 @@ DELETE FROM version_schedules s
                     WHERE v.version = s.version AND p.state <> 'deleted')
    AND NOT EXISTS (SELECT FROM runners r WHERE r.gone_at IS NULL AND r.runner_version = s.version)
 
+-- name: refused[]
+-- Versions that are refused at $1, by account.
+SELECT v.account_id, array_agg(v.version ORDER BY v.version) AS versions
+  FROM version_schedules v WHERE is_refused(v, $1) GROUP BY v.account_id ORDER BY v.account_id
+
 -- name: pools[]
 -- The version that each pool's newest Pods have, with the dates of the account in which it ends first, at $1.
 SELECT p.name AS pool, v.version, e.login AS account, e.registration_ends_at, e.runtime_ends_at, e.refused_at,
