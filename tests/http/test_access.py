@@ -12,10 +12,12 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+import structlog
 from pydantic import SecretStr, ValidationError
 
 from paddock.store.database import Database
 from paddock.web.settings import DashboardSettings
+from tests.support.exchange import exchange, request
 from tests.support.serving import Served, client_of, served
 
 TOKEN = "correct horse battery staple"
@@ -396,6 +398,17 @@ async def test_every_page_forbids_what_is_not_its_own(enter: Enter) -> None:
         assert "unsafe" not in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize(("name", "path"), [("token", "/login"), ("acting", "/actions/pause-pool")])
+async def test_a_form_that_does_not_arrive_is_no_error(enter: Enter, name: str, path: str) -> None:
+    """Each would have been logged as a bug, with a trace of forty lines."""
+    site = enter(name)
+    sent = request(path, b"token=guessed", [("Sec-Fetch-Site", "same-origin")])
+    with structlog.testing.capture_logs() as logged:
+        await exchange(site.url, sent[:-4], whole=False)
+        await site.client.get("/login")
+    assert not [each for each in logged if each["log_level"] == "error"]
 
 
 async def test_what_strangers_wrote_is_only_text(enter: Enter) -> None:

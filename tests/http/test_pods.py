@@ -18,6 +18,8 @@ from paddock.fakes.github import JobSpec
 from paddock.ports import FleetUnavailable
 from paddock.store.database import Database
 from paddock.system import SystemClock
+from paddock.web.pods import REFUSED
+from tests.support.exchange import exchange, request
 from tests.support.github import GitHubScene
 from tests.support.pod_gate import PodGate, pod_gate
 from tests.support.runner_rows import read_samples
@@ -173,6 +175,17 @@ async def test_a_rubbish_acknowledgement_is_refused(
     pod = await gate.pod()
     answer = await gate.post("/v1/dispatch/ack", pod, content=content)
     assert answer.status_code == status
+
+
+@pytest.mark.parametrize("path", ["/v1/dispatch/ack", "/v1/vitals"])
+async def test_a_body_that_does_not_arrive_is_refused_and_counted(gate: Gate, path: str) -> None:
+    counted = REFUSED.labels("incomplete")._value
+    before = counted.get()
+    pod = await gate.pod()
+    sent = request(path, b'{"delivery": 7}', [("Authorization", f"Bearer {pod}")])
+    await exchange(gate.opened.url, sent[:-4], whole=False)
+    await gate.post("/v1/dispatch/ack", pod, content=b"")
+    assert counted.get() == before + 1
 
 
 async def test_a_refusal_shows_hidden_characters_of_a_field_that_the_pod_named(gate: Gate) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import structlog
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
@@ -262,8 +262,11 @@ def _own_path(text: str | None) -> str:
 
 async def _form(request: Request) -> dict[str, str]:
     read = b""
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > _MOST_FORM:
-            raise AccessDenied(413, "That is no form of ours.")
+    try:
+        async for chunk in request.stream():
+            read += chunk
+            if len(read) > _MOST_FORM:
+                raise AccessDenied(413, "That is no form of ours.")
+    except ClientDisconnect:
+        raise AccessDenied(400, "The form did not arrive.") from None
     return dict(parse_qsl(read.decode("utf-8", "replace"), keep_blank_values=True))

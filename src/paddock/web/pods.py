@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 import structlog
 from prometheus_client import Counter
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -218,10 +218,13 @@ def _wait_of(request: Request) -> float:
 
 async def _body(request: Request, kind: type[T], *, most: int) -> T:
     read = b""
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > most:
-            raise _Refused(413, f"The body has more than {most} bytes.", reason="size")
+    try:
+        async for chunk in request.stream():
+            read += chunk
+            if len(read) > most:
+                raise _Refused(413, f"The body has more than {most} bytes.", reason="size")
+    except ClientDisconnect:
+        raise _Refused(400, "The body did not arrive.", reason="incomplete") from None
     try:
         return msgspec.json.decode(read, type=kind)
     except PayloadError as error:

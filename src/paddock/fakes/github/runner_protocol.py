@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -78,10 +78,13 @@ def unauthorized() -> ProtocolError:
 
 async def octets(request: Request, most: int = _MOST_OCTETS) -> bytes:
     received = bytearray()
-    async for piece in request.stream():
-        received += piece
-        if len(received) > most:
-            raise ProtocolError(413, {"message": "The body is too large."})
+    try:
+        async for piece in request.stream():
+            received += piece
+            if len(received) > most:
+                raise ProtocolError(413, {"message": "The body is too large."})
+    except ClientDisconnect:
+        raise ProtocolError(400, {"message": "The body did not arrive."}) from None
     return bytes(received)
 
 
