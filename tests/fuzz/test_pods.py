@@ -210,13 +210,22 @@ def test_vitals(postgres: EmbeddedPostgres, fuzzer: Fuzzer) -> None:
 _ACCOUNT = "system:serviceaccount:runners:paddock-runner"
 
 
+#: Ends of tokens, also beyond what a date can be.
+_ENDS = st.one_of(
+    st.just(2_000_000_000),
+    st.sampled_from([0, -1, 1e9, 253402300800, -62135596801, 2**63, 1e18, 1e300, -1e300, 5e-324]),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+
+
 @st.composite
 def tokens(draw: st.DrawFn) -> str:
     """JWTs whose words are anything, and what only looks like one."""
-    claims = {"aud": ["paddock.dev/dispatch"], "sub": _ACCOUNT, "exp": 2_000_000_000}
+    claims = {"aud": ["paddock.dev/dispatch"], "sub": _ACCOUNT, "exp": draw(_ENDS)}
+    sound = st.booleans()  # most altered parts are malformed: then nothing looks at the other
     parts = [
-        draw(encodings(altered(st.just({"alg": "RS256", "kid": "k"})))),
-        draw(encodings(altered(st.just(claims)))),
+        draw(_part({"alg": "RS256", "kid": "k"}, is_sound=draw(sound))),
+        draw(_part(claims, is_sound=draw(sound))),
         draw(st.binary(max_size=40)),
     ]
     text = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
@@ -224,6 +233,10 @@ def tokens(draw: st.DrawFn) -> str:
         return text
     at = draw(st.integers(0, len(text)))
     return text[:at] + draw(st.text(max_size=5)) + text[at + draw(st.integers(0, 5)) :]
+
+
+def _part(value: Any, *, is_sound: bool) -> st.SearchStrategy[bytes]:
+    return st.just(json.dumps(value).encode()) if is_sound else encodings(altered(st.just(value)))
 
 
 def test_words_of_tokens(fuzzer: Fuzzer) -> None:
