@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from paddock.domain.endings import Ending
@@ -319,6 +320,47 @@ async def _quota_used_up(scene: Scene) -> None:
     jobs = [scene.queue(20.0) for _ in range(3)]
     for job in jobs:
         await scene.executed(job)
+
+
+#: A runner that gets no job is retired after 15 minutes; its job then waits for 15, 30 and 60 more.
+_UNASSIGNED_WITHIN: Final = 7200.0
+
+
+@_told(
+    "job-never-assigned",
+    "I17",
+    "GitHub assigns a job of one repository to no runner; jobs of another repository share its key.",
+)
+async def _job_never_assigned(scene: Scene) -> None:
+    """Three runners wait for the job in vain. Then jobs come that GitHub assigns; the first takes the
+    runner that was given out when the last one ended."""
+    await scene.sleep(WARM)
+    site, api = (
+        next(each for each in scene.story.repositories if each.full_name == name)
+        for name in ("acme/site", "acme/api")
+    )
+    group = scene.github.world.groups[site.owner.id][0]
+    scene.github.accounts.set_group_repositories(group, [site])
+    unassigned = scene.queue(20.0, repository="acme/api")
+    for _ in range(3):
+        await scene.until(lambda: _with_jit(scene), within=_UNASSIGNED_WITHIN)
+        [pod] = _with_jit(scene)
+        await scene.until(partial(_is_over, pod), within=_UNASSIGNED_WITHIN)
+    await scene.sleep(3.0)
+    for job in [scene.queue(20.0), scene.queue(20.0)]:
+        await scene.executed(job)
+    await scene.until(lambda: not _with_jit(scene))
+    await scene.until(lambda: _with_jit(scene), within=_UNASSIGNED_WITHIN)
+    scene.github.accounts.set_group_repositories(group, [site, api])
+    await scene.executed(unassigned)
+
+
+def _is_over(pod: SimPod) -> bool:
+    return not pod.alive
+
+
+def _with_jit(scene: Scene) -> list[SimPod]:
+    return [pod for pod in scene.living if pod.jit]
 
 
 # Races with a retirement.

@@ -14,6 +14,7 @@ whether a back-off is written that GitHub's answers confirm.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,11 +25,11 @@ from paddock.domain.endings import Ending
 from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.runners import Claim, Conflict, Match
 from paddock.fakes.github import FakeGitHub
-from paddock.fakes.github.records import Delivery, Job, JobStatus
+from paddock.fakes.github.records import Delivery, Job, JobStatus, RunnerEnd
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
 from simulator.engine.faults import Faults
-from simulator.engine.fleet import SimFleet, SimPod
+from simulator.engine.fleet import Jit, SimFleet, SimPod
 from simulator.engine.gates import Leases
 from simulator.engine.ledger import Ledger
 from simulator.engine.time import BEGINNING
@@ -68,6 +69,9 @@ _AFTER_RESET: Final = 60.0
 #: The longest back-off of an account without an answer, and of all accounts if GitHub is unreachable.
 _NO_ANSWER: Final = 150.0
 _UNREACHABLE: Final = 25.0
+#: Within this paddock finds out that GitHub does not assign a job: a runner was idle beside it for a
+#: minute, and two answers say that it is queued.
+_EXPLAINED: Final = 180.0
 #: The node causes such ends; they are no reason to let a key wait.
 _WITH_ITS_NODE: Final = frozenset({Ending.NODE_LOST, Ending.EVICTED, Ending.HARD_DELETED})
 
@@ -259,7 +263,8 @@ class Prompt:
                 supply[each.claim.repository] += self._supplies(each, labels, begun, now)
         served = []
         for scope_of in (lambda job: job.repository.full_name, lambda _job: None):
-            for job in jobs:
+            # A job that GitHub does not assign takes no runner from one that it does.
+            for job in sorted(jobs, key=self._unassignable):
                 scope = scope_of(job)
                 if job not in served and supply[scope] > 0:
                     supply[scope] -= 1
@@ -348,10 +353,31 @@ class Prompt:
         assert job.queued_at is not None
         if (self.github.world.time - job.queued_at).total_seconds() > self.given_up_after:
             return True
+        return self._unassignable(job) or self._over_limit(job.repository.full_name, pool)
+
+    def _unassignable(self, job: Job) -> bool:
+        """Its repository may not use the default runner group."""
         group = self.github.world.groups[job.repository.owner.id][0]
-        if group.visibility == "selected" and job.repository.id not in group.repositories:
-            return True
-        return self._over_limit(job.repository.full_name, pool)
+        return group.visibility == "selected" and job.repository.id not in group.repositories
+
+    def _deregistered(self, jit: Jit) -> bool:
+        return self.github.world.by_client_id[jit.client_id].removed is RunnerEnd.DELETED
+
+    def _unassigned_since(self, owner: str, labels: frozenset[str]) -> float:
+        """When the first webhook arrived of the oldest queued job that GitHub does not assign."""
+        jobs = self.github.world.jobs
+        return min(
+            (
+                known
+                for number, known in self._known.items()
+                if (job := jobs.get(number)) is not None
+                and job.status is JobStatus.QUEUED
+                and job.repository.owner.login == owner
+                and self._has(self.ledger.fits(job), labels)
+                and self._unassignable(job)
+            ),
+            default=math.inf,
+        )
 
     def _installed(self, owner: str, now: float) -> bool:
         """paddock has long known that it may use the App."""
@@ -506,13 +532,16 @@ class Prompt:
 
     def _jobless(self, owner: str, labels: frozenset[str]) -> int:
         """Runners of this account and pool that lately ended without a job, and not because of their
-        node."""
+        node. Nor does one count whose record was deleted while a job waited that GitHub does not
+        assign: that job alone has to wait (I17)."""
         begun, since = self._begun(), self.now() - _BACKOFF
+        unassigned = self._unassigned_since(owner, labels)
         return sum(
             pod.jit is not None
             and pod.ended_at is not None
             and pod.ended_at > since
             and not pod.endings & _WITH_ITS_NODE
+            and not (self._deregistered(pod.jit) and unassigned < pod.ended_at - _EXPLAINED)
             and pod.jit.runner_name not in begun
             and self.github.world.by_client_id[pod.jit.client_id].owner.login == owner
             for pod in self.fleet.pods

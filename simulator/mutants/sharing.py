@@ -12,6 +12,7 @@ from paddock.domain.github_errors import BackOff, Kind
 from paddock.domain.ids import PoolId
 from paddock.domain.runners import WaitingPod, WaitingPods
 from paddock.store import matching
+from paddock.store.recovery import Recovering
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
 from simulator.mutants.making import mutant, swapped
@@ -92,3 +93,17 @@ def _refusals_add_up(undo: ExitStack, _session: Session) -> None:
         return told(self, remaining, resets_in_s, max(self.as_of, now))
 
     undo.enter_context(swapped(TokenBucket, "told", adding))
+
+
+@mutant(
+    "unassigned-job-holds-its-key",
+    "I17",
+    "When runners get no job because GitHub does not assign one, their key backs off, not that job.",
+    "job-never-assigned",
+    breaks=Promise.PROMPT,
+)
+def _unassigned_holds_its_key(undo: ExitStack, _session: Session) -> None:
+    async def none(*_: object) -> int:
+        return 0
+
+    undo.enter_context(swapped(Recovering, "withhold_unassigned", none))
