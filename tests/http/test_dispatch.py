@@ -7,17 +7,22 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from paddock.dispatch.debts import DebtCollector
 from paddock.dispatch.dispatcher import _LOOK_AGAIN, Dispatcher
-from paddock.dispatch.minting import Minter
+from paddock.dispatch.minting import AT_ONCE, Minter
 from paddock.dispatch.sealing import Sealer
+from paddock.domain.accounts import InstallationFacts
+from paddock.domain.endings import Ending
+from paddock.domain.github import GitHubAppId
+from paddock.domain.github_errors import Kind
 from paddock.domain.handover import Handover, Leave, NothingYet, reason_to_leave
-from paddock.domain.ids import PoolId, RunnerId
+from paddock.domain.ids import AppId, PoolId, RunnerId
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import PodIdentity, PodOrder
@@ -26,11 +31,13 @@ from paddock.domain.runners import WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FaultKind, JobSpec
 from paddock.forensics.conclusion import Conclusion
+from paddock.ports import GitHub
 from paddock.store.database import Database
 from paddock.store.wakeups import PgWakeups
 from paddock.system import SystemClock, SystemIds
 from tests.support.fleet import MemoryFleet
 from tests.support.github import LINUX, GitHubScene, github_scene
+from tests.support.runner_rows import conclude_runner
 
 KEYS = (b"1" * 32, b"2" * 32)
 
@@ -501,3 +508,109 @@ async def test_a_pod_that_was_fenced_between_two_requests_is_told_to_leave(yard:
     await asyncio.sleep(0)
     await yard.dispatcher.hear_again(expected_since=0.0)
     assert isinstance(await again, Leave)
+
+
+async def _installed_too(yard: Yard) -> None:
+    """The account has another App installed, the first by number, whose key no replica has."""
+    scene = yard.scene
+    [(account, login)] = await yard.rows("SELECT github_id, login FROM accounts")
+    await yard.rows(
+        "INSERT INTO apps (id, host_id, github_id) OVERRIDING SYSTEM VALUE VALUES (0, $1, 999)"
+        " RETURNING 1",
+        scene.registered.host,
+    )
+    await scene.store.record_installation(
+        InstallationFacts(
+            host=scene.registered.host,
+            app=AppId(0),
+            id=4711,
+            account_id=account,
+            login=login,
+            kind="organization",
+            state="active",
+            all_repositories=True,
+        )
+    )
+
+
+async def test_an_account_is_served_through_an_app_that_is_configured(yard: Yard) -> None:
+    """I17: the App of before is still installed, but no longer in the settings."""
+    await _installed_too(yard)
+    [pod] = await yard.pods(1)
+    await yard.queue()
+    assert isinstance(await yard.dispatcher.poll(pod, wait=30), Handover)
+
+
+async def test_an_app_that_is_not_configured_absorbs_no_pods(yard: Yard) -> None:
+    """I17: claims for it fail like any other mint, and the App backs off."""
+    await _installed_too(yard)
+    await yard.scene.store.serve_through([AppId(0)])
+    pods = await yard.pods(3)
+    await yard.queue(3)
+    with capture_logs() as logs:
+        asked = [asyncio.create_task(yard.dispatcher.poll(pod, wait=2)) for pod in pods]
+        assert await asyncio.gather(*asked) == [NothingYet()] * 3
+    assert {log["kind"] for log in logs if log["event"] == "mint.failed"} == {Kind.NOT_CONFIGURED}
+    assert await yard.states() == {"idle": 3}
+    assert await yard.rows("SELECT scope, subject FROM backoffs") == [("app", 0)]
+
+
+async def test_what_an_app_owes_that_is_not_configured_delays_no_others_debts(yard: Yard) -> None:
+    """I26"""
+    await _installed_too(yard)
+    await yard.queue(2)
+    for pod in await yard.pods(2):
+        assert isinstance(await yard.dispatcher.poll(pod, wait=30), Handover)
+    for runner, generation in await yard.rows("SELECT id, generation FROM runners"):
+        await conclude_runner(
+            yard.scene.store,
+            runner,
+            generation=generation,
+            state=RunnerState.ARMED,
+            ending=Ending.HARD_DELETED,
+            why="test",
+            ended_at=yard.clock.now(),
+        )
+    await yard.rows(
+        "UPDATE mints SET app_id = 0 WHERE name = (SELECT min(name) FROM mints) RETURNING 1"
+    )
+    collector = DebtCollector(store=yard.scene.store, github=yard.scene.client, clock=yard.clock)
+    yard.clock.shift += timedelta(minutes=5)
+    assert await collector.round() == 2
+    assert await yard.rows("SELECT app_id FROM mints WHERE state <> 'settled'") == [(0,)]
+
+
+async def test_a_host_that_does_not_answer_delays_no_mint_at_another(yard: Yard) -> None:
+    """I26: each App has its own places."""
+    scene = yard.scene
+    [pod] = await yard.pods(1)
+    await yard.queue()
+    await scene.store.hear_pod(pod.pod_name, pod_uid=pod.pod_uid)
+    [(runner, generation)] = await yard.rows("SELECT id, generation FROM runners")
+    waiting = WaitingPod(id=runner, pool=yard.pool, pod_name=pod.pod_name, generation=generation)
+    [claim] = (await scene.store.match([waiting])).claims
+
+    class Hanging:
+        """Answers nothing for App 999."""
+
+        async def mint_jit(self, who: Any, *args: Any, **named: Any) -> Any:
+            if who.app == 999:
+                await asyncio.Event().wait()
+            return await scene.client.mint_jit(who, *args, **named)
+
+    minter = Minter(
+        store=scene.store,
+        github=cast("GitHub", Hanging()),
+        sealer=Sealer(KEYS),
+        clock=yard.clock,
+        ids=SystemIds(),
+    )
+    stuck = msgspec.structs.replace(claim, app=AppId(0), github_app=GitHubAppId(999))
+    tasks = [asyncio.create_task(minter.mint(stuck)) for _ in range(AT_ONCE)]
+    await asyncio.sleep(0.1)
+    try:
+        async with asyncio.timeout(30):
+            assert await minter.mint(claim) is not None
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1182,8 +1182,10 @@ async def test_a_scope_of_another_host_is_a_mistake_that_is_not_sent(
 
 
 async def test_an_app_nobody_configured_is_named(github: GitHub) -> None:
-    with pytest.raises(ValueError, match=r"App 99 .* is not configured"):
+    with pytest.raises(GitHubError, match=r"App 99 .* is not configured") as raised:
         await github.list_installations(AppKey(host=HOST, app=GitHubAppId(99)))
+    failure = raised.value.failure
+    assert (failure.kind, failure.backs_off) == (Kind.NOT_CONFIGURED, BackOff.APP)
 
 
 async def test_requests_go_through_the_proxy_of_the_environment(

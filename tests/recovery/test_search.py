@@ -182,6 +182,28 @@ async def test_a_removed_installation_is_an_answer(yard: Yard) -> None:
     assert github(yard).calls["list_runners"] == 2
 
 
+async def test_an_app_that_is_no_longer_configured_is_not_waited_for(yard: Yard) -> None:
+    """I81: its installation is active, and the account is served through another App."""
+    world = yard.world
+    await world.rows(
+        "INSERT INTO apps (id, host_id, github_id) OVERRIDING SYSTEM VALUE VALUES (0, $1, 999)"
+        " RETURNING 1",
+        world.host,
+    )
+    await world.rows(
+        "INSERT INTO installations (host_id, github_id, app_id, account_id, state,"
+        " all_repositories, read_at) VALUES ($1, 4711, 0, $2, 'active', true, $3) RETURNING 1",
+        world.host,
+        yard.account,
+        world.clock.now(),
+    )
+    await world.store.serve_through([world.app])
+    pod, searching, since = await a_pod(yard), search(yard), world.clock.now()
+    searching.registrations(pod, since=since)
+    await lists(yard, searching)
+    assert searching.registrations(pod, since=since) == []
+
+
 async def test_a_suspended_installation_is_no_answer(yard: Yard) -> None:
     """I66"""
     await yard.world.account()

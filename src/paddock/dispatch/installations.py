@@ -65,6 +65,7 @@ async def register_apps(
         host = await store.ensure_host(key.host, api_url=api_url)
         app = await store.ensure_app(host, key.app, mints=mints)
         registered.append(RegisteredApp(key=key, host=host, app=app))
+    await store.serve_through([each.app for each in registered])
     return registered
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from paddock.domain.github import Operation
+from paddock.domain.github import AppKey, Operation
 
 #: GitHub's rate windows are an hour long: a longer wait is a misread clock or a confused proxy.
 LONGEST_TOLD_S: Final = 3600.0
@@ -42,6 +42,7 @@ class Kind(StrEnum):
     CLOCK_SKEW = "clock skew"
     WRONG_KEY = "wrong App or key"
     KEY_UNREADABLE = "key unreadable"
+    NOT_CONFIGURED = "not configured"
     BAD_CREDENTIALS = "bad credentials"
     NAME_EXISTS = "name exists"
     RUNNER_BUSY = "runner busy"
@@ -465,6 +466,18 @@ def key_unreadable(where: str, why: str) -> Failure:
         ceiling_s=5 * _MINUTE,
         retryable=False,
         sentence=f"Could not {where}: {why}. The file is read anew at the next attempt.",
+    )
+
+
+def not_configured(where: str, app: AppKey) -> Failure:
+    return Failure(
+        kind=Kind.NOT_CONFIGURED,
+        backs_off=BackOff.APP,
+        backoff_s=_MINUTE,
+        ceiling_s=_HOUR,
+        retryable=False,
+        sentence=f"Could not {where}: {app} is not configured. Add it to [[github.apps]], or"
+        " uninstall it at GitHub.",
     )
 
 

@@ -88,6 +88,9 @@ class Apps:
         except KeyError:
             raise ValueError(f"{key} is not configured; add it to [[github.apps]]") from None
 
+    def __contains__(self, key: AppKey) -> bool:
+        return key in self._apps
+
     def __iter__(self) -> Iterator[GitHubApp]:
         return iter(self._apps.values())
 

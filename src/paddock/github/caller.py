@@ -22,6 +22,7 @@ from paddock.domain.github_errors import (
     budget_spent,
     classify,
     message_of,
+    not_configured,
     resets_in,
 )
 from paddock.github import wire
@@ -105,6 +106,8 @@ class Caller:
     ) -> Received:
         """Return an answer that is a success or has one of the statuses in `answers`, or raise
         `GitHubError`. If `token` is given, use only that one."""
+        if _app(who) not in self._apps:
+            raise GitHubError(not_configured(request.what, _app(who)))
         repeats = iter(REPEAT_AFTER_S)
         renewed = token is not None
         while True:

@@ -24,6 +24,11 @@ class InstallationStore(ActiveInstallationStore, Protocol):
         self, host: HostId, github_id: int, *, slug: str | None = None, mints: MintBudget
     ) -> AppId: ...
 
+    async def serve_through(self, apps: Sequence[AppId]) -> None:
+        """From now on serve accounts through their installations of these Apps alone. An App that is no
+        longer configured may still be installed."""
+        ...
+
     async def record_installation(
         self, facts: InstallationFacts, *, limits: Limits = UNLIMITED, weight: int = 1
     ) -> AccountId:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 
+from paddock.domain.ids import AppId
 from paddock.ports import Clock, Ids
 from paddock.store.database import COMMIT_THEN_FLUSH, UNFLUSHED, Connection, Database
 from paddock.store.live_runners import LiveRunners
@@ -29,12 +30,19 @@ class Part:
         self._ids = ids
         self.actor = actor
         self._living = LiveRunners()
+        #: The Apps whose keys this process has, shared by all `acting_as` copies. Empty: not limited.
+        self._apps: list[AppId] = []
 
     def acting_as(self, actor: str) -> Self:
         """The same store, with another actor named in its events."""
         other = copy.copy(self)
         other.actor = actor
         return other
+
+    async def serve_through(self, apps: Sequence[AppId]) -> None:
+        """From now on serve accounts through their installations of these Apps alone. An App that is no
+        longer configured may still be installed."""
+        self._apps[:] = apps
 
     @asynccontextmanager
     async def _matching(self) -> AsyncIterator[Connection]:

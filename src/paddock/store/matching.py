@@ -49,8 +49,10 @@ BATCH = 256
 class DemandReader:
     """What a match reads, and what it would decide. It writes nothing and takes no lock."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, apps: Sequence[AppId] = ()) -> None:
+        """`apps`: accounts are served through these alone; empty: through any."""
         self._clock = clock
+        self._apps = apps
         self._terms = TermsCache()
 
     async def read(self, connection: Connection, pods: int, depth: int | None) -> str:
@@ -61,7 +63,7 @@ class DemandReader:
         demand = _DEMAND.decode(read)
         unserved = demand.unserved()
         keys = {*unserved, *demand.held_keys}
-        terms = await self._terms.of(connection, demand.terms, keys)
+        terms = await self._terms.of(connection, demand.terms, keys, apps=self._apps)
         elsewhere = [
             *await self._wider_use(connection, demand, terms),
             *await self._use_before_transfer(connection, demand, terms),
@@ -108,7 +110,7 @@ class DemandReader:
 class Matching(RunnerStore):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._demand = DemandReader(self._clock)
+        self._demand = DemandReader(self._clock, apps=self._apps)
 
     @retrying
     async def match(self, pods: Collection[WaitingPod]) -> Match:

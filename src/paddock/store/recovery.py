@@ -135,7 +135,7 @@ class Recovering(RunnerStore, Versions):
         }
 
     async def key_places(self, keys: Sequence[KeyId]) -> Mapping[KeyId, KeyPlace]:
-        rows = await self._database.rows(_SQL["places"], sorted(keys))
+        rows = await self._database.rows(_SQL["places"], sorted(keys), self._apps)
         return {KeyId(row["key_id"]): _place_of(row) for row in rows}
 
     async def list_runners(self, *, pool: str | None = None) -> list[RunnerSummary]:
@@ -165,7 +165,7 @@ class Recovering(RunnerStore, Versions):
         return {AccountId(row["account_id"]): row["confirmations"] for row in rows}
 
     async def runner_scopes(self) -> list[RunnerScope]:
-        rows = await self._database.rows(_SQL["runner_scopes"])
+        rows = await self._database.rows(_SQL["runner_scopes"], self._apps)
         return [_runner_scope_of(row) for row in rows]
 
     async def runners_of_pods(self, names: Sequence[PodName]) -> Mapping[PodName, Runner]:

@@ -7,7 +7,7 @@ lock with everything else, so a limit lowered a moment ago binds the next claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 import asyncpg
@@ -59,14 +59,20 @@ class TermsCache:
         self._known: dict[KeyId, KeyTerms] = {}
 
     async def of(
-        self, connection: Connection, version: UUID, keys: Iterable[KeyId]
+        self,
+        connection: Connection,
+        version: UUID,
+        keys: Iterable[KeyId],
+        *,
+        apps: Sequence[AppId],
     ) -> Mapping[KeyId, KeyTerms]:
-        """The terms of `keys`, perhaps of more. Call it in the transaction that read `version`."""
+        """The terms of `keys`, perhaps of more. Call it in the transaction that read `version`. `apps`:
+        serve through these alone; empty: through any."""
         if version != self._version:
             self._version, self._known = version, {}
         known = self._known
         if missing := [key for key in keys if key not in known]:
-            for row in await connection.fetch(_SQL["terms"], missing):
+            for row in await connection.fetch(_SQL["terms"], missing, apps):
                 known[KeyId(row["id"])] = _terms_of(row)
         return known
 

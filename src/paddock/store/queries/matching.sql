@@ -8,6 +8,7 @@ SELECT demand($1, $2, $3, $4)
 
 -- name: terms[]
 -- What binds keys $1 (account, repository, pool, installation, pauses) and what a claim of them needs to be minted.
+-- Installations of the Apps $2 count, of all if that is empty.
 SELECT k.id, k.account_id, k.pool_id, k.repository_id, k.runner_group_id,
        a.weight, a.max_runners, a.max_vcpu_milli, a.max_memory_mib, a.login, ho.name AS host,
        r.max_runners AS repository_max_runners, r.max_vcpu_milli AS repository_max_vcpu_milli,
@@ -28,7 +29,9 @@ SELECT k.id, k.account_id, k.pool_id, k.repository_id, k.runner_group_id,
   JOIN pools p ON p.id = k.pool_id
   LEFT JOIN repositories r ON r.id = k.repository_id
   LEFT JOIN LATERAL (SELECT app_id, github_id AS installation_id FROM installations i
-                      WHERE i.account_id = a.id AND i.state = 'active' ORDER BY app_id LIMIT 1) s ON true
+                      WHERE i.account_id = a.id AND i.state = 'active'
+                        AND (cardinality($2::int[]) = 0 OR i.app_id = ANY ($2))
+                      ORDER BY app_id LIMIT 1) s ON true
   LEFT JOIN apps ap ON ap.id = s.app_id
   LEFT JOIN LATERAL registration(k.account_id, k.pool_id) at ON true
  WHERE k.id = ANY ($1)

@@ -83,13 +83,14 @@ SELECT r.key_id, coalesce(s.total, 0) AS supply, r.recent, r.suspects,
 
 -- name: places[]
 -- Where and through which installation the runners of keys $1 are registered; no row for a key whose account has no
--- active installation.
+-- active installation of one of the Apps $2 (of any, if that is empty).
 SELECT k.id AS key_id, h.id AS host_id, h.name AS host, ap.github_id AS app, i.github_id AS installation, a.login,
        rep.full_name AS repository, k.pool_id, k.account_id
   FROM demand_keys k
   JOIN accounts a ON a.id = k.account_id
   JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i
-                 WHERE i.account_id = a.id AND i.state = 'active' ORDER BY i.app_id LIMIT 1) i ON true
+                 WHERE i.account_id = a.id AND i.state = 'active' AND (cardinality($2::int[]) = 0 OR i.app_id = ANY ($2))
+                 ORDER BY i.app_id LIMIT 1) i ON true
   JOIN apps ap ON ap.id = i.app_id
   JOIN hosts h ON h.id = ap.host_id
   LEFT JOIN repositories rep ON rep.id = k.repository_id
@@ -108,12 +109,14 @@ HAVING bool_and(i.state = 'removed')
 
 -- name: runner_scopes[]
 -- Every scope where paddock's runners may be registered: each organisation, and each repository that has a key. Each
--- with the installation through which its account is or was served, and the keys of the scope by pool.
+-- with the installation through which its account is or was served, and the keys of the scope by pool. An installation
+-- of the Apps $1 comes first.
 SELECT h.name AS host, ap.github_id AS app, i.github_id AS installation, i.state, a.login, s.repository, s.pools, s.keys
   FROM accounts a
   JOIN hosts h ON h.id = a.host_id
   JOIN LATERAL (SELECT i.app_id, i.github_id, i.state FROM installations i
-                 WHERE i.account_id = a.id ORDER BY i.state, i.app_id, i.github_id DESC LIMIT 1) i ON true
+                 WHERE i.account_id = a.id
+                 ORDER BY i.state, i.app_id <> ALL ($1), i.app_id, i.github_id DESC LIMIT 1) i ON true
   JOIN apps ap ON ap.id = i.app_id
   JOIN LATERAL (
         SELECT rep.full_name AS repository, array_agg(p.name ORDER BY k.id) AS pools, array_agg(k.id ORDER BY k.id) AS keys
