@@ -30,6 +30,7 @@ from paddock.domain.github import (
 )
 from paddock.domain.github_errors import Failure, GitHubError, Kind
 from paddock.domain.handover import Handover
+from paddock.domain.ids import AppId
 from paddock.domain.runners import Claim, Conflict
 from paddock.log_events import claim_fields
 from paddock.ports import Clock, GitHub, Ids
@@ -38,7 +39,8 @@ from paddock.ports.matching import MintStore
 
 _log = structlog.get_logger()
 
-#: GitHub allows an App at most 100 concurrent requests of all kinds.
+#: GitHub allows an App at most 100 concurrent requests of all kinds. Each App has its own places: a
+#: host that does not answer delays no mint at another (I26).
 AT_ONCE: Final = 50
 #: How often the outcome of a mint is written again while the store is away.
 _TRY_AGAIN: Final = 0.5
@@ -61,13 +63,13 @@ class Minter:
         self._sealer = sealer
         self._clock = clock
         self._ids = ids
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places: dict[AppId, asyncio.Semaphore] = {}
         self._troubled: set[tuple[str, int]] = set()
 
     async def mint(self, claim: Claim) -> Handover | None:
         """The JIT, stored for replay; `None` if the mint failed, or came too late for its claim."""
         began = self._clock.monotonic()
-        async with self._places:
+        async with self._places.setdefault(claim.app, asyncio.Semaphore(AT_ONCE)):
             try:
                 minted = await self._ask(claim)
             except GitHubError as error:
