@@ -15,6 +15,7 @@ from random import Random
 import pytest
 
 from paddock.agent.samples import FIELDS, parse
+from paddock.domain.dialects import program_of_command, program_of_log
 from paddock.fakes.github import FakeGitHub, JobSpec, Step
 from paddock.fakes.github.server import serving, wall_clock
 from tests.agent.conftest import JIT, Pod, Process, command_line, environment, processes
@@ -241,6 +242,53 @@ async def test_the_listener_is_found_and_started_itself(
     assert (ended.code, ended.out) == (102, f"run in {home}\n")
 
 
+async def test_a_third_party_runner_is_found_and_started_too(pod: Pod, shell: list[str]) -> None:
+    pod.put()
+    program = pod.directory / "github-act-runner"
+    program.write_text('#!/bin/sh\necho "$1 in $PWD"\n')
+    program.chmod(0o755)
+    ended = await (await pod.run(shell)).ends()
+    assert (ended.code, ended.out) == (0, f"run in {pod.directory}\n")
+    assert ended.err == "paddock: starting the runner (act-runner)\n"
+
+
+@pytest.mark.parametrize("program", ["actions", "act-runner"])
+async def test_the_program_of_the_pool_is_looked_for_and_no_other(
+    pod: Pod, shell: list[str], program: str
+) -> None:
+    pod.put()
+    _install_listener(pod.directory, "echo Runner.Listener")
+    other = pod.directory / "github-act-runner"
+    other.write_text("#!/bin/sh\necho github-act-runner\n")
+    other.chmod(0o755)
+    ended = await (await pod.run(shell, env={"PADDOCK_RUNNER": program})).ends()
+    expected = {"actions": "Runner.Listener", "act-runner": "github-act-runner"}[program]
+    assert ended.out == f"{expected}\n"
+    assert ended.err == f"paddock: starting the runner ({program})\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "told", "program"),
+    [
+        (("./bin/Runner.Listener", "run"), "", "actions"),
+        (("sh", "-c", "exit 0"), "", "unknown"),
+        (("sh", "-c", "exit 0"), "act-runner", "act-runner"),
+        (("sh", "-c", "exit 0"), "another", "unknown"),
+    ],
+)
+async def test_the_first_line_names_the_program_in_the_words_of_the_product(
+    pod: Pod, shell: list[str], command: tuple[str, ...], told: str, program: str
+) -> None:
+    """I89: recovery reads in it whose words the log has."""
+    pod.put()
+    _install_listener(pod.directory, "exit 0")
+    ended = await (await pod.run(shell, *command, env={"PADDOCK_RUNNER": told})).ends()
+    assert ended.err == f"paddock: starting the runner ({program})\n"
+    assert program_of_log(ended.err) == program
+    if not told:
+        assert program_of_command(command) == program
+
+
 async def test_an_image_without_a_runner_is_explained(pod: Pod, shell: list[str]) -> None:
     pod.put()
     _install_listener(pod.directory)  # not where it is said to be
@@ -387,6 +435,19 @@ async def test_the_jobs_start_is_marked_while_it_runs(pod: Pod, shell: list[str]
     await pod.until(mark.exists)
     assert process.alive
     assert mark.read_text().strip().isdigit()
+    (pod.directory / "enough").touch()
+    assert (await process.ends()).code == 0
+
+
+async def test_the_job_of_a_third_party_runner_is_marked_while_it_has_one(
+    pod: Pod, shell: list[str]
+) -> None:
+    pod.put()
+    mark = pod.stage / "vitals" / "job-started"
+    runner = f"sleep 0.1; echo > jobrun.json; {UNTIL_ENOUGH}; rm jobrun.json"
+    process = await pod.run(shell, *sh(runner), env={"PADDOCK_RUNNER": "act-runner"})
+    await pod.until(mark.exists)
+    assert process.alive
     (pod.directory / "enough").touch()
     assert (await process.ends()).code == 0
 

@@ -46,6 +46,29 @@ async def test_the_end_is_recorded_before_the_pod_is_deleted(scene: Yard) -> Non
     assert runner.pod_name not in scene.fleet.pods
 
 
+@pytest.mark.parametrize(
+    ("program", "spec_hash", "ending"),
+    [
+        ("act-runner", "v1", "crash"),
+        ("actions", "v1", "completed"),
+        ("act-runner", "v2", "completed"),
+    ],
+)
+async def test_an_exit_code_is_read_in_the_words_of_the_pools_program(
+    scene: Yard, program: str, spec_hash: str, ending: str
+) -> None:
+    """Unless the pool was changed since: then its Pods may run another program."""
+    runner = await scene.running()
+    await scene.world.rows(
+        "UPDATE pools SET runner = $1, spec_hash = $2 RETURNING id", program, spec_hash
+    )
+    scene.fleet.end_runner(runner.pod_name, exit_code=102)
+    await scene.rounds(scene.recovery())
+
+    verdict = await scene.verdict(runner)
+    assert verdict["ending"] == ending
+
+
 async def test_an_end_is_one_line_in_the_log(scene: Yard) -> None:
     runner, recovery = await scene.running(), scene.recovery()
     scene.fleet.end_runner(runner.pod_name, exit_code=139)

@@ -137,6 +137,48 @@ async def test_a_job_that_github_denied_is_seen_in_the_log(scene: Yard) -> None:
     assert scene.deleted == []
 
 
+ACT_BUSY = "runner-1 ( https://github.com/acme ): Running Job 'build'"
+
+
+async def test_a_busy_third_party_runner_that_github_forgot_goes_on(scene: Yard) -> None:
+    """I89, I65: it has other words for a job than actions/runner."""
+    runner = await scene.running()
+    scene.github.say(runner, busy=True)
+    scene.github.lies = True
+    scene.fleet.logs[runner.pod_name] = (
+        "paddock: starting the runner (act-runner)\n"
+        "Listening for Jobs: runner-1 ( https://github.com/acme )\n"
+    )
+    scene.says(runner, ACT_BUSY)
+    runner = await scene.fenced(runner)
+
+    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.BUSY]
+    assert scene.deleted == []
+
+
+async def test_an_idle_third_party_runner_is_deleted_after_two_proofs(scene: Yard) -> None:
+    runner = await scene.running()
+    scene.fleet.logs[runner.pod_name] = "paddock: starting the runner (act-runner)\n"
+    runner = await scene.fenced(runner)
+
+    taken = await steps(scene, runner, 3, pause=90)
+    assert taken == [Step.DEREGISTERED, Step.PROVED, Step.DELETED]
+
+
+@pytest.mark.parametrize("log", ["ready\n", "paddock: starting the runner (unknown)\nbegins\n"])
+async def test_a_runner_whose_program_is_unknown_is_never_deleted_as_idle(
+    scene: Yard, log: str
+) -> None:
+    """I89: it may execute a job, and tell of it in words that paddock does not know."""
+    runner = await scene.running()
+    scene.fleet.logs[runner.pod_name] = log
+    runner = await scene.fenced(runner)
+
+    taken = await steps(scene, runner, 6, pause=90)
+    assert taken == [Step.DEREGISTERED, *[Step.STOPPED] * 5]
+    assert scene.deleted == []
+
+
 async def test_a_job_that_begins_between_the_two_proofs_is_seen(scene: Yard) -> None:
     """I65"""
     runner = await scene.fenced(await scene.running())

@@ -25,7 +25,7 @@ async def never_registered(scene: Yard) -> Runner:
     """Its container is up; GitHub calls it offline."""
     runner = await scene.running()
     scene.github.say(runner, status="offline")
-    scene.fleet.logs[runner.pod_name] = ""
+    scene.fleet.logs[runner.pod_name] = "paddock: starting the runner (actions)\n"
     return runner
 
 

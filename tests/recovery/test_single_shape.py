@@ -126,7 +126,7 @@ async def test_a_claim_is_not_released_while_nobody_can_say_what_became_of_it(
 
 async def test_a_stale_claim_of_one_that_shows_no_job_is_given_up(single: Yard) -> None:
     runner = await claimed(single)
-    single.says(runner, "asks for work")
+    single.says(runner, '{"at": "2026-01-05T09:00:00Z", "event": "polling"}')
     await single.rounds(single.recovery(), 600)
     assert (await single.row(runner)).state is RunnerState.GONE
     assert set(single.deleted) == {runner.pod_name}

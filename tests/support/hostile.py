@@ -71,7 +71,7 @@ OURS: Final = {
     "job_checks": {"answer"},
     "pool_decisions": {"terms"},
     "pool_images": {"spec_hash"},
-    "pools": {"name", "spec", "spec_hash"},
+    "pools": {"name", "spec", "spec_hash", "runner"},
     "runners": {"spec_hash", "evidence", "jit_key", "retired"},
     "schema_migrations": {"name", "checksum", "oldest_program"},
     "verdicts": {"ending", "evidence"},

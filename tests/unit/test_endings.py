@@ -8,7 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.domain.endings import RULES, Classified, Ending, EndingEvidence, Retired, classify
+from paddock.domain.dialects import RunnerProgram
+from paddock.domain.endings import (
+    RULES,
+    Classified,
+    Ending,
+    EndingEvidence,
+    Retired,
+    classify,
+    says_it_had_a_job,
+)
 from paddock.domain.fingerprints import Certainty, Fingerprint
 
 CLEAN_CODES = [0, 100, 101, 102, 103, 104]
@@ -133,6 +142,18 @@ def test_a_stuck_runner_that_github_never_saw_never_registered() -> None:
 def test_a_stuck_runner_that_was_online_without_a_job_never_ran() -> None:
     stuck = replace(JOB, job=Certainty.NO, retired=Retired.GIVEN_UP, fingerprint=exited(143))
     assert ending(stuck) is Ending.NEVER_RAN
+
+
+def test_an_exit_code_is_read_in_the_dialect_of_its_program() -> None:
+    """The codes of actions/runner say nothing where github-act-runner ended."""
+    for code in (7, 100, 102, 105):
+        other = replace(exited(code), program=RunnerProgram.ACT_RUNNER)
+        assert ending(replace(JOB, fingerprint=other)) is Ending.CRASH
+        assert not says_it_had_a_job(other)
+    panic = replace(exited(2), program=RunnerProgram.ACT_RUNNER)
+    assert "panicked" in classify(replace(JOB, fingerprint=panic)).why
+    done = replace(exited(0), program=RunnerProgram.ACT_RUNNER)
+    assert ending(replace(JOB, fingerprint=done)) is Ending.COMPLETED
 
 
 def test_exit_0_without_a_job_is_never_ran() -> None:

@@ -197,6 +197,16 @@ def test_the_runner_is_started_by_our_script_with_the_templates_own_command() ->
     assert container(made, "runner")["args"] == ["a", "b"]
 
 
+@pytest.mark.parametrize("shape", ["gated", "single"])
+def test_the_start_script_is_told_which_program_the_pool_names(shape: str) -> None:
+    """I89"""
+    made = pod(described={"shape": shape, "runner": "act-runner"})
+    named = {"name": "PADDOCK_RUNNER", "value": "act-runner"}
+    assert named in container(made, "runner")["env"]
+    unnamed = container(pod(described={"shape": shape}), "runner").get("env", [])
+    assert "PADDOCK_RUNNER" not in [each["name"] for each in unnamed]
+
+
 def test_a_runner_that_is_told_to_stop_has_time() -> None:
     """I59"""
     assert pod()["spec"]["terminationGracePeriodSeconds"] == 60

@@ -50,6 +50,33 @@ def test_no_maximum_is_no_maximum() -> None:
     assert pool.max_runners is None
 
 
+def test_a_pools_program_is_the_one_it_names_or_the_one_of_its_command() -> None:
+    """I89"""
+
+    def program(lines: str) -> str:
+        [pool] = parse_pools(f"{GOOD}{lines}", name="pools.yaml")
+        return pool.runner
+
+    template = "  template: {spec: {containers: [{name: runner, image: x, %s}]}}\n"
+    assert program("") == "unknown"
+    assert program("  runner: act-runner\n") == "act-runner"
+    assert program("  runnerCommand: [/opt/x/bin/Runner.Listener, run]\n") == "actions"
+    assert program(template % "command: [/usr/bin/github-act-runner, run]") == "act-runner"
+    assert program(template % "command: [/entrypoint.sh]") == "unknown"
+    assert program("  runner: actions\n" + template % "command: [/entrypoint.sh]") == "actions"
+
+
+def test_a_program_that_paddock_does_not_know_is_refused() -> None:
+    [wrong] = mistakes(f"{GOOD}  runner: gitlab\n")
+    assert "Invalid enum value 'gitlab'" in wrong
+
+
+def test_another_program_makes_other_pods_and_none_named_changes_nothing() -> None:
+    [plain] = parse_pools(GOOD, name="pools.yaml")
+    [named] = parse_pools(f"{GOOD}  runner: actions\n", name="pools.yaml")
+    assert plain.spec_hash != named.spec_hash
+
+
 def test_how_many_there_may_be_does_not_make_a_pod_stale() -> None:
     [one] = parse_pools(GOOD, name="pools.yaml")
     [other] = parse_pools(GOOD.replace("maxRunners: 20", "maxRunners: 30"), name="pools.yaml")

@@ -3,8 +3,10 @@
 #
 # Hands the staged JIT to the runner, waits for the runner, and ends with its exit code. The runner's own
 # start script hides most exit codes and restarts the runner after some (I60). A plain shell that is told
-# to stop would leave its runner behind (I59). Without COMMAND this script starts `bin/Runner.Listener run`,
-# found in $PADDOCK_RUNNER_HOME, the working directory, or where the usual images have it.
+# to stop would leave its runner behind (I59). Without COMMAND this script starts `bin/Runner.Listener run`
+# or `github-act-runner run`, found in $PADDOCK_RUNNER_HOME, the working directory, or where the usual
+# images have it. $PADDOCK_RUNNER names the runner program, `actions` or `act-runner`, if its pool does;
+# otherwise the program is recognised by its file's name.
 #
 # Meanwhile it writes to STAGE/vitals for the sidecar, without delaying the runner: a sample of this
 # container's cgroup every $PADDOCK_SAMPLE_SECONDS (5), and marks of the job's start and the runner's end.
@@ -149,11 +151,15 @@ sample() {
 	fi
 }
 
-# The listener starts a worker for its job, and the worker opens its own log. This sign of a job needs no
+# actions/runner starts a worker for its job, and the worker opens its own log. This sign of a job needs no
 # pipe between the runner and its output, appears for the shortest job, and belongs to this runner alone;
-# the list of processes may be the whole machine's.
+# the list of processes may be the whole machine's. github-act-runner keeps a file while it has a job, which
+# shows a job of a second or more.
 workers() {
-	set -- "$work"/_diag/Worker_*
+	case $program in
+	act-runner) set -- "$work"/jobrun.json ;;
+	*) set -- "$work"/_diag/Worker_* ;;
+	esac
 	if [ -e "$1" ]; then count=$#; else count=0; fi
 }
 
@@ -228,25 +234,42 @@ if [ -z "$jit" ]; then
 	exit 66
 fi
 
-work=$PWD
-if [ $# -eq 0 ]; then
+# find_program: the program of an image, in `work` and `$1`
+find_program() {
 	set -- "$PWD" /home/runner /actions-runner /runner /opt/actions-runner
 	[ -z "${PADDOCK_RUNNER_HOME:-}" ] || set -- "$PADDOCK_RUNNER_HOME"
-	for work in "$@" ''; do
-		[ ! -x "$work/bin/Runner.Listener" ] || break
+	for work in "$@"; do
+		for found in bin/Runner.Listener github-act-runner; do
+			case $program:$found in
+			act-runner:bin/* | actions:github-*) continue ;;
+			esac
+			[ ! -x "$work/$found" ] || return 0
+		done
 	done
-	if [ -z "$work" ]; then
-		say "there is no bin/Runner.Listener: set PADDOCK_RUNNER_HOME to the directory that has it."
-		exit 72
-	fi
-	set -- "$work/bin/Runner.Listener" run
+	say "there is no bin/Runner.Listener or github-act-runner: set PADDOCK_RUNNER_HOME to its directory."
+	exit 72
+}
+
+work=$PWD
+program=${PADDOCK_RUNNER:-}
+if [ $# -eq 0 ]; then
+	find_program
+	set -- "$work/$found" run
 fi
+# As in domain/dialects.py.
+case $program:${1##*/} in
+actions:* | act-runner:*) ;;
+:Runner.Listener*) program=actions ;;
+:github-act-runner*) program=act-runner ;;
+*) program=unknown ;;
+esac
 workers
 workers_before=$count
 
 [ -z "$told" ] || exit 143
-# The first line of every log: a log that begins otherwise has lost its beginning.
-say "starting the runner"
+# The first line of every log: a log that begins otherwise has lost its beginning. Recovery reads in it whose
+# words follow.
+say "starting the runner ($program)"
 (
 	cd "$work" || exit 72
 	# Exported only here: no other process gets the JIT in its environment.

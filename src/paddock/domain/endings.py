@@ -20,6 +20,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
+from paddock.domain.dialects import Dialect, dialect
 from paddock.domain.fingerprints import Certainty, Fingerprint
 
 #: For this long after an end was seen, paddock retries to read its log and circumstances (I79). A
@@ -146,16 +147,17 @@ class Classified:
 
 def says_it_had_a_job(fingerprint: Fingerprint | None) -> bool:
     """Whether its exit code says so. A webhook may not have said so yet (I68)."""
-    return fingerprint is not None and fingerprint.exit_code in _HAD_A_JOB
+    return (
+        fingerprint is not None and fingerprint.exit_code in dialect(fingerprint.program).had_a_job
+    )
 
 
 def ended_in_good_order(fingerprint: Fingerprint | None) -> bool:
     """Whether it ended by itself, as a runner does after its job. A poller exits with other codes."""
-    return (
-        fingerprint is not None
-        and fingerprint.signal is None
-        and fingerprint.exit_code in _CLEAN | _ABANDONED
-    )
+    if fingerprint is None or fingerprint.signal is not None:
+        return False
+    codes = dialect(fingerprint.program)
+    return fingerprint.exit_code in codes.clean | codes.abandoned
 
 
 def classify(evidence: EndingEvidence) -> Classified:
@@ -186,15 +188,6 @@ def _answered(evidence: EndingEvidence) -> list[EndingEvidence]:
     ]
 
 
-#: With ACTIONS_RUNNER_RETURN_JOB_RESULT_FOR_HOSTED the listener returns 100 + its job's result.
-_SUCCEEDED: Final = frozenset({100, 101})
-#: The one result that is no clean end. The listener gives its job up when GitHub does not renew the
-#: lease; GitHub will call the runner lost, although its process lives and exits by itself.
-_ABANDONED: Final = frozenset({105})
-_CLEAN: Final = frozenset({0, *range(100, 105)})
-#: Exit codes which say that it had a job.
-_HAD_A_JOB: Final = frozenset(range(100, 106))
-_OUTDATED: Final = frozenset({7})
 _SIGKILL: Final = 9
 _SIGTERM: Final = 15
 
@@ -207,11 +200,17 @@ _EVICTED: Final = frozenset({"Evicted", "Preempting"})
 _NODE_LOST: Final = frozenset({"NodeLost", "Terminated", "Shutdown", _STATUS_UNKNOWN})
 
 
-def _exited(evidence: EndingEvidence, codes: frozenset[int]) -> bool:
-    """Whether it exited by itself with one of these codes. After a signal, the code is not the
-    runner's."""
+def _exited(evidence: EndingEvidence, codes: Callable[[Dialect], frozenset[int]]) -> bool:
+    """Whether it exited by itself with one of these codes of its program. After a signal, the code is
+    not the runner's."""
     ended = evidence.fingerprint
-    return ended is not None and ended.signal is None and ended.exit_code in codes
+    if ended is None or ended.signal is not None:
+        return False
+    return ended.exit_code in codes(dialect(ended.program))
+
+
+def _exited_cleanly(evidence: EndingEvidence) -> bool:
+    return _exited(evidence, lambda codes: codes.clean)
 
 
 def _signalled(evidence: EndingEvidence, signal: int) -> bool:
@@ -226,7 +225,7 @@ def _reason(evidence: EndingEvidence) -> str:
 def _idle(evidence: EndingEvidence) -> bool:
     """No job was ever on it: GitHub says so, and its exit code does not say otherwise. GitHub has been
     seen to call a busy runner idle (I65); such a death must not count as normal."""
-    return evidence.job is Certainty.NO and not _exited(evidence, _HAD_A_JOB)
+    return evidence.job is Certainty.NO and not _exited(evidence, lambda codes: codes.had_a_job)
 
 
 def _given_up(evidence: EndingEvidence) -> bool:
@@ -235,9 +234,9 @@ def _given_up(evidence: EndingEvidence) -> bool:
 
 def _stopped(evidence: EndingEvidence) -> bool:
     if evidence.retired is Retired.FINISHED:
-        return not _exited(evidence, _CLEAN)
+        return not _exited_cleanly(evidence)
     asked = evidence.deleted or evidence.retired is not None
-    return asked and not _exited(evidence, _SUCCEEDED)
+    return asked and not _exited(evidence, lambda codes: codes.succeeded)
 
 
 RULES: Final[tuple[EndingRule, ...]] = (
@@ -265,7 +264,7 @@ RULES: Final[tuple[EndingRule, ...]] = (
         "refused-version",
         "GitHub refused the runner's version",
         Ending.RUNNER_OUTDATED,
-        lambda e: _exited(e, _OUTDATED),
+        lambda e: _exited(e, lambda codes: codes.refused),
     ),
     EndingRule(
         "cannot-start",
@@ -319,26 +318,26 @@ RULES: Final[tuple[EndingRule, ...]] = (
         "gave-its-job-up",
         "It gave its job up because GitHub no longer renewed the lease",
         Ending.HANDSHAKE_FAILED,
-        lambda e: _exited(e, _ABANDONED),
+        lambda e: _exited(e, lambda codes: codes.abandoned),
     ),
     EndingRule(
         "lost-communication",
         "It exited cleanly, but GitHub reports lost communication",
         Ending.HANDSHAKE_FAILED,
-        lambda e: _exited(e, _CLEAN) and e.lost_communication is Certainty.YES,
+        lambda e: _exited_cleanly(e) and e.lost_communication is Certainty.YES,
     ),
     EndingRule(
         "exit-without-job",
         "It exited cleanly, and GitHub knows of no job that was ever on it",
         Ending.NEVER_RAN,
         # I39. An exit code of 100 or more says that there was a job, however short (I68).
-        lambda e: _exited(e, _CLEAN) and _idle(e),
+        lambda e: _exited_cleanly(e) and _idle(e),
     ),
     EndingRule(
         "clean-exit",
         "It exited cleanly",
         Ending.COMPLETED,
-        lambda e: _exited(e, _CLEAN),
+        _exited_cleanly,
     ),
     EndingRule(
         "killed",

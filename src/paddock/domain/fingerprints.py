@@ -16,21 +16,11 @@ from typing import Final
 
 import msgspec
 
+from paddock.domain.dialects import RunnerProgram, dialect
+
 #: The container that executes jobs, in every Pod shape.
 RUNNER_CONTAINER: Final = "runner"
 
-#: What the runner's listener means by its exit codes. From 100 on it is 100 plus its job's result
-#: (`TaskResult` in actions/runner), which it returns with ACTIONS_RUNNER_RETURN_JOB_RESULT_FOR_HOSTED.
-_CODES: Final = {
-    0: "clean exit",
-    7: "GitHub refused the runner's version",
-    100: "clean exit, job succeeded",
-    101: "clean exit, job succeeded with issues",
-    102: "clean exit, job failed",
-    103: "clean exit, job cancelled",
-    104: "clean exit, job skipped",
-    105: "job abandoned, GitHub no longer renewed its lease",
-}
 #: Linux's numbers of the signals that end runners.
 _SIGNALS: Final = {
     2: "SIGINT",
@@ -104,18 +94,26 @@ class Fingerprint:
     reason: str = ""
     finished_at: datetime | None = None
     source: Source = Source.STATE
+    #: Whose exit code it is, as far as its pool tells.
+    program: RunnerProgram = RunnerProgram.UNKNOWN
 
     def __str__(self) -> str:
-        said = describe_exit(self.exit_code, self.signal, self.reason)
+        said = describe_exit(self.exit_code, self.signal, self.reason, self.program)
         return f"{said}, of its last life" if self.source is Source.LAST_STATE else said
 
 
-def describe_exit(exit_code: int | None, signal: int | None, reason: str | None) -> str:
+def describe_exit(
+    exit_code: int | None,
+    signal: int | None,
+    reason: str | None,
+    program: RunnerProgram = RunnerProgram.UNKNOWN,
+) -> str:
     """How a process ended, for people; empty if nothing is known. After a signal, the code is not the
     runner's."""
     parts = []
     if exit_code is not None:
-        meaning = "" if signal else _CODES.get(exit_code) or _SIGNALS.get(exit_code - 128, "")
+        codes = dialect(program).meanings
+        meaning = "" if signal else codes.get(exit_code) or _SIGNALS.get(exit_code - 128, "")
         parts.append(f"exit code {exit_code}" + (f": {meaning}" if meaning else ""))
     if signal:
         name = _SIGNALS.get(signal)
@@ -131,15 +129,17 @@ class Certainty(StrEnum):
     UNKNOWN = "unknown"
 
 
-def fingerprint(statuses: Sequence[ContainerStatus]) -> Fingerprint | None:
+def fingerprint(
+    statuses: Sequence[ContainerStatus], program: RunnerProgram = RunnerProgram.UNKNOWN
+) -> Fingerprint | None:
     """`None` for a runner that has not ended or is absent, and for a status of unknown shape."""
     runner = _runner(statuses)
     if runner is None or runner.state.running:
         return None
     if runner.state.terminated:
-        return _read(runner.state.terminated, Source.STATE)
+        return _read(runner.state.terminated, Source.STATE, program)
     if runner.last_state.terminated:
-        return _read(runner.last_state.terminated, Source.LAST_STATE)
+        return _read(runner.last_state.terminated, Source.LAST_STATE, program)
     return None
 
 
@@ -167,7 +167,7 @@ def _runner(statuses: Sequence[ContainerStatus]) -> ContainerStatus | None:
             return None
 
 
-def _read(ended: Terminated, source: Source) -> Fingerprint | None:
+def _read(ended: Terminated, source: Source, program: RunnerProgram) -> Fingerprint | None:
     if ended.exit_code is None:
         return None
     return Fingerprint(
@@ -176,4 +176,5 @@ def _read(ended: Terminated, source: Source) -> Fingerprint | None:
         reason=ended.reason,
         finished_at=ended.finished_at,
         source=source,
+        program=program,
     )

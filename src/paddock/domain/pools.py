@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from paddock.domain.dialects import RunnerProgram
 from paddock.domain.ids import PoolId
 from paddock.domain.limits import Resources
 
@@ -24,6 +25,8 @@ class PoolFacts:
     spec_hash: str
     #: By name; `None` is the default group.
     runner_group: str | None = None
+    #: Named by its description, or recognised by its command.
+    runner: RunnerProgram = RunnerProgram.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class PoolSummary:
     cost: Resources
     max_runners: int | None
     runner_group: str | None
+    runner: RunnerProgram
     runners: int
     idle: int
     queued: int

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from paddock.domain.allocation import Withheld
+from paddock.domain.dialects import RunnerProgram
 from paddock.domain.endings import Retired
 from paddock.domain.ids import (
     AccountId,
@@ -78,6 +79,8 @@ class Runner:
     version: RunnerVersion | None = None
     #: What it takes, by the description of its pool that it was made from.
     cost: Resources = NOTHING
+    #: The program of its pool, as far as the pool tells, and the pool was not changed since.
+    program: RunnerProgram = field(default=RunnerProgram.UNKNOWN, compare=False)
     #: The names of its account and its pool, for logs. `None`: the row was read without them.
     login: str | None = field(default=None, compare=False)
     pool_name: str | None = field(default=None, compare=False)

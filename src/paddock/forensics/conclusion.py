@@ -19,6 +19,7 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, NOT_ASSIGNED, BackOffScope, Subject
+from paddock.domain.dialects import dialect
 from paddock.domain.endings import (
     LOG_WANTED_FOR,
     Ending,
@@ -54,8 +55,6 @@ CLOCKS_DIFFER: Final = timedelta(seconds=2)
 #: Late webhooks are redelivered for three days; a verdict of last week is history.
 REFINED_FOR: Final = timedelta(days=3)
 _REFINED_AT_ONCE: Final = 100
-#: The runner's exit code when it cannot go on, as after its registration was deleted.
-_TERMINATED: Final = 1
 _KILLED: Final = 137
 
 #: Endings that the node caused: they say nothing of a key.
@@ -281,7 +280,7 @@ def _tell(ended: _Ended) -> None:
 
 
 def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
-    mark = fingerprint(pod.containers) if pod else None
+    mark = fingerprint(pod.containers, runner.program) if pod else None
     started = _started(runner, pod)
     asked = _asked_by(runner, pod, mark)
     return EndingEvidence(
@@ -372,10 +371,11 @@ def _was_killed(runner: Runner, mark: Fingerprint | None) -> bool:
 
 
 def _missed_its_record(runner: Runner, mark: Fingerprint | None) -> bool:
-    """A runner that finds its registration deleted exits with 1."""
+    """Its exit code is the one that it has when it finds its registration deleted."""
     if runner.deregistered_at is None or mark is None or mark.finished_at is None:
         return False
-    return mark.exit_code == _TERMINATED and mark.finished_at >= runner.deregistered_at
+    codes = dialect(mark.program).lost_registration
+    return mark.exit_code in codes and mark.finished_at >= runner.deregistered_at
 
 
 def _had_job(runner: Runner, started: Certainty, mark: Fingerprint | None) -> Certainty:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 import yaml
 
+from paddock.domain.dialects import RunnerProgram, program_of_command
 from paddock.domain.labels import LabelSet, conflicts, pool_labels_problem
 from paddock.domain.limits import Resources
 from paddock.domain.names import PoolName, pool_name_problem
@@ -25,7 +26,7 @@ from paddock.domain.pools import PoolFacts
 from paddock.domain.quantities import mebibytes, milli
 from paddock.domain.trust import Forks
 from paddock.fleet.kube.pod_rules import Privileged
-from paddock.fleet.kube.shapes import PodDescription, template_problem
+from paddock.fleet.kube.shapes import PodDescription, runner_command, template_problem
 from paddock.fleet.kube.template import PodTemplate, cost, normalised
 
 #: A pool file describes pools, not a cluster: this is some hundred thousand labels.
@@ -77,6 +78,10 @@ class PoolSpec(Terms, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     resources: ResourceSpec = ResourceSpec()
     provisioning: ProvisioningSpec = ProvisioningSpec()
     rollout: RolloutSpec = RolloutSpec()
+    #: The program that executes jobs, so that its log and its exit codes are understood: actions/runner
+    #: (`actions`) or github-act-runner (`act-runner`). Absent: recognised by the name of its file,
+    #: or by lines of its log. A runner whose program is not recognised is never deleted as idle.
+    runner: Literal["actions", "act-runner"] | None = None
     #: For the fleet of one machine: what is started as the runner, like
     #: `[/opt/actions-runner/bin/Runner.Listener, run]`.
     runner_command: list[str] | None = None
@@ -222,6 +227,7 @@ def facts(name: str, spec: PoolSpec) -> PoolFacts:
         spec=encoded,
         spec_hash=_pod_hash(spec),
         runner_group=spec.runner_group,
+        runner=_program(spec),
     )
 
 
@@ -232,7 +238,14 @@ def _pods_of(spec: PoolSpec) -> PodDescription:
         privileged=spec.privileged,
         forks=Forks(spec.forks),
         runner_command=spec.runner_command,
+        runner=spec.runner,
     )
+
+
+def _program(spec: PoolSpec) -> RunnerProgram:
+    if spec.runner is not None:
+        return RunnerProgram(spec.runner)
+    return program_of_command(runner_command(_pods_of(spec)))
 
 
 def _cost(spec: PoolSpec) -> Resources:
@@ -255,6 +268,8 @@ def _pod_hash(spec: PoolSpec) -> str:
             # It sets a label of the Pods. The default is left out, as it always was: an upgrade rolls
             # nothing.
             parts.append(spec.forks)
+    if spec.runner is not None:
+        parts.append({"runner": spec.runner})
     made_of = msgspec.json.encode(parts, order="sorted")
     return hashlib.sha256(made_of).hexdigest()[:16]
 

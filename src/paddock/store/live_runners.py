@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import asyncpg
 
+from paddock.domain.dialects import RunnerProgram
 from paddock.domain.endings import Retired
 from paddock.domain.ids import (
     AccountId,
@@ -108,6 +109,7 @@ def runner_of(row: asyncpg.Record) -> Runner:
         started=row["started"],
         version=row["runner_version"],
         cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
+        program=RunnerProgram(row.get("program") or RunnerProgram.UNKNOWN),
         login=row.get("login"),
         pool_name=row.get("pool_name"),
     )

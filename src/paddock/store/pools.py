@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import asyncpg
 
+from paddock.domain.dialects import RunnerProgram
 from paddock.domain.ids import AccountId, PoolId
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts, PoolSummary
@@ -46,6 +47,7 @@ class Pools(Part):
             pool.spec,
             pool.spec_hash,
             pool.runner_group,
+            None if pool.runner is RunnerProgram.UNKNOWN else pool.runner,
             self._clock.now(),
         )
         if changed is None:
@@ -108,6 +110,7 @@ def _summary_of(row: asyncpg.Record) -> PoolSummary:
         cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
         max_runners=row["max_runners"],
         runner_group=row["runner_group"],
+        runner=RunnerProgram(row["runner"] or RunnerProgram.UNKNOWN),
         runners=row["runners"],
         idle=row["idle"],
         queued=row["queued"],

@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Final, Literal
 
+from paddock.domain.dialects import RunnerProgram, only_polls, program_of_log, shows_a_job
 from paddock.domain.fingerprints import RUNNER_CONTAINER, ContainerStatus
 from paddock.domain.github import Absent, JobRecord, RunnerRecord
 from paddock.domain.ids import GitHubRunnerId
@@ -427,15 +428,13 @@ def job_on(answer: JobRecord | Absent, *, github_id: GitHubRunnerId | None, name
     return On.THIS if mine else On.ANOTHER
 
 
-#: What the runner program says when it has been given a job.
-_RUNNING_JOB: Final = "Running job:"
-
-
 def log_word(log: str | None, *, whole: bool) -> LogWord:
-    """Only a whole log speaks against a job: what a job prints can push the decisive line out of a
-    part of it, and nothing a job does may count against it (I24)."""
+    """Only a whole log of a known program speaks against a job. What a job prints can push the decisive
+    line out of a part of the log, and nothing a job does may count against it (I24). A program with
+    other words shows nothing by their absence (I89)."""
     if log is None:
         return LogWord.UNREADABLE
-    if _RUNNING_JOB in log:
+    if shows_a_job(log):
         return LogWord.JOB
-    return LogWord.NO_JOB if whole else LogWord.UNREADABLE
+    understood = program_of_log(log) is not RunnerProgram.UNKNOWN or only_polls(log)
+    return LogWord.NO_JOB if whole and understood else LogWord.UNREADABLE

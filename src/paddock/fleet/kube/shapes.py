@@ -125,6 +125,7 @@ class PodDescription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     privileged: Privileged = "refuse"
     forks: Forks = Forks.IGNORE
     runner_command: list[str] | None = None
+    runner: Literal["actions", "act-runner"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +179,19 @@ def template_problem(pool: PodDescription) -> str | None:
     except TemplateRefused as refused:
         return str(refused)
     return None
+
+
+def runner_command(pool: PodDescription) -> list[str]:
+    """What is started as the runner; empty if the start script looks for a program."""
+    spec = pool.template.spec if pool.template else {}
+    for each in spec.get("containers", []):
+        if each["name"] == RUNNER_CONTAINER and (own := _own_command(each)):
+            return own
+    return pool.runner_command or []
+
+
+def _own_command(container: Json) -> list[str]:
+    return [*container.get("command", []), *container.get("args", [])]
 
 
 def _composed(pool: PodDescription, order: PodOrder, placement: Placement) -> Json:
@@ -344,19 +358,18 @@ class _Parts:
 
     def _the_runner(self) -> Json:
         theirs = self._runner
-        own = (
-            [*theirs.get("command", []), *theirs.get("args", [])] or self._pool.runner_command or []
-        )
+        own = _own_command(theirs) or self._pool.runner_command or []
         mounts = [_mount(_STAGE_VOLUME, STAGE)]
         made: Json = {
             **_hardened(theirs),
             "command": ["/bin/sh", f"{STAGE}/run"],
             "args": own,
+            "env": [*theirs.get("env", []), *self._program()],
         }
         if self._single:
             made["command"] = ["/bin/sh", "-c", self._one_after_the_other(own)]
             made["args"] = ["paddock", *self._placement.agent_command]
-            made["env"] = [*theirs.get("env", []), *self._environment(self._placement.server)]
+            made["env"] += self._environment(self._placement.server)
             mounts += self._token(Audience.DISPATCH)
         else:
             # A started runner container may have a job. In the single shape it may also be idle, so
@@ -365,6 +378,11 @@ class _Parts:
             made["lifecycle"] = {**waits, **theirs.get("lifecycle", {})}
         made["volumeMounts"] = [*theirs.get("volumeMounts", []), *mounts]
         return {key: value for key, value in made.items() if value != []}
+
+    def _program(self) -> list[Json]:
+        """For the start script, if the pool names its program."""
+        named = self._pool.runner
+        return [{"name": "PADDOCK_RUNNER", "value": named}] if named else []
 
     def _one_after_the_other(self, own: Sequence[str]) -> str:
         return f"{_SINGLE}exec /bin/sh {STAGE}/run {' '.join(map(_quoted, own))}".rstrip() + "\n"

@@ -23,6 +23,7 @@ from typing import Final, Literal, ParamSpec, TypeVar
 import msgspec
 import structlog
 
+from paddock.domain.dialects import RunnerProgram
 from paddock.domain.names import PodName
 from paddock.domain.pods import Audience, Host, Phase, Pod, PodList, PodOrder
 from paddock.fleet.local import layout
@@ -97,6 +98,7 @@ class _PoolSpec(msgspec.Struct, frozen=True, rename="camel"):
 
     shape: Literal["gated", "single"] = "gated"
     runner_command: list[str] | None = None
+    runner: Literal["actions", "act-runner"] | None = None
 
 
 class LocalFleet:
@@ -121,6 +123,7 @@ class LocalFleet:
         self._ids = ids
         self._installed = runner if isinstance(runner, Installation) else None
         self._runner = runner.command if isinstance(runner, Installation) else runner
+        self._program = _program_of(runner)
         self._environment = environment or {}
         self._cgroup_parent = cgroup_parent
         self._grace = grace
@@ -266,13 +269,18 @@ class LocalFleet:
                 runner=(*self._programs.start, *(spec.runner_command or self._runner)),
                 vitals=self._programs.vitals,
                 staged=self._programs.staged,
-                environment=_inherited() | dict(self._environment),
+                environment=_inherited() | self._named(spec) | dict(self._environment),
                 grace_seconds=self._grace,
                 memory_mib=order.cost.memory_mib,
                 cpu_milli=order.cost.vcpu_milli,
                 cgroup_parent=str(self._cgroup_parent) if self._cgroup_parent else None,
             ),
         )
+
+    def _named(self, spec: _PoolSpec) -> dict[str, str]:
+        """The program that the start script is told of. It recognises others by their files' names."""
+        program = spec.runner or (self._program if spec.runner_command is None else None)
+        return {"PADDOCK_RUNNER": program} if program else {}
 
     def _start_supervisor(self, directory: PodDirectory) -> None:
         """Start it in a session of its own: neither Ctrl-C nor the end of a terminal reaches it."""
@@ -346,6 +354,13 @@ class LocalFleet:
                 directory.conclude(self._clock.now(), reason=SHUT_DOWN)
                 if directory.is_reaped():
                     directory.remove()
+
+
+def _program_of(runner: Sequence[str] | Installation) -> RunnerProgram | None:
+    if isinstance(runner, Installation):
+        return runner.program
+    # Ours speaks as actions/runner does, and its file is a Python.
+    return RunnerProgram.ACTIONS if runner is FAKE_RUNNER else None
 
 
 @contextmanager

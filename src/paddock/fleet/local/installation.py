@@ -1,4 +1,5 @@
-"""actions/runner as it is installed on this machine, linked into each Pod's directory.
+"""A runner program as it is installed on this machine, linked into each Pod's directory:
+actions/runner, or github-act-runner.
 
 The program writes its registration, its diagnostics and its work beside its own files, so two runners
 that share a directory overwrite each other. So each Pod gets a directory of its own with the program's
@@ -10,12 +11,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from paddock.domain.dialects import RunnerProgram
 from paddock.domain.runner_versions import RunnerVersion, runner_version
 
-_PROGRAM: Final = "bin/Runner.Listener"
+#: The programs, with what is linked for each.
+_PROGRAMS: Final = {
+    RunnerProgram.ACTIONS: ("bin/Runner.Listener", "bin"),
+    RunnerProgram.ACT_RUNNER: ("github-act-runner", "github-act-runner"),
+}
 #: Directories that the program reads beside `bin`. Node and the like are only read, and need no links.
 _SHARED: Final = ("externals", "externals.2.0")
 _SETTINGS: Final = (".env", ".path")
@@ -27,18 +34,19 @@ _MOST_BYTES: Final = 2**20
 
 
 class Installation:
-    #: Relative to the Pod's `work` directory.
-    command: Final = (f"./{_PROGRAM}", "run")
-
     def __init__(self, directory: Path) -> None:
         """Raises ValueError if the directory holds no installation."""
         self._directory = directory.expanduser().absolute()
-        program = self._directory / _PROGRAM
-        if not os.access(program, os.X_OK):
-            raise ValueError(
-                f"`{directory}` is no installed actions/runner: there is no program {program}. Unpack "
-                "a release of it there."
-            )
+        for self.program, (file, self._linked) in _PROGRAMS.items():
+            if os.access(self._directory / file, os.X_OK):
+                #: Relative to the Pod's `work` directory.
+                self.command: Sequence[str] = (f"./{file}", "run")
+                return
+        wanted = " or ".join(file for file, _ in _PROGRAMS.values())
+        raise ValueError(
+            f"`{directory}` holds no runner program: there is no {wanted} in it. Unpack a release of "
+            "actions/runner there."
+        )
 
     def version(self) -> RunnerVersion | None:
         """Read anew: the program may be replaced while paddock runs. `None`: not known."""
@@ -50,7 +58,11 @@ class Installation:
         return runner_version(found[1].decode()) if found else None
 
     def prepare_work(self, work: Path) -> None:
-        shutil.copytree(self._directory / "bin", work / "bin", symlinks=True, copy_function=_link)
+        linked = self._directory / self._linked
+        if linked.is_dir():
+            shutil.copytree(linked, work / self._linked, symlinks=True, copy_function=_link)
+        else:
+            _link(str(linked.resolve()), str(work / self._linked))
         for name in _SHARED:
             if (self._directory / name).is_dir():
                 (work / name).symlink_to(self._directory / name)

@@ -122,6 +122,8 @@ CREATE TABLE pools (
     spec_hash   text NOT NULL,
     -- The name of the runner group its runners join in each organisation; NULL is the default group.
     runner_group text CHECK (runner_group <> ''),
+    -- The program that executes its jobs; NULL if neither its description nor its command tells.
+    runner      text CHECK (runner IN ('actions', 'act-runner')),
     paused_at   timestamptz,
     paused_by   text,
     paused_why  text,  -- As in `accounts`.

@@ -6,7 +6,8 @@ SELECT id, xmin, version FROM runners WHERE gone_at IS NULL ORDER BY created_at,
 
 -- name: these[]
 -- The runners of $1 that are not gone, with their marks and the names that logs need.
-SELECT r.xmin, r.*, a.login, p.name AS pool_name
+SELECT r.xmin, r.*, a.login, p.name AS pool_name,
+       CASE WHEN p.spec_hash = r.spec_hash THEN p.runner END AS program
   FROM runners r
   JOIN pools p ON p.id = r.pool_id
   LEFT JOIN accounts a ON a.id = r.account_id

@@ -3,21 +3,22 @@
 -- name: apply
 -- Make a pool, or change the one of that name; no row if it is described as it was (I84).
 INSERT INTO pools AS p (name, labels, shape, vcpu_milli, memory_mib, max_runners, spec, spec_hash,
-                        runner_group, created_at, changed_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10)
+                        runner_group, runner, created_at, changed_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)
 ON CONFLICT (name) WHERE state <> 'deleted' DO UPDATE
    SET labels = excluded.labels, shape = excluded.shape, vcpu_milli = excluded.vcpu_milli,
        memory_mib = excluded.memory_mib, max_runners = excluded.max_runners, spec = excluded.spec,
-       spec_hash = excluded.spec_hash, runner_group = excluded.runner_group,
+       spec_hash = excluded.spec_hash, runner_group = excluded.runner_group, runner = excluded.runner,
        changed_at = excluded.changed_at, state = 'active'
- WHERE (p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.spec, p.spec_hash, p.runner_group, p.state)
+ WHERE (p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.spec, p.spec_hash, p.runner_group,
+        p.runner, p.state)
        IS DISTINCT FROM (excluded.labels, excluded.shape, excluded.vcpu_milli, excluded.memory_mib, excluded.max_runners,
-                         excluded.spec, excluded.spec_hash, excluded.runner_group, 'active')
+                         excluded.spec, excluded.spec_hash, excluded.runner_group, excluded.runner, 'active')
 RETURNING id
 
 -- name: list[]
 -- All that are not deleted, with the runners they have by state.
-SELECT p.id, p.name, p.state, p.spec, p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.runner_group,
+SELECT p.id, p.name, p.state, p.spec, p.labels, p.shape, p.vcpu_milli, p.memory_mib, p.max_runners, p.runner_group, p.runner,
        p.paused_at, p.paused_by, p.paused_why,
        (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL) AS runners,
        (SELECT count(*) FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL AND r.state = 'idle') AS idle,
