@@ -28,6 +28,7 @@ from simulator.engine.fleet import Jit, SimPod
 from simulator.engine.loop import Turn
 from simulator.engine.pods import OURS
 from simulator.engine.scale import LINUX, MACOS, SMALL
+from simulator.engine.speech import ACT_RUNNER, STRANGE, Speech
 from simulator.scripted_world import WARM, Scenario, Scene, Script
 
 _TOLD: list[Scenario] = []
@@ -450,6 +451,49 @@ async def _only_its_sidecar_tells(scene: Scene) -> None:
         FaultKind.UNAVAILABLE, path="/repos/acme/site/actions/", times=None, seconds=600.0
     )
     await _last_moment(scene, log_lag=600.0)
+
+
+async def _only_its_log_tells(scene: Scene, speech: Speech) -> None:
+    """An operator retires a runner that gets a job at that moment. GitHub deletes the busy runner's
+    record with a 204 and does not list jobs; webhooks are late, and sidecars report nothing."""
+    scene.story.stage.fleet.speech_of = lambda _name: speech
+    scene.github.inject(FaultKind.BUSY_DELETED, times=None, seconds=7200.0)
+    scene.github.inject(
+        FaultKind.UNAVAILABLE, path="/repos/acme/site/actions/", times=None, seconds=600.0
+    )
+    await scene.sleep(WARM)
+    scene.mute_sidecars()
+    scene.at_github(hook_delay=(0.05, 0.5))
+    await _online_without_a_job(scene)
+    await scene.until(lambda: any(pod.process for pod in scene.living))
+    await scene.sleep(10.0)
+    scene.at_github(hook_delay=(400.0, 400.0))
+    # The job outlasts both proofs that the runner has none.
+    job = scene.queue(300.0)
+    pod = await scene.started(job)
+    if pod is not None:
+        await retire_by_hand(scene.operator, pod.name, why="it looks idle")
+    await scene.executed(job)
+    scene.at_github(hook_delay=(0.05, 0.5))
+
+
+@_told(
+    "third-party-runner",
+    "I89",
+    "An operator retires a busy runner whose record GitHub has deleted by mistake. Only its own log"
+    " tells of the job: a github-act-runner's, which has other words for it.",
+)
+async def _third_party_runner(scene: Scene) -> None:
+    await _only_its_log_tells(scene, ACT_RUNNER)
+
+
+@_told(
+    "unknown-runner-program",
+    "I89",
+    "The same with a runner program that paddock does not know: nothing in its log tells of the job.",
+)
+async def _unknown_runner_program(scene: Scene) -> None:
+    await _only_its_log_tells(scene, STRANGE)
 
 
 @_told(

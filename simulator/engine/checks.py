@@ -462,7 +462,7 @@ def _protected(pod: SimPod) -> bool:
     shows a job. No other evidence can say that the job is over, so paddock leaves it alone (I34)."""
     running = pod.runner is not None and pod.runner.terminated is None
     forgotten = pod.uncounted or pod.forgotten
-    return forgotten and running and any("Running job" in line for _, line in pod.log)
+    return forgotten and running and any("running job" in line.lower() for _, line in pod.log)
 
 
 def _where(job: Job) -> str:

@@ -32,6 +32,7 @@ from paddock.domain.runner_versions import RunnerVersion, runner_version
 from paddock.ports import FleetUnavailable
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.replica_process import ReplicaProcess
+from simulator.engine.speech import ACTIONS, Speech, of_pod
 from simulator.engine.time import VirtualClock
 from simulator.engine.trace import Trace
 
@@ -101,6 +102,8 @@ class SimPod:
     started: bool = False
     #: What the kubelet reports of its container makes no sense for now.
     strange: bool = False
+    #: How its runner program tells what it does.
+    speech: Speech = ACTIONS
     #: What its runner wrote, and when.
     log: list[tuple[float, str]] = field(default_factory=list)
     #: Its node shows its log this much later.
@@ -251,6 +254,7 @@ class SimFleet:
         self._snapshot_at = 0.0
         #: When requests for a log failed: by Pod, or by node if the node is the cause.
         self.log_failures: dict[str | None, list[float]] = {}
+        self.speech_of: Callable[[str], Speech] = of_pod
         #: Starts the simulated life of a new Pod.
         self.on_created: Callable[[SimPod], None] = lambda _pod: None
         #: Called before a deletion, or a stamp, takes effect.
@@ -275,8 +279,11 @@ class SimFleet:
                 avoid=order.avoid,
                 shun=order.shun,
                 version=self.version,
+                speech=self.speech_of(order.name),
             )
-            if shape == "gated" and self._faults.strike(Fault.OUTDATED):
+            is_outdated = shape == "gated" and self._faults.strike(Fault.OUTDATED)
+            # The others go on asking when their version is refused.
+            if is_outdated and found.speech is ACTIONS:
                 found.version = DEPRECATED
             self.pods.append(found)
             self._there[order.name] = self._last[order.name] = found

@@ -301,6 +301,7 @@ class _Life:
         running = ContainerState(running=Running(self.pods.clock.now()))
         if pod.shape == "single":
             pod.runner, pod.phase, pod.started = running, Phase.RUNNING, True
+            self.say('{"at": "2026-01-05T09:00:00Z", "event": "polling"}')
         else:
             pod.poller, pod.shows_version_since = running, self.pods.clock.now()
         self.fleet.tell(pod, "asks for work")
@@ -407,14 +408,15 @@ class _Life:
 
     async def _run(self, jit: Jit) -> None:
         rng, faults = self.rng, self.faults
+        self.say(self.pod.speech.started)
         await asyncio.sleep(rng.uniform(0.5, 3.0))
         if faults.strike(Fault.NEVER_REGISTERS):
             self.fleet.trouble(self.pod, "never registers")
             await asyncio.Event().wait()
         session = await self._connect(jit, self.pod.version)
-        self.say("√ Connected to GitHub")
+        for line in self.pod.speech.connected:
+            self.say(line)
         self.say(f"token {TOKEN}")
-        self.say("Listening for Jobs")
         self.pods.trace.note(self.pod.name, "is online")
         if faults.strike(Fault.LEAVES):
             await asyncio.sleep(rng.uniform(0.1, 2.0))
@@ -492,7 +494,7 @@ class _Job:
 
     async def execute(self) -> None:
         life, pod, rng = self._life, self._life.pod, self._life.rng
-        life.say(f"2026-01-05 09:00:00Z: Running job: {self._name}")
+        life.say(pod.speech.running.format(name=self._name))
         life.pods.trace.note(pod.name, f"executes job {self._job}")
         reporting = asyncio.create_task(life.pods.network.report_job(pod))
         try:
@@ -545,9 +547,15 @@ class _Job:
             return
         except JobGoneError:
             self._life.say("the job was given up by GitHub")
-            raise ProcessExit(
-                105, "gave its job up", frozenset({Ending.HANDSHAKE_FAILED})
-            ) from None
+            raise self._gave_up() from None
+
+    def _gave_up(self) -> ProcessExit:
+        """A program whose exit code does not say so looks as if it had completed its job."""
+        speech = self._life.pod.speech
+        endings = {Ending.HANDSHAKE_FAILED}
+        if not speech.tells_results:
+            endings.add(Ending.COMPLETED)
+        return ProcessExit(speech.code(105), "gave its job up", frozenset(endings))
 
     async def _end(self, *, cancelled: bool) -> None:
         life, pod = self._life, self._life.pod
@@ -592,13 +600,12 @@ class _Job:
         try:
             self._github.runners.complete(self._session, self._job, conclusion)
         except RunnerRefused:
-            raise ProcessExit(
-                105, "gave its job up", frozenset({Ending.HANDSHAKE_FAILED})
-            ) from None
-        self._life.say(f"Job {self._name} completed with result: {conclusion}")
+            raise self._gave_up() from None
+        speech = self._life.pod.speech
+        self._life.say(speech.finished.format(name=self._name, result=conclusion))
         self._life.pod.process = True
         if self._life.faults.strike(Fault.LINGERS):
             self._life.fleet.trouble(self._life.pod, "does not exit after its job")
             await asyncio.Event().wait()
         await asyncio.sleep(self._life.rng.uniform(0.05, 1.5))
-        raise ProcessExit(code, "completed", frozenset({Ending.COMPLETED}), "Completed")
+        raise ProcessExit(speech.code(code), "completed", frozenset({Ending.COMPLETED}), "Completed")

@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from paddock.domain.dialects import RunnerProgram
 from paddock.domain.github import Removal
 from paddock.domain.pods import Pod
+from paddock.domain.recovery import evidence
 from paddock.domain.runners import Runner
 from paddock.forensics.conclusion import Conclusion
 from paddock.pools.reconciler import Reconciler
@@ -132,3 +134,25 @@ def _pool_deletion_kills(undo: ExitStack, _session: Session) -> None:
 )
 def _unmarked(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(statement("vitals", "mark", ("FOR NO KEY UPDATE SKIP LOCKED", "LIMIT 0")))
+
+
+@mutant(
+    "other-words-unheard",
+    "I89",
+    "Only actions/runner's line shows a job: a busy github-act-runner reads as idle.",
+    "third-party-runner",
+    breaks=Promise.LIVE_JOB,
+)
+def _other_words_unheard(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(swapped(evidence, "shows_a_job", lambda log: "Running job:" in log))
+
+
+@mutant(
+    "unknown-program-believed",
+    "I89",
+    "A log without any known line of a job speaks against a job, whatever program wrote it.",
+    "unknown-runner-program",
+    breaks=Promise.LIVE_JOB,
+)
+def _unknown_program_believed(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(swapped(evidence, "program_of_log", lambda _log: RunnerProgram.ACTIONS))
