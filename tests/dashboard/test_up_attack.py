@@ -1,4 +1,4 @@
-"""A page of another site, in a real browser, against a real `paddock up` on the same machine."""
+"""A page of another site, in a real browser, against a real `paddock up` on the same machine (I86)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What an unauthenticated peer can do to a listener: each attack, on a real socket, under both event
-loops."""
+loops (I85)."""
 
 from __future__ import annotations
 

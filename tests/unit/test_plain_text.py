@@ -1,4 +1,5 @@
-"""Texts that others choose are shown as text, and no module writes to the terminal in another way."""
+"""Texts that others choose are shown as text, and no module writes to the terminal in another way
+(I87)."""
 
 from __future__ import annotations
 
