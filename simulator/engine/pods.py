@@ -608,4 +608,6 @@ class _Job:
             self._life.fleet.trouble(self._life.pod, "does not exit after its job")
             await asyncio.Event().wait()
         await asyncio.sleep(self._life.rng.uniform(0.05, 1.5))
-        raise ProcessExit(speech.code(code), "completed", frozenset({Ending.COMPLETED}), "Completed")
+        raise ProcessExit(
+            speech.code(code), "completed", frozenset({Ending.COMPLETED}), "Completed"
+        )

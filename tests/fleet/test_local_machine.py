@@ -68,7 +68,7 @@ async def test_each_pod_has_the_installed_runner_to_itself(tmp_path: Path, insta
 
 
 def test_a_directory_without_the_program_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no installed actions/runner"):
+    with pytest.raises(ValueError, match="holds no runner program"):
         LocalSettings(runner=tmp_path)
 
 

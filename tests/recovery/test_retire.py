@@ -152,7 +152,7 @@ async def test_a_busy_third_party_runner_that_github_forgot_goes_on(scene: Yard)
     scene.says(runner, ACT_BUSY)
     runner = await scene.fenced(runner)
 
-    assert await steps(scene, runner, 2) == [Step.DEREGISTERED, Step.BUSY]
+    assert await steps(scene, runner, 2) == [RetireStep.DEREGISTERED, RetireStep.BUSY]
     assert scene.deleted == []
 
 
@@ -162,7 +162,7 @@ async def test_an_idle_third_party_runner_is_deleted_after_two_proofs(scene: Yar
     runner = await scene.fenced(runner)
 
     taken = await steps(scene, runner, 3, pause=90)
-    assert taken == [Step.DEREGISTERED, Step.PROVED, Step.DELETED]
+    assert taken == [RetireStep.DEREGISTERED, RetireStep.PROVED, RetireStep.DELETED]
 
 
 @pytest.mark.parametrize("log", ["ready\n", "paddock: starting the runner (unknown)\nbegins\n"])
@@ -175,7 +175,7 @@ async def test_a_runner_whose_program_is_unknown_is_never_deleted_as_idle(
     runner = await scene.fenced(runner)
 
     taken = await steps(scene, runner, 6, pause=90)
-    assert taken == [Step.DEREGISTERED, *[Step.STOPPED] * 5]
+    assert taken == [RetireStep.DEREGISTERED, *[RetireStep.STOPPED] * 5]
     assert scene.deleted == []
 
 
