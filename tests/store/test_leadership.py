@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
+import pytest
+
+from paddock.store import leadership
 from paddock.store.database import Database
-from paddock.store.leadership import led
+from paddock.store.leadership import leading, led
 from paddock.system import SystemClock
 
 
@@ -61,6 +65,37 @@ async def test_a_leader_that_loses_its_connection_stops(database: Database) -> N
     await until(lambda: "a stops" in log)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_leader_that_is_silent_is_replaced(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine vanished behind a proxy: the connection stays, and no query comes any more."""
+    monkeypatch.setattr(leadership, "_SILENT_FOR", timedelta(seconds=1))
+    other = await Database.connect(database_url)
+    async with leading("loop", database) as silent:
+        assert silent is not None
+        async with leading("loop", other) as follower:
+            assert follower is None
+        async with asyncio.timeout(60):
+            while not await _leads(other):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+    await other.close()
+
+
+async def test_a_session_that_was_a_leaders_is_used_like_any_other(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leadership, "_SILENT_FOR", timedelta(seconds=1))
+    async with leading("loop", database) as session:
+        assert session is not None
+    async with database.acquire() as session:
+        assert await session.fetchval("SHOW idle_session_timeout") == "0"
+
+
+async def _leads(database: Database) -> bool:
+    async with leading("loop", database) as connection:
+        return connection is not None
 
 
 async def _follow(run: Callable[[], Awaitable[None]]) -> None:

@@ -2,8 +2,12 @@
 
 The replica that holds a loop's advisory lock is the loop's leader and runs it. It holds the lock in a
 session of its own: when the process or its connection dies, PostgreSQL releases the lock and another
-replica takes over. After a lost connection two replicas may run a loop for a moment. The loops are safe
-then; the lock only avoids duplicate work.
+replica takes over.
+
+PostgreSQL may not learn of that death: a proxy keeps its half of the connection, or an answer is never
+confirmed and TCP repeats it for a quarter of an hour. So the server ends a leader's session that is
+silent. After a lost connection two replicas may run a loop for a moment. The loops are safe then; the
+lock only avoids duplicate work.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -29,6 +34,12 @@ _LOOK_AGAIN: Final = 2.0
 #: A leader learns at once that the server has ended its session, and from the heartbeat that the server
 #: is silent. It also sends a query this often, in case it learned neither.
 _ALIVE: Final = 15.0
+#: How long the server keeps the session of a leader that sends nothing: for three queries.
+_SILENT_FOR: Final = timedelta(seconds=3 * _ALIVE)
+#: The time-out comes first: the client may be gone before it hears that it has the lock.
+_TRY_LOCK: Final = """
+SELECT mine FROM set_config('idle_session_timeout', $3, false), pg_try_advisory_lock($1, $2) AS mine
+"""
 
 
 def led(
@@ -53,7 +64,8 @@ async def leading(name: str, database: Database) -> AsyncIterator[Connection | N
     holds the lock."""
     number = zlib.crc32(name.encode()) - 2**31
     async with database.acquire() as connection:
-        mine = await connection.fetchval("SELECT pg_try_advisory_lock($1, $2)", _LEADERS, number)
+        silent_for = f"{_SILENT_FOR // timedelta(milliseconds=1)}ms"
+        mine = await connection.fetchval(_TRY_LOCK, _LEADERS, number, silent_for)
         yield connection if mine else None
 
 
