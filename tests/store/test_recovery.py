@@ -7,6 +7,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from paddock.domain.debts import MintOutcome
 from paddock.domain.endings import Ending, Retired
 from paddock.domain.ids import GitHubRunnerId, HostId, JobId, RunnerId
 from paddock.domain.jobs import Executor
@@ -66,7 +67,9 @@ async def test_what_a_retirement_found_out_is_out_of_date_after_the_next_fence(
     """I32: a runner that turned out to be busy is proved anew when it is fenced again."""
     store = scene.world.store
     runner = await scene.fenced(await scene.running())
-    await store.note_deregistered(runner.id, generation=runner.generation, settled="removed")
+    await store.note_deregistered(
+        runner.id, generation=runner.generation, settled=MintOutcome.REMOVED
+    )
     await store.note_proved(runner.id, generation=runner.generation)
     busy = await store.occupy_runner(
         runner.id, generation=runner.generation, job=None, why="its log says so"
@@ -107,7 +110,7 @@ async def test_noting_something_is_no_step_and_no_event(scene: Yard) -> None:
     runner = await scene.fenced(await scene.running())
     [before] = await scene.world.rows("SELECT count(*) AS n FROM events")
     await scene.world.store.note_deregistered(
-        runner.id, generation=runner.generation, settled="removed"
+        runner.id, generation=runner.generation, settled=MintOutcome.REMOVED
     )
     await scene.world.store.note_pods([], read_at=scene.world.clock.now() + timedelta(seconds=1))
     [after] = await scene.world.rows("SELECT count(*) AS n FROM events")

@@ -7,6 +7,7 @@ from itertools import pairwise
 import asyncpg
 import pytest
 
+from paddock.domain.debts import MintOutcome
 from paddock.domain.endings import Ending
 from paddock.domain.ids import GitHubRunnerId, JobId, RunnerId
 from paddock.domain.jobs import Executor
@@ -181,6 +182,13 @@ async def test_a_released_claim_without_a_record_at_github_is_settled(world: Wor
     assert (released.state, released.key, released.name) == (S.IDLE, None, None)
     [mint] = await world.rows("SELECT state, outcome FROM mints")
     assert tuple(mint) == ("settled", "GitHub refused it")
+
+
+async def test_a_completed_job_settles_the_name_of_its_runner(world: World) -> None:
+    """GitHub removes the record of a runner whose job has completed."""
+    await completed(world, await running(world))
+    [mint] = await world.rows("SELECT state, outcome FROM mints")
+    assert tuple(mint) == ("settled", MintOutcome.JOB_COMPLETED)
 
 
 async def test_the_jit_is_erased_with_its_acknowledgement(world: World) -> None:

@@ -14,7 +14,7 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.dispatch.pauses import Pauses, Place
-from paddock.domain.debts import Debt
+from paddock.domain.debts import Debt, MintOutcome
 from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
 from paddock.domain.recovery.stale_claim import MINT_SETTLED
@@ -81,18 +81,18 @@ class DebtCollector:
         if runner is None:
             found = await self._github.find_runner(debt.who, debt.scope, name=debt.name)
             if isinstance(found, Absent):
-                return await self._settle(debt, "it was never made")
+                return await self._settle(debt, MintOutcome.NEVER_MADE)
             runner = found.id
         match await self._github.delete_runner(debt.who, debt.scope, runner):
             case Removal.REMOVED:
-                await self._settle(debt, "removed")
+                await self._settle(debt, MintOutcome.REMOVED)
             case Removal.ABSENT:
-                await self._settle(debt, "it was gone")
+                await self._settle(debt, MintOutcome.WAS_GONE)
             case Removal.BUSY:
                 await self._later(debt)
         return None
 
-    async def _settle(self, debt: Debt, outcome: str) -> None:
+    async def _settle(self, debt: Debt, outcome: MintOutcome) -> None:
         await self._store.settle_mint(debt.name, outcome=outcome)
         PAID.labels(outcome).inc()
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from paddock.domain.backoffs import BackOffTerms, Subject
-from paddock.domain.debts import Debt
+from paddock.domain.debts import Debt, MintOutcome
 from paddock.domain.handover import Heard
 from paddock.domain.ids import GitHubRunnerId, RunnerId
 from paddock.domain.runners import Claim, Conflict, Match, Runner, WaitingPod
@@ -91,6 +91,6 @@ class DebtStore(Protocol):
         """Unsettled names, chosen before `before`, that no runner has any more."""
         ...
 
-    async def settle_mint(self, name: str, *, outcome: str) -> None: ...
+    async def settle_mint(self, name: str, *, outcome: MintOutcome) -> None: ...
 
     async def postpone_debt(self, name: str, *, until: datetime) -> None: ...

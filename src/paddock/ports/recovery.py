@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from paddock.domain.debts import MintOutcome
 from paddock.domain.ids import AccountId, AppId, HostId, JobId, KeyId, RepositoryId, RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
@@ -89,7 +90,7 @@ class RetirementStore(PlaceStore, RunnerStepStore, Protocol):
     """The steps that lead to the deletion of a live Pod."""
 
     async def note_deregistered(
-        self, runner: RunnerId, *, generation: int, settled: str | None
+        self, runner: RunnerId, *, generation: int, settled: MintOutcome | None
     ) -> Runner | Conflict:
         """GitHub has no record of this retiring runner any more. `settled` says what became of its
         name; `None` leaves it a debt."""

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from paddock.dispatch.job_updates import JobUpdates
+from paddock.domain.debts import MintOutcome
 from paddock.domain.endings import EndingEvidence, classify, says_it_had_a_job
 from paddock.domain.fingerprints import Certainty
 from paddock.domain.github import Absent, JobRecord
@@ -47,8 +48,6 @@ _UNASSIGNED: Final = (
     "GitHub has a runner for it, online and idle, and does not give it the job: see whether the "
     "runner group of its pool lets this repository use it"
 )
-#: What the debt loop writes when the record was still there.
-_REMOVED: Final = "removed"
 
 _Job = tuple[HostId, JobId]
 
@@ -337,4 +336,4 @@ def _record_of(outcome: str | None) -> RecordWord:
     job."""
     if outcome is None:
         return RecordWord.NOT_ASKED
-    return RecordWord.OFFLINE if outcome == _REMOVED else RecordWord.ABSENT
+    return RecordWord.OFFLINE if outcome == MintOutcome.REMOVED else RecordWord.ABSENT

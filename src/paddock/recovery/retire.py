@@ -27,6 +27,7 @@ from typing import Final, assert_never
 import structlog
 from prometheus_client import Counter
 
+from paddock.domain.debts import MintOutcome
 from paddock.domain.fingerprints import Certainty, ever_started
 from paddock.domain.github import Absent, Removal
 from paddock.domain.github_errors import GitHubError
@@ -216,7 +217,8 @@ class Retirement:
             case Removal.BUSY:
                 return await self._busy(runner, "GitHub refused to delete it: it executes a job")
             case Removal.REMOVED | Removal.ABSENT:
-                outcome = "removed" if removal is Removal.REMOVED else "it was gone"
+                gone = removal is Removal.ABSENT
+                outcome = MintOutcome.WAS_GONE if gone else MintOutcome.REMOVED
                 noted = await self._store.note_deregistered(
                     runner.id,
                     generation=runner.generation,

@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 
 from paddock.domain.backoffs import BackOffTerms, Subject
-from paddock.domain.debts import Debt
+from paddock.domain.debts import Debt, MintOutcome
 from paddock.domain.github import (
     GitHubAppId,
     Host,
@@ -96,7 +96,7 @@ class Dispatch(Part):
         rows = await self._database.rows(_SQL["debts"], before, limit, self._clock.now())
         return [_debt_of(row) for row in rows]
 
-    async def settle_mint(self, name: str, *, outcome: str) -> None:
+    async def settle_mint(self, name: str, *, outcome: MintOutcome) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["settle"], name, outcome, self._clock.now())
 

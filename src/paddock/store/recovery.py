@@ -11,6 +11,7 @@ import asyncpg
 
 from paddock.domain.backoffs import PausedScope, UnassignedTerms
 from paddock.domain.comparison import ActiveRepository
+from paddock.domain.debts import MintOutcome
 from paddock.domain.endings import Ending
 from paddock.domain.fingerprints import Certainty, ever_started
 from paddock.domain.github import (
@@ -86,7 +87,7 @@ class Recovering(RunnerStore, Versions):
         return count
 
     async def note_deregistered(
-        self, runner: RunnerId, *, generation: int, settled: str | None
+        self, runner: RunnerId, *, generation: int, settled: MintOutcome | None
     ) -> Runner | Conflict:
         return await self._note_progress(
             "deregistered", runner, generation, self._clock.now(), settled

@@ -8,6 +8,7 @@ from typing import Any
 
 from paddock.domain.jobs import EventCause
 from paddock.domain.reading.rows import ActionLine, EventLine
+from paddock.domain.recovery.records import ActionOutcome
 from paddock.domain.recovery.table import RULES
 from paddock.stories.story import Fact, clause
 
@@ -38,9 +39,10 @@ def of_steps(events: Iterable[EventLine]) -> Iterable[Fact]:
 
 def of_actions(actions: Iterable[ActionLine]) -> Iterable[Fact]:
     for action in actions:
-        if action.rule in _IN_THE_STEP and action.outcome == "done":
+        is_done = action.outcome == ActionOutcome.DONE
+        if action.rule in _IN_THE_STEP and is_done:
             continue
-        done = action.action if action.outcome == "done" else f"{action.action}, {action.outcome}"
+        done = action.action if is_done else f"{action.action}, {action.outcome}"
         about = f"{action.pod}: " if action.pod else ""
         yield Fact(
             at=action.at,

@@ -8,6 +8,7 @@ from typing import assert_never
 
 import msgspec
 
+from paddock.domain.debts import MintOutcome
 from paddock.domain.endings import Ending, EndingEvidence
 from paddock.domain.fingerprints import describe_exit
 from paddock.domain.reading.details import RunnerDetails
@@ -234,7 +235,7 @@ def _fingerprint(verdict: VerdictLine) -> str:
 
 def _remarks(details: RunnerDetails) -> Iterable[str]:
     for chosen in details.names:
-        if chosen.state == "settled" and chosen.outcome not in (None, "its job completed"):
+        if chosen.state == "settled" and chosen.outcome not in (None, MintOutcome.JOB_COMPLETED):
             yield f"Its name {chosen.name} at GitHub is settled: {chosen.outcome}."
         elif chosen.state != "settled" and details.runner.state is RunnerState.GONE:
             yield f"Its name {chosen.name} may still be on record at GitHub; paddock removes it."
