@@ -28,6 +28,8 @@ KNOWN = {series: metric for metric in metrics() for series in metric.series}
 # `a+bxn` is a, then n times b more, a minute apart.
 ENDINGS = 'paddock_runner_endings_total{ending="%s"}'
 ACTIONS = 'paddock_recovery_actions_total{rule="%s",action="fence",outcome="done"}'
+VERSION_END = "paddock_runner_version_end_timestamp_seconds"
+
 CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "PaddockSilent": ({"up": "1x30"}, {"paddock_github_debts": "0x30"}),
     "PaddockQueueOld": (
@@ -100,6 +102,22 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "PaddockHostUnfit": (
         {'paddock_host_fault_seconds{host="mac-1",reason="LoadFailed"}': "0+60x30"},
         {'paddock_host_fault_seconds{host="mac-1",reason="LoadFailed"}': "0 60 120 _x27"},
+    ),
+    "PaddockRunnerVersionEnds": (
+        {
+            f'{VERSION_END}{{pool="linux",version="2.336.0"}}': "1000000x30",
+            'paddock_runner_version_refused{pool="linux",version="2.336.0"}': "0x30",
+        },
+        {
+            # One pool has three weeks left, and the other one is refused: that is another alert.
+            f'{VERSION_END}{{pool="linux",version="2.336.0"}}': "1814400x30",
+            f'{VERSION_END}{{pool="arm",version="2.330.0"}}': "0x30",
+            'paddock_runner_version_refused{pool="arm",version="2.330.0"}': "1x30",
+        },
+    ),
+    "PaddockRunnerVersionRefused": (
+        {'paddock_runner_version_refused{pool="linux",version="2.330.0"}': "1x30"},
+        {'paddock_runner_version_refused{pool="linux",version="2.336.0"}': "0x30"},
     ),
     "PaddockLimitBypassed": (
         {

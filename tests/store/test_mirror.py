@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from paddock.domain.ids import PoolId
+from paddock.domain.ids import AccountId, PoolId
 from paddock.domain.pods import PodOrder
 from paddock.domain.pool_objects import PoolObject, PoolObjects, PoolStatus
 from paddock.domain.pools import PoolFacts
+from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
 from paddock.pools.mirror import PoolMirror
 from paddock.store.database import Database
 from paddock.store.store import PgStore
@@ -264,3 +266,60 @@ async def test_pods_that_know_the_server_by_another_address_are_stale_if_it_is_h
     assert await mirrored("https://two:8788") not in (before, secured)
     assert await mirrored("http://one:8788") == before
     assert await applied(database) == 4
+
+
+async def test_a_pool_says_how_long_github_accepts_its_runner_version(
+    mirror: PoolMirror, objects: Objects, store: PgStore, database: Database, clock: ManualClock
+) -> None:
+    def told() -> tuple[str, str] | None:
+        found = {each.type: each for each in objects.pools["linux"].status.conditions}
+        condition = found.get("RunnerVersion")
+        return None if condition is None else (condition.status, condition.reason)
+
+    objects.describe("linux")
+    await mirror.round()
+    await mirror.round()
+    assert told() is None
+
+    [account] = await _version_in(database, "linux", "2.336.0")
+    schedule = VersionSchedule(
+        version=RunnerVersion("2.336.0"),
+        registration_ends_at=None,
+        runtime_ends_at=clock.now() + timedelta(days=30),
+    )
+    await store.answer_version(
+        account, schedule.version, schedule, ask_at=clock.now() + timedelta(days=1)
+    )
+    await mirror.round()
+    assert told() == ("True", "Accepted")
+    clock.advance(10 * 86_400.0)
+    await mirror.round()
+    assert told() == ("True", "EndsSoon")
+    clock.advance(20 * 86_400.0)
+    await mirror.round()
+    assert told() == ("False", "Refused")
+    assert objects.accepted("linux") == ("True", "Mirrored", "")
+
+    objects.describe("linux", template={"spec": {"containers": [{**RUNNER, "image": "runner:2"}]}})
+    await mirror.round()
+    await mirror.round()
+    assert told() is None
+
+
+async def _version_in(database: Database, pool: str, version: str) -> list[AccountId]:
+    """An account that uses the pool, whose newest Pods have that version."""
+    async with database.transaction() as connection:
+        await connection.execute(
+            "INSERT INTO pod_versions SELECT spec_hash, $2 FROM pools WHERE name = $1",
+            pool,
+            version,
+        )
+        rows = await connection.fetch(
+            "WITH host AS (INSERT INTO hosts (name, api_url) VALUES ('github.com', 'x') RETURNING id),"
+            " account AS (INSERT INTO accounts (host_id, github_id, login, kind, created_at)"
+            " SELECT id, 1, 'acme', 'organization', now() FROM host RETURNING id)"
+            " INSERT INTO demand_keys (account_id, runner_group_id, pool_id)"
+            " SELECT account.id, 1, p.id FROM account, pools p WHERE p.name = $1 RETURNING account_id",
+            pool,
+        )
+    return [AccountId(row["account_id"]) for row in rows]

@@ -264,9 +264,9 @@ async def test_a_pool_has_the_version_of_its_newest_pods_and_its_first_date(worl
 
     assert (found.pool, found.version, found.account) == ("linux", NEW, "org-1")
     assert found.ends_at == ends_at
-    assert found.worth_reporting(world.clock.now())
-    assert not found.refused(world.clock.now())
-    assert found.refused(ends_at)
+    assert found.ends_soon(world.clock.now())
+    assert not found.is_refused(world.clock.now())
+    assert found.is_refused(ends_at)
 
 
 async def test_another_description_has_a_version_of_its_own(world: World) -> None:

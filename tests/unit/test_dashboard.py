@@ -9,7 +9,14 @@ import msgspec
 import pytest
 
 from paddock.domain.endings import Ending
-from paddock.domain.reading.overview import Cell, LimitBypassLine, Overview, PauseLine, QueueLine
+from paddock.domain.reading.overview import (
+    Cell,
+    LimitBypassLine,
+    Overview,
+    PauseLine,
+    PoolVersionLine,
+    QueueLine,
+)
 from paddock.domain.states import RunnerState
 from paddock.web.dashboard import charts
 from paddock.web.dashboard.attention import attention
@@ -70,6 +77,18 @@ def test_a_quiet_fleet_needs_nobody() -> None:
     assert attention(_overview(endings={Ending.COMPLETED: 400})) == []
 
 
+def _version(pool: str, *, ends_in: timedelta) -> PoolVersionLine:
+    return PoolVersionLine(
+        pool=pool,
+        version="2.336.0",
+        account="acme",
+        registration_ends_at=None,
+        runtime_ends_at=NOW + ends_in,
+        refused_at=None,
+        refused_until=None,
+    )
+
+
 def test_what_is_worst_comes_first() -> None:
     cell = Cell(
         pod="p",
@@ -93,6 +112,11 @@ def test_what_is_worst_comes_first() -> None:
                 PauseLine(what="pool", name="linux", at=NOW, by="operator:ana", why=None),
             ],
             dead_deliveries=1,
+            runner_versions=[
+                _version("linux", ends_in=timedelta(days=-1)),
+                _version("arm", ends_in=timedelta(days=20)),
+                _version("mac", ends_in=timedelta(days=30)),
+            ],
             limit_bypasses=[
                 LimitBypassLine(account="a", repository="a/api", runner="foreign", jobs=2)
             ],
@@ -100,8 +124,19 @@ def test_what_is_worst_comes_first() -> None:
     )
     assert [(note.kind, note.text) for note in notes] == [
         ("bad", "All dispatch is paused by ana since 2026-01-05 09:00 UTC: a new disk."),
+        (
+            "bad",
+            (
+                "Pool linux has runner version 2.336.0, which GitHub has refused to acme since "
+                "2026-01-04 09:00 UTC."
+            ),
+        ),
         ("bad", "1 delivery could not be applied and was set aside."),
         ("warn", "Pool linux is paused by ana since 2026-01-05 09:00 UTC."),
+        (
+            "warn",
+            "Pool arm has runner version 2.336.0, which GitHub accepts until 2026-01-25 09:00 UTC.",
+        ),
         ("warn", "2 jobs of a/api on foreign runners: its limits do not hold there."),
         ("warn", "2 queued jobs fit no pool."),
         ("warn", "The oldest job that a pool takes has waited for 6m 00s."),

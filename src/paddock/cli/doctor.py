@@ -17,7 +17,7 @@ from paddock.cli.options import Config, DataDir, Json
 from paddock.cli.output import room, show, show_json
 from paddock.cli.run_command import run
 from paddock.cli.store import existing_database
-from paddock.domain.reading.overview import LimitBypassLine, UnfitHost
+from paddock.domain.reading.overview import LimitBypassLine, PoolVersionLine, UnfitHost
 from paddock.fleet.local.settings import NO_CGROUP
 from paddock.fleet.local.shares import NoCgroup, cgroup_for_runners, give_back
 from paddock.ports.errors import StoreError
@@ -87,7 +87,7 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
                 pools = await store.list_pools()
                 groups = [(each.name, each.runner_group) for each in pools if each.runner_group]
                 reading = PgReading(database, clock)
-                async for finding in _examine_rows(store, reading, len(pools)):
+                async for finding in _examine_rows(store, reading, len(pools), clock.now()):
                     yield finding
         except StoreError as error:
             yield ill("database", error.message, "see docs/database.md")
@@ -97,11 +97,15 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def _examine_rows(store: PgStore, reading: Reading, pools: int) -> AsyncIterator[Finding]:
+async def _examine_rows(
+    store: PgStore, reading: Reading, pools: int, now: datetime
+) -> AsyncIterator[Finding]:
     yield _pools(pools)
     levels = await reading.levels()
     for host in levels.unfit_hosts:
         yield _unfit(host)
+    for version in levels.runner_versions:
+        yield _version(version, now)
     for bypass in levels.limit_bypasses:
         yield _bypassed(bypass)
     for account, pool in await store.pools_beside_limits():
@@ -124,6 +128,16 @@ def _unfit(host: UnfitHost) -> Finding:
         f"it has been unfit for runners since {host.since:%Y-%m-%d %H:%M} UTC: {host.why}",
         "look at the condition of its Node; docs/macos.md says what each means",
     )
+
+
+def _version(version: PoolVersionLine, now: datetime) -> Finding:
+    about, said = f"pool {version.pool}", version.sentence(now)
+    remedy = "renew actions/runner in the image of the pool (docs/github.md#runner-versions)"
+    if version.is_refused(now):
+        return ill(about, said, remedy)
+    if version.ends_soon(now):
+        return poor(about, said, remedy)
+    return well(about, said)
 
 
 def _bypassed(bypass: LimitBypassLine) -> Finding:

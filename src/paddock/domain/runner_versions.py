@@ -109,32 +109,3 @@ EXCHANGED_AFTER: Final = timedelta(hours=1)
 #: GitHub has refused versions by mistake for some hours (actions/runner#4613, #3381), so they are tried
 #: again. Each try costs a mint and a Pod per job that waits: at most four tries on the first day.
 REFUSED: Final = RefusalTerms(seconds=3600, ceiling=12 * 3600)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolVersion:
-    """The version of a pool's newest Pods. The dates are those of `account`, for which it ends first;
-    `None`: no date is known. `refused_until`: runners of it were refused, and nothing is minted until
-    then."""
-
-    pool: str
-    version: str
-    account: str | None = None
-    registration_ends_at: datetime | None = None
-    runtime_ends_at: datetime | None = None
-    refused_at: datetime | None = None
-    refused_until: datetime | None = None
-
-    @property
-    def ends_at(self) -> datetime | None:
-        """The first of its dates."""
-        ends = [self.registration_ends_at, self.runtime_ends_at, self.refused_at]
-        return min((end for end in ends if end is not None), default=None)
-
-    def refused(self, now: datetime) -> bool:
-        """Whether nothing is minted for Pods of it."""
-        ended = self.runtime_ends_at is not None and self.runtime_ends_at <= now
-        return ended or (self.refused_until is not None and self.refused_until > now)
-
-    def worth_reporting(self, now: datetime) -> bool:
-        return self.ends_at is not None and self.ends_at <= now + NOTICE

@@ -27,6 +27,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import PodOrder
 from paddock.domain.pool_objects import DRAIN_FINALIZER, PoolCondition, PoolObject, PoolStatus
 from paddock.domain.pools import PoolFacts, PoolSummary
+from paddock.domain.reading.overview import PoolVersionLine
 from paddock.pools.spec import described
 from paddock.ports import Clock, FleetUnavailable, Topic, Wakeups
 from paddock.ports.errors import DatabaseUnavailable, StoreError
@@ -49,6 +50,9 @@ _TRY_AGAIN: Final = 60.0
 #: An object that vanished without our finalizer was deleted by force; it has to be missing for longer
 #: than a cache may lag.
 _MISSING_READS: Final = 3
+
+#: The condition that tells whether GitHub accepts the runner version of the pool's newest Pods.
+_VERSION: Final = "RunnerVersion"
 
 #: How much of an error's text an object's status shows.
 _LONGEST_MESSAGE: Final = 1000
@@ -89,6 +93,8 @@ class PoolMirror:
         self._quiet = False
         self._tried: dict[str, _Tried] = {}
         self._missing: dict[str, int] = {}
+        #: By pool: the runner version of its newest Pods, where it is known.
+        self._versions: dict[str, PoolVersionLine] = {}
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -128,6 +134,7 @@ class PoolMirror:
         self._quiet = True
         found = await self._pools.list()
         rows = {row.name: row for row in await self._store.list_pools()}
+        self._versions = {each.pool: each for each in await self._store.pool_versions()}
         for pool in found.pools:
             await self._mirror_alone(pool, rows.get(pool.name))
         if found.complete:
@@ -260,22 +267,20 @@ class PoolMirror:
         reason: str,
         message: str,
     ) -> None:
+        now = self._clock.now()
+        new = [_condition(pool, kind, holds, reason, message, now)]
+        version = self._versions.get(pool.name)
+        if version is not None:
+            told = _told(version, now)
+            new.append(
+                _condition(pool, _VERSION, told != "Refused", told, version.sentence(now), now)
+            )
         status = PoolStatus(
             observed_generation=pool.generation,
             runners=row.runners if row else 0,
             idle=row.idle if row else 0,
             queued=row.queued if row else 0,
-            conditions=_conditions(
-                pool,
-                PoolCondition(
-                    type=kind,
-                    status=_word(holds),
-                    reason=reason,
-                    message=message,
-                    last_transition_time=self._clock.now().replace(microsecond=0),
-                    observed_generation=pool.generation,
-                ),
-            ),
+            conditions=_conditions(pool, new),
         )
         if status != pool.status:
             self._quiet = False
@@ -296,17 +301,41 @@ def _word(holds: bool) -> Literal["True", "False"]:
     return "True" if holds else "False"
 
 
-def _conditions(pool: PoolObject, new: PoolCondition) -> list[PoolCondition]:
-    """A condition's time is that of its last change, not of the last round."""
-    before: datetime | None = None
-    rest: Sequence[PoolCondition] = [
-        each for each in pool.status.conditions if each.type != new.type
+def _condition(
+    pool: PoolObject, kind: str, holds: bool, reason: str, message: str, now: datetime
+) -> PoolCondition:
+    return PoolCondition(
+        type=kind,
+        status=_word(holds),
+        reason=reason,
+        message=message,
+        last_transition_time=now.replace(microsecond=0),
+        observed_generation=pool.generation,
+    )
+
+
+def _told(version: PoolVersionLine, now: datetime) -> str:
+    if version.is_refused(now):
+        return "Refused"
+    return "EndsSoon" if version.ends_soon(now) else "Accepted"
+
+
+def _conditions(pool: PoolObject, new: Sequence[PoolCondition]) -> list[PoolCondition]:
+    """A condition's time is that of its last change, not of the last round. A version that is not known
+    has no condition."""
+    replaced = {_VERSION, *(each.type for each in new)}
+    before = {
+        (each.type, each.status): each.last_transition_time for each in pool.status.conditions
+    }
+    kept = [
+        msgspec.structs.replace(
+            each,
+            last_transition_time=before.get((each.type, each.status), each.last_transition_time),
+        )
+        for each in new
     ]
-    for each in pool.status.conditions:
-        if each.type == new.type and each.status == new.status:
-            before = each.last_transition_time
-    kept = msgspec.structs.replace(new, last_transition_time=before) if before else new
-    return sorted([*rest, kept], key=lambda each: each.type)
+    rest = [each for each in pool.status.conditions if each.type not in replaced]
+    return sorted([*rest, *kept], key=lambda each: each.type)
 
 
 def _same(kept: str, described: str) -> bool:

@@ -16,6 +16,7 @@ from paddock.domain.runners import Runner
 from paddock.domain.sizing import Decision
 from paddock.domain.surveys import Survey
 from paddock.ports.errors import StoreError
+from paddock.ports.runner_versions import PoolVersionStore
 from paddock.ports.runners import FenceStore
 
 
@@ -27,7 +28,7 @@ class PoolListStore(Protocol):
     async def list_pools(self) -> list[PoolSummary]: ...
 
 
-class PoolMirrorStore(PoolListStore, Protocol):
+class PoolMirrorStore(PoolListStore, PoolVersionStore, Protocol):
     """For the mirror of RunnerPool objects. Raises `PoolRefused`."""
 
     async def apply_pool(self, pool: PoolFacts) -> PoolId: ...

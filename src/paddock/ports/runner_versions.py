@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Protocol
 
 from paddock.domain.ids import AccountId, RunnerId
+from paddock.domain.reading.overview import PoolVersionLine
 from paddock.domain.runner_versions import (
     AcceptedRunner,
-    PoolVersion,
     RefusalTerms,
     RefusedRunner,
     RunnerVersion,
@@ -61,6 +61,6 @@ class RefusedVersionStore(BackOffStore, Protocol):
 
 
 class PoolVersionStore(Protocol):
-    async def pool_versions(self) -> list[PoolVersion]:
+    async def pool_versions(self) -> list[PoolVersionLine]:
         """The version of each pool's newest Pods, where it is known."""
         ...

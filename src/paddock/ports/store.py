@@ -17,7 +17,7 @@ from paddock.ports.matching import DebtStore, MatchingStore, MintStore
 from paddock.ports.operators import OperatorStore, SessionStore
 from paddock.ports.pools import PoolSizeStore
 from paddock.ports.recovery import PodViewStore, RecoveryStore
-from paddock.ports.runner_versions import PoolVersionStore, VersionScheduleStore
+from paddock.ports.runner_versions import VersionScheduleStore
 from paddock.ports.runners import VitalsStore
 
 
@@ -35,7 +35,6 @@ class Store(
     DebtStore,
     VitalsStore,
     VersionScheduleStore,
-    PoolVersionStore,
     PodViewStore,
     RecoveryStore,
     PoolSizeStore,

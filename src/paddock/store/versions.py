@@ -17,9 +17,9 @@ from paddock.domain.github import (
 )
 from paddock.domain.ids import AccountId, KeyId, RunnerId
 from paddock.domain.pods import Pod
+from paddock.domain.reading.overview import PoolVersionLine
 from paddock.domain.runner_versions import (
     AcceptedRunner,
-    PoolVersion,
     RefusalTerms,
     RefusedRunner,
     RunnerVersion,
@@ -28,7 +28,7 @@ from paddock.domain.runner_versions import (
 )
 from paddock.store.base import Part
 from paddock.store.database import retrying
-from paddock.store.sql import queries
+from paddock.store.sql import converted, queries
 
 _SQL = queries("versions")
 
@@ -97,9 +97,9 @@ class Versions(Part):
         async with self._database.transaction() as connection:
             await connection.execute(_SQL["forget"], before)
 
-    async def pool_versions(self) -> list[PoolVersion]:
+    async def pool_versions(self) -> list[PoolVersionLine]:
         rows = await self._database.rows(_SQL["pools"], self._clock.now())
-        return [PoolVersion(**row) for row in rows]
+        return [converted(PoolVersionLine, row) for row in rows]
 
 
 def _question_of(row: asyncpg.Record) -> VersionQuestion:

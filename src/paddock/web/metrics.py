@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import structlog
@@ -169,6 +169,25 @@ LEVELS: Final = (
         "For how long a host has called itself unfit for runners; absent where none does.",
         ("host", "reason"),
         lambda levels, now: (((f.host, f.reason), _age(f.since, now)) for f in levels.unfit_hosts),
+    ),
+    Level(
+        "paddock_runner_version_end_timestamp_seconds",
+        "When GitHub stops accepting the runner version of a pool's newest Pods; absent if not known.",
+        ("pool", "version"),
+        lambda levels, _: (
+            ((v.pool, v.version), v.ends_at.timestamp())
+            for v in levels.runner_versions
+            if v.ends_at is not None
+        ),
+    ),
+    Level(
+        "paddock_runner_version_refused",
+        "1 if nothing is minted for a pool's newest Pods because GitHub refuses their runner version.",
+        ("pool", "version"),
+        lambda levels, now: (
+            ((v.pool, v.version), float(v.is_refused(datetime.fromtimestamp(now, UTC))))
+            for v in levels.runner_versions
+        ),
     ),
     Level(
         "paddock_limit_bypassing_jobs",

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from paddock.domain.endings import Ending
 from paddock.domain.reading.rows import ActionLine, Line, PoolLine
+from paddock.domain.runner_versions import NOTICE
 from paddock.domain.states import JobState, RunnerState
 
 #: The most cells that are drawn; the counts are of all runners.
@@ -105,6 +106,50 @@ class LimitBypassLine(Line, frozen=True, kw_only=True):
     jobs: int
 
 
+class PoolVersionLine(Line, frozen=True, kw_only=True):
+    """The runner version of a pool's newest Pods. The dates are those of `account`, for which it ends
+    first; null: no date is known. `refused_until`: GitHub refused a runner of it at `refused_at`, and
+    nothing is minted for its Pods until then."""
+
+    pool: str
+    version: str
+    account: str | None
+    registration_ends_at: datetime | None
+    runtime_ends_at: datetime | None
+    refused_at: datetime | None
+    refused_until: datetime | None
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """The first of its dates."""
+        ends = (self.registration_ends_at, self.runtime_ends_at, self.refused_at)
+        return min((end for end in ends if end is not None), default=None)
+
+    def is_refused(self, now: datetime) -> bool:
+        """Whether nothing is minted for its Pods."""
+        ended = self.runtime_ends_at is not None and self.runtime_ends_at <= now
+        return ended or (self.refused_until is not None and self.refused_until > now)
+
+    def ends_soon(self, now: datetime) -> bool:
+        return self.ends_at is not None and self.ends_at <= now + NOTICE
+
+    def sentence(self, now: datetime) -> str:
+        """What is wrong with a version that is refused or ends soon."""
+        whose = f"Pool {self.pool} has runner version {self.version}"
+        to = f" to {self.account}" if self.account else ""
+        if self.runtime_ends_at is not None and self.runtime_ends_at <= now:
+            return f"{whose}, which GitHub has refused{to} since {_day(self.runtime_ends_at)}."
+        if self.is_refused(now):
+            return f"{whose}, of which GitHub refused a runner{to}."
+        if self.ends_at is None:
+            return f"{whose}."
+        return f"{whose}, which GitHub accepts until {_day(self.ends_at)}."
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
 class BudgetLine(Line, frozen=True, kw_only=True):
     """The share (of 1) that is left of a GitHub budget, for the App's installation with the least left.
     `account` is the installation's; null is the App itself."""
@@ -142,6 +187,8 @@ class Overview(Line, frozen=True, kw_only=True):
     backoffs: list[BackOffLine]
     budgets: list[BudgetLine]
     unfit_hosts: list[UnfitHost]
+    #: Where it is known.
+    runner_versions: list[PoolVersionLine]
     limit_bypasses: list[LimitBypassLine]
     pools: int
     accounts: int
@@ -161,6 +208,8 @@ class Levels(Line, frozen=True, kw_only=True):
     suspects: dict[str, int]
     budgets: list[BudgetLine]
     unfit_hosts: list[UnfitHost]
+    #: Where it is known.
+    runner_versions: list[PoolVersionLine]
     limit_bypasses: list[LimitBypassLine]
     debts: int
     dead_deliveries: int

@@ -45,6 +45,7 @@ def _notes(seen: Overview) -> Iterator[Note]:
             "/accounts",
         )
     yield from (_unfit(host, seen.at) for host in seen.unfit_hosts)
+    yield from _versions(seen)
     yield from (_bypassed(bypass) for bypass in seen.limit_bypasses)
     if seen.dead_deliveries:
         yield Note(
@@ -115,6 +116,13 @@ def _unfit(unfit: UnfitHost, now: datetime) -> Note:
         f"{unfit.host} has been unfit for runners for {length(now - unfit.since)}: {unfit.why}",
         f"/runners?node={quote(unfit.host)}",
     )
+
+
+def _versions(seen: Overview) -> Iterator[Note]:
+    for each in seen.runner_versions:
+        if each.is_refused(seen.at) or each.ends_soon(seen.at):
+            kind: Literal["bad", "warn"] = "bad" if each.is_refused(seen.at) else "warn"
+            yield Note(kind, each.sentence(seen.at), f"/pools/{quote(each.pool)}")
 
 
 def _bypassed(bypass: LimitBypassLine) -> Note:
