@@ -790,16 +790,58 @@ async def test_an_answer_without_end_is_cut_off(
     assert failure.kind is Kind.MALFORMED
 
 
-async def test_a_renamed_repository_is_reported_and_not_followed(
+def moved(to: str) -> Reply:
+    return Reply(301, {"message": "Moved Permanently"}, {"location": to})
+
+
+async def test_what_a_renamed_repository_has_is_looked_up_where_it_is_now(
     script: Script, github: GitHub
 ) -> None:
-    moved = Reply(
-        301, {"message": "Moved Permanently"}, {"location": f"{script.url}/repositories/1"}
+    """I66: its next webhook, which tells the new name, may never come."""
+    now = f"{script.url}/repositories/1/actions"
+    script.on("GET", "/repos/acme/site/actions/jobs/99", moved(f"{now}/jobs/99"))
+    script.on("GET", "/repositories/1/actions/jobs/99", Reply(200, job()))
+    found = await github.get_job(WHO, SITE, JobId(99))
+    assert not isinstance(found, Absent)
+    script.on("DELETE", "/repos/acme/site/actions/runners/7", moved(f"{now}/runners/7"))
+    script.on("DELETE", "/repositories/1/actions/runners/7", Reply(204))
+    assert await github.delete_runner(WHO, SITE, GitHubRunnerId(7)) is Removal.REMOVED
+
+
+async def test_a_job_that_a_renamed_repository_does_not_have_is_absent(
+    script: Script, github: GitHub
+) -> None:
+    """I66: the control read follows the same redirect."""
+    now = f"{script.url}/repositories/1/actions"
+    script.on("GET", "/repos/acme/site/actions/jobs/99", moved(f"{now}/jobs/99"))
+    script.on("GET", "/repos/acme/site/actions/runs", moved(f"{now}/runs?per_page=1"))
+    script.on("GET", "/repositories/1/actions/runs", Reply(200, {"workflow_runs": []}))
+    assert isinstance(await github.get_job(WHO, SITE, JobId(99)), Absent)
+    assert script.asked("GET", "/repositories/1/actions/runs")[0].query == {"per_page": "1"}
+
+
+async def test_redirects_are_followed_once_and_to_the_same_host(
+    script: Script, github: GitHub
+) -> None:
+    """The token would go with the request."""
+    job = "/repos/acme/site/actions/jobs/99"
+    for elsewhere in ("http://evil.test/x", script.url + job):
+        script.on("GET", job, moved(elsewhere))
+        failure = await failing(github.get_job(WHO, SITE, JobId(99)))
+        assert (failure.kind, failure.backs_off) == (Kind.MOVED, BackOff.REPOSITORY)
+    assert len(script.asked("GET", job)) == 3
+
+
+async def test_a_mint_follows_no_redirect(script: Script, github: GitHub) -> None:
+    """I19: it is sent once, and its claim waits no longer for two."""
+    script.on("POST", MINT, moved(f"{script.url}/organizations/1/generate-jitconfig"))
+    failure = await failing(
+        github.mint_jit(
+            WHO, ACME, name="one", runner_group_id=RunnerGroupId(1), labels=["self-hosted"]
+        )
     )
-    script.on("GET", "/repos/acme/site/actions/jobs/99", moved)
-    failure = await failing(github.get_job(WHO, SITE, JobId(99)))
-    assert (failure.kind, failure.backs_off) == (Kind.MOVED, BackOff.REPOSITORY)
-    assert script.seen[-1].path == "/repos/acme/site/actions/jobs/99"
+    assert failure.kind is Kind.MOVED
+    assert script.seen[-1].path == MINT
 
 
 # -- lists

@@ -372,7 +372,7 @@ RULES: Final[tuple[ErrorRule, ...]] = (
         seconds=_MINUTE,
         ceiling=10 * _MINUTE,
         sentence="GitHub did not {where}: the repository or account has another name now. Its new"
-        " name is taken over when the installation is read again.",
+        " name is taken over with its next webhook.",
     ),
     ErrorRule(
         kind=Kind.NOT_FOUND_PROVEN,

@@ -110,12 +110,17 @@ class Caller:
             raise GitHubError(not_configured(request.what, _app(who)))
         repeats = iter(REPEAT_AFTER_S)
         renewed = token is not None
+        moved = False
         while True:
             used = token or await self._credential(who)
             outcome = await self._send(who, request, used)
             if isinstance(outcome, ApiResponse):
                 if outcome.ok or outcome.status in answers:
                     return Received(answer=outcome, token=used)
+                if outcome.moved and not moved and request.operation.repeatable:
+                    # A repository was renamed. Its next webhook tells the new name, and may never come.
+                    moved, request = True, _moved_to(request, outcome.moved)
+                    continue
                 if outcome.status == 401 and not renewed:
                     renewed = True
                     if isinstance(who, InstallationKey):
@@ -271,6 +276,11 @@ def app_request(app: AppKey) -> Request:
         what=f"show {app}",
         at=BackOff.APP,
     )
+
+
+def _moved_to(request: Request, address: str) -> Request:
+    """A redirect may repeat the parameters."""
+    return replace(request, path=address, params={} if "?" in address else request.params)
 
 
 def _app(who: Who) -> AppKey:

@@ -35,16 +35,20 @@ MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
 #: The oldest version that GitHub still supports, and the only one that Enterprise Servers know.
 API_VERSION: Final = "2022-11-28"
+#: The method stays the same: GitHub has not executed the request.
+_REDIRECTS: Final = frozenset({301, 302, 307, 308})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResponse:
-    """`headers` have lower-case names. `next` is the address of the next page, on the same host."""
+    """`headers` have lower-case names. `next` is the address of the next page, `moved` where a redirect
+    sends the request; both are on the same host."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     next: str | None = None
+    moved: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -155,6 +159,7 @@ class Connection:
                     headers={name.lower(): value for name, value in response.headers.items()},
                     body=await _read(response),
                     next=self._next(response),
+                    moved=self._moved(response),
                 )
         except _NOT_SENT as error:
             raise NoAnswer(_why(error), sent=False) from error
@@ -173,13 +178,23 @@ class Connection:
         if link is None:
             return None
         url = response.url.join(link)
-        if (url.scheme, url.host, url.port) != (
-            self._api_url.scheme,
-            self._api_url.host,
-            self._api_url.port,
-        ) or not url.path.startswith(self._api_url.path.rstrip("/") + "/"):
+        if not self._is_of_this_api(url):
             raise BadAnswer("its next page is said to be on another host")
         return str(url)
+
+    def _moved(self, response: httpx2.Response) -> str | None:
+        """Where a renamed repository is now. A redirect to another host is not followed, because a
+        token is sent to no other host."""
+        location = response.headers.get("location")
+        if response.status_code not in _REDIRECTS or location is None:
+            return None
+        url = response.url.join(location)
+        return str(url) if self._is_of_this_api(url) else None
+
+    def _is_of_this_api(self, url: httpx2.URL) -> bool:
+        own = self._api_url
+        same = (url.scheme, url.host, url.port) == (own.scheme, own.host, own.port)
+        return same and url.path.startswith(own.path.rstrip("/") + "/")
 
 
 def over_http() -> Callable[[str], Transport]:
