@@ -78,6 +78,29 @@ async def test_a_runner_with_an_unsettled_name_is_remembered(world: World) -> No
     assert (await housekeeping(world).round())[History.RUNNERS] == 0
 
 
+async def test_a_runner_of_an_account_that_removed_the_app_is_forgotten(world: World) -> None:
+    """Its name can never be settled: nothing can be asked about the account any more."""
+    accounts = [await world.account() for _ in range(2)]
+    pool = await world.pool()
+    for account in accounts:
+        await world.queue(account, await world.key(account, pool), 1)
+    for claim in (await world.store.match(await world.idle_pods(pool, 2))).claims:
+        await conclude_runner(
+            world.store,
+            claim.runner,
+            generation=claim.generation,
+            state=RunnerState.CLAIMED,
+            ending=Ending.HARD_DELETED,
+            why="test",
+            ended_at=world.clock.now(),
+        )
+    await world.store.remove_installation(world.host, 1001)
+    world.clock.advance(31 * DAY)
+    assert (await housekeeping(world).round())[History.RUNNERS] == 1
+    [left] = await world.rows("SELECT account_id FROM runners")
+    assert left["account_id"] == accounts[1]
+
+
 async def test_one_call_takes_one_batch(world: World) -> None:
     await world.rows(
         "INSERT INTO deliveries"

@@ -27,11 +27,15 @@ DELETE FROM jobs WHERE (host_id, id) IN (
      ORDER BY completed_at, host_id, id LIMIT $2)
 
 -- name: runners
--- Runners gone before $1, with their verdicts, vitals and names, once all their names are settled.
+-- Runners gone before $1, with their verdicts, vitals and names, once all their names are settled. The names of an
+-- account that has removed the App can never be settled: GitHub answers nothing about it any more.
 WITH old AS (
     SELECT r.id FROM runners r
      WHERE r.gone_at < $1
-       AND NOT EXISTS (SELECT FROM mints m WHERE m.runner_id = r.id AND m.state <> 'settled')
+       AND NOT EXISTS (SELECT FROM mints m
+                         JOIN demand_keys k ON k.id = m.key_id
+                         JOIN installations i ON i.account_id = k.account_id AND i.state <> 'removed'
+                        WHERE m.runner_id = r.id AND m.state <> 'settled')
      ORDER BY r.gone_at, r.id LIMIT $2
 ), measured AS (
     DELETE FROM vitals WHERE runner_id IN (SELECT id FROM old)
