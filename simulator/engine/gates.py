@@ -278,7 +278,7 @@ class LeaseSession:
         for listener in self._listeners:
             listener(self)
 
-    async def fetchval(self, _query: str, space: int, number: int) -> bool:
+    async def fetchval(self, _query: str, space: int, number: int, _silent_for: str) -> bool:
         await self.machine.turn("lease")
         self._leases.reach()
         taken = self._leases.take((space, number), self)

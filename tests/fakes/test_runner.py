@@ -68,7 +68,8 @@ async def test_a_cancelled_job_is_stopped_with_all_its_processes(world: World) -
     code, output = await runner.ends()
     assert (code, job.conclusion) == (103, "cancelled")
     assert "completed with result: Canceled" in output
-    assert not _alive(int((world.directory / "sleeper").read_text()))
+    sleeper = int((world.directory / "sleeper").read_text())
+    await world.until(lambda: not _alive(sleeper))
 
 
 def _alive(pid: int) -> bool:

@@ -70,11 +70,13 @@ OURS: Final = {
     "hosts": {"name", "api_url"},
     "job_checks": {"answer"},
     "pool_decisions": {"terms"},
+    "pod_versions": {"spec_hash", "version"},
     "pool_images": {"spec_hash"},
     "pools": {"name", "spec", "spec_hash", "runner"},
-    "runners": {"spec_hash", "evidence", "jit_key", "retired"},
+    "runners": {"spec_hash", "evidence", "jit_key", "retired", "runner_version"},
     "schema_migrations": {"name", "checksum", "oldest_program"},
     "verdicts": {"ending", "evidence"},
+    "version_schedules": {"version"},
 }
 _SHORT: Final = {"pod_name", "guid", "name"}
 
