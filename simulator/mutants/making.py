@@ -10,7 +10,7 @@ from typing import Any, Final
 from paddock.domain.recovery import diagnosis
 from paddock.domain.recovery.evidence import Subject
 from paddock.domain.recovery.rule import Rule
-from paddock.store.sql import queries
+from paddock.store.sql import Query, named
 from simulator.engine.checks import Promise, Violation
 from simulator.engine.database import Session
 
@@ -87,8 +87,9 @@ def item(table: dict[Any, Any], name: Any, value: object) -> Iterator[None]:
 
 def statement(noun: str, name: str, *changes: tuple[str, str]) -> AbstractContextManager[None]:
     """A named statement with parts of its text changed."""
-    loaded = queries(noun)
-    return item(loaded, name, changed_text(f"{noun}.sql: {name}", loaded[name], changes))
+    loaded = named(noun)
+    text = changed_text(f"{noun}.sql: {name}", loaded[name].source, changes)
+    return item(loaded, name, Query(text))
 
 
 def changed_text(where: str, text: str, changes: Sequence[tuple[str, str]]) -> str:

@@ -87,7 +87,7 @@ def _late_release(undo: ExitStack, session: Session) -> None:
             "runners",
             "release",
             *ANY_CLAIM,
-            ("AND generation = $2 AND", "AND $2::int IS NOT NULL AND"),
+            ("AND generation = :generation AND", "AND :generation::int IS NOT NULL AND"),
         )
     )
 

@@ -52,7 +52,11 @@ def _partial_list(undo: ExitStack, _session: Session) -> None:
 )
 def _late_mint_arms(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(
-        statement("runners", "arm", ("AND generation = $2 AND", "AND $2::int IS NOT NULL AND"))
+        statement(
+            "runners",
+            "arm",
+            ("AND generation = :generation AND", "AND :generation::int IS NOT NULL AND"),
+        )
     )
 
 

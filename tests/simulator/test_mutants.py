@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from paddock.domain.recovery import diagnosis
-from paddock.store.sql import queries
+from paddock.store.sql import named
 from simulator.engine.checks import Promise, Violation
 from simulator.engine.database import Session
 from simulator.engine.seed_runs import laboratory
@@ -101,6 +101,6 @@ def _all_there_is(session: Session) -> list[object]:
         )
     )
     statements = [
-        dict(queries(noun)) for noun in ("dispatch", "jobs", "matching", "recovery", "runners")
+        dict(named(noun)) for noun in ("dispatch", "jobs", "matching", "recovery", "runners")
     ]
     return [[tuple(row) for row in schema], statements, dict(diagnosis._OF)]

@@ -22,15 +22,15 @@ from paddock.domain.jobs import RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.store.base import Part
 from paddock.store.database import Connection
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("accounts")
+_SQL = named("accounts")
 
 
 class Accounts(Part):
     async def ensure_host(self, name: str, *, api_url: str) -> HostId:
         async with self._database.transaction() as connection:
-            return HostId(await connection.fetchval(_SQL["host"], name, api_url))
+            return HostId(await connection.fetchval(*_SQL["host"](name=name, api_url=api_url)))
 
     async def ensure_app(
         self, host: HostId, github_id: int, *, slug: str | None = None, mints: MintBudget
@@ -38,16 +38,17 @@ class Accounts(Part):
         hour = mints.hourly(self._clock.now())
         async with self._database.transaction() as connection:
             app = await connection.fetchval(
-                _SQL["app"],
-                host,
-                github_id,
-                slug,
-                mints.per_minute,
-                hour and hour.capacity,
-                hour and hour.refill_per_s,
+                *_SQL["app"](
+                    host=host,
+                    github_id=github_id,
+                    slug=slug,
+                    per_minute=mints.per_minute,
+                    burst=hour and hour.capacity,
+                    refill_per_s=hour and hour.refill_per_s,
+                ),
             )
-            await connection.execute(_SQL["mint_budgets"], app)
-            await connection.execute(_SQL["no_mint_budgets"], app)
+            await connection.execute(*_SQL["mint_budgets"](app=app))
+            await connection.execute(*_SQL["no_mint_budgets"](app=app))
         return AppId(app)
 
     async def record_installation(
@@ -60,68 +61,85 @@ class Accounts(Part):
         async with self._matching() as connection:
             account = AccountId(
                 await connection.fetchval(
-                    _SQL["account"],
-                    facts.host,
-                    facts.account_id,
-                    facts.login,
-                    facts.kind,
-                    now,
-                    limits.runners,
-                    limits.vcpu_milli,
-                    limits.memory_mib,
-                    weight,
+                    *_SQL["account"](
+                        host=facts.host,
+                        github_id=facts.account_id,
+                        login=facts.login,
+                        kind=facts.kind,
+                        now=now,
+                        max_runners=limits.runners,
+                        max_vcpu_milli=limits.vcpu_milli,
+                        max_memory_mib=limits.memory_mib,
+                        weight=weight,
+                    ),
                 )
             )
             if facts.state != "removed":
                 await connection.execute(
-                    _SQL["replace_installation"], account, facts.app, facts.host, facts.id, now
+                    *_SQL["replace_installation"](
+                        account=account,
+                        app=facts.app,
+                        host=facts.host,
+                        installation=facts.id,
+                        now=now,
+                    )
                 )
             if facts.state == "active":
-                await connection.execute(_SQL["forgive"], facts.host, facts.id, account)
+                await connection.execute(
+                    *_SQL["forgive"](host=facts.host, installation=facts.id, account=account)
+                )
             await connection.execute(
-                _SQL["installation"],
-                facts.host,
-                facts.id,
-                facts.app,
-                account,
-                facts.state,
-                facts.all_repositories,
-                now,
+                *_SQL["installation"](
+                    host=facts.host,
+                    installation=facts.id,
+                    app=facts.app,
+                    account=account,
+                    state=facts.state,
+                    all_repositories=facts.all_repositories,
+                    now=now,
+                ),
             )
             if facts.state != "removed":
-                await connection.execute(_SQL["back_again"], facts.host, facts.id)
+                await connection.execute(
+                    *_SQL["back_again"](host=facts.host, installation=facts.id)
+                )
         return account
 
     async def _unchanged(self, facts: InstallationFacts) -> AccountId | None:
         """Read without the matcher's lock: re-reading a thousand accounts must not delay a match."""
         async with self._database.transaction() as connection:
             found = await connection.fetchval(
-                _SQL["unchanged"],
-                facts.host,
-                facts.id,
-                facts.app,
-                facts.state,
-                facts.all_repositories,
-                facts.account_id,
-                facts.login,
-                facts.kind,
+                *_SQL["unchanged"](
+                    host=facts.host,
+                    installation=facts.id,
+                    app=facts.app,
+                    state=facts.state,
+                    all_repositories=facts.all_repositories,
+                    github_id=facts.account_id,
+                    login=facts.login,
+                    kind=facts.kind,
+                ),
             )
         return None if found is None else AccountId(found)
 
     async def remove_installation(self, host: HostId, installation: int) -> None:
         async with self._matching() as connection:
             now = self._clock.now()
-            await connection.execute(_SQL["remove_installation"], host, installation, now)
             await connection.execute(
-                _SQL["confirm_removal"], host, installation, now, now - CONFIRMED_APART
+                *_SQL["remove_installation"](host=host, installation=installation, now=now)
+            )
+            await connection.execute(
+                *_SQL["confirm_removal"](
+                    host=host, installation=installation, now=now, last_before=now - CONFIRMED_APART
+                )
             )
 
     async def removed_installations(self, app: AppId) -> list[int]:
-        rows = await self._database.rows(_SQL["removed_installations"], app)
+        rows = await self._database.rows(*_SQL["removed_installations"](app=app))
         return [row["github_id"] for row in rows]
 
     async def active_installations(self, app: AppId) -> list[int]:
-        rows = await self._database.rows(_SQL["active_installations"], app)
+        rows = await self._database.rows(*_SQL["active_installations"](app=app))
         return [row["github_id"] for row in rows]
 
     async def record_repositories(
@@ -129,25 +147,28 @@ class Accounts(Part):
     ) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["repositories"],
-                host,
-                account,
-                [repository.github_id for repository in repositories],
-                [repository.full_name for repository in repositories],
+                *_SQL["repositories"](
+                    host=host,
+                    account=account,
+                    github_ids=[repository.github_id for repository in repositories],
+                    full_names=[repository.full_name for repository in repositories],
+                ),
             )
 
     async def list_accounts(self) -> list[AccountSummary]:
-        rows = await self._database.rows(_SQL["list"])
+        rows = await self._database.rows(*_SQL["list"]())
         return [_summary_of(row) for row in rows]
 
     async def find_repository(
         self, account: AccountId, full_name: str
     ) -> tuple[RepositoryId, Limits] | None:
-        row = await self._database.row(_SQL["repository_named"], account, full_name)
+        row = await self._database.row(
+            *_SQL["repository_named"](account=account, full_name=full_name)
+        )
         return None if row is None else (RepositoryId(row["id"]), _limits_of(row))
 
     async def served_accounts(self, app: AppId) -> list[ServedAccount]:
-        rows = await self._database.rows(_SQL["organisations"], app)
+        rows = await self._database.rows(*_SQL["organisations"](app=app))
         return [
             ServedAccount(
                 id=AccountId(row["id"]),
@@ -161,11 +182,12 @@ class Accounts(Part):
     async def set_account_limits(self, account: AccountId, limits: Limits) -> bool:
         async with self._matching() as connection:
             found = await connection.fetchval(
-                _SQL["set_account_limits"],
-                account,
-                limits.runners,
-                limits.vcpu_milli,
-                limits.memory_mib,
+                *_SQL["set_account_limits"](
+                    account=account,
+                    runners=limits.runners,
+                    vcpu_milli=limits.vcpu_milli,
+                    memory_mib=limits.memory_mib,
+                ),
             )
             if found is not None:
                 await self._note(connection, account, "limits", str(limits))
@@ -174,15 +196,16 @@ class Accounts(Part):
     async def set_repository_limits(self, repository: RepositoryId, limits: Limits) -> bool:
         async with self._matching() as connection:
             account = await connection.fetchval(
-                _SQL["set_repository_limits"],
-                repository,
-                limits.runners,
-                limits.vcpu_milli,
-                limits.memory_mib,
+                *_SQL["set_repository_limits"](
+                    repository=repository,
+                    runners=limits.runners,
+                    vcpu_milli=limits.vcpu_milli,
+                    memory_mib=limits.memory_mib,
+                ),
             )
             if account is None:
                 return False
-            await connection.execute(_SQL["move_misplaced"], [account])
+            await connection.execute(*_SQL["move_misplaced"](accounts=[account]))
             await self._note(
                 connection, account, "repository limits", f"repository {repository}: {limits}"
             )
@@ -191,12 +214,12 @@ class Accounts(Part):
     async def pools_beside_limits(self, account: AccountId | None = None) -> list[tuple[str, str]]:
         """(login, pool) pairs: accounts that have repository limits (`account`, or all accounts), and
         pools whose runner group keeps their runners at the organisation."""
-        rows = await self._database.rows(_SQL["pools_beside_limits"], account)
+        rows = await self._database.rows(*_SQL["pools_beside_limits"](account=account))
         return [(row["login"], row["pool"]) for row in rows]
 
     async def set_weight(self, account: AccountId, weight: int) -> bool:
         async with self._matching() as connection:
-            found = await connection.fetchval(_SQL["set_weight"], account, weight)
+            found = await connection.fetchval(*_SQL["set_weight"](account=account, weight=weight))
             if found is not None:
                 await self._note(connection, account, "weight", str(weight))
         return found is not None
@@ -204,7 +227,7 @@ class Accounts(Part):
     async def pause_account(self, account: AccountId, *, why: str) -> bool:
         async with self._matching() as connection:
             found = await connection.fetchval(
-                _SQL["pause"], account, self._clock.now(), self.actor, why
+                *_SQL["pause"](account=account, now=self._clock.now(), actor=self.actor, why=why)
             )
             if found is not None:
                 await self._note(connection, account, "paused", why)
@@ -212,13 +235,17 @@ class Accounts(Part):
 
     async def resume_account(self, account: AccountId, *, why: str) -> bool:
         async with self._matching() as connection:
-            found = await connection.fetchval(_SQL["resume"], account)
+            found = await connection.fetchval(*_SQL["resume"](account=account))
             if found is not None:
                 await self._note(connection, account, "resumed", why)
         return found is not None
 
     async def _note(self, connection: Connection, account: AccountId, what: str, why: str) -> None:
-        await connection.execute(_SQL["note"], self._clock.now(), self.actor, account, what, why)
+        await connection.execute(
+            *_SQL["note"](
+                now=self._clock.now(), actor=self.actor, account=account, what=what, why=why
+            )
+        )
 
 
 def _summary_of(row: asyncpg.Record) -> AccountSummary:

@@ -16,9 +16,9 @@ from paddock.domain.github import AppKey, InstallationId, Operation
 from paddock.domain.ids import AppId
 from paddock.ports import Clock
 from paddock.store.database import UNFLUSHED, Database, retrying
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("budgets")
+_SQL = named("budgets")
 
 #: If the wait would be longer than this, the caller should do other work instead (I17).
 LONGEST_WAIT_S: Final = 5.0
@@ -78,19 +78,26 @@ class PgBudget:
         self, key: BudgetKey, change: Callable[[TokenBucket, datetime], TokenBucket]
     ) -> None:
         app, limits = self._apps[AppKey(host=key.host, app=key.app)]
-        place = app, key.installation or _THE_APP, _name(key)
+        where = {"app": app, "installation": key.installation or _THE_APP}
+        bucket = _name(key)
         async with self._database.transaction(begin=UNFLUSHED) as connection:
-            row = await connection.fetchrow(_SQL["read"], *place)
+            row = await connection.fetchrow(*_SQL["read"](**where, bucket=bucket))
             if row is None:
                 now = self._clock.now()
                 if key.bucket is Bucket.MINT:
-                    await connection.execute(_SQL["make_for_mints"], *place[:2], now)
+                    await connection.execute(*_SQL["make_for_mints"](**where, now=now))
                 else:
                     new = limits.bucket(key.bucket, now)
                     await connection.execute(
-                        _SQL["make"], *place, new.capacity, new.refill_per_s, now
+                        *_SQL["make"](
+                            **where,
+                            bucket=bucket,
+                            capacity=new.capacity,
+                            refill_per_s=new.refill_per_s,
+                            now=now,
+                        )
                     )
-                row = await connection.fetchrow(_SQL["read"], *place)
+                row = await connection.fetchrow(*_SQL["read"](**where, bucket=bucket))
             if row is None:
                 return  # mints are not limited for this App
             # The matcher's claims may overdraw the mint bucket by one or two take-overs.
@@ -98,10 +105,14 @@ class PgBudget:
             # Read once, under the row's lock: another replica may have held the row for seconds.
             now = self._clock.now()
             changed = change(kept.at(now), now)
-            await connection.execute(_SQL["write"], *place, changed.tokens, changed.as_of)
+            await connection.execute(
+                *_SQL["write"](**where, bucket=bucket, tokens=changed.tokens, as_of=changed.as_of)
+            )
 
     async def quotas_left(self, app: AppKey) -> Mapping[InstallationId | None, float]:
-        rows = await self._database.rows(_SQL["left"], self._apps[app][0], self._clock.now())
+        rows = await self._database.rows(
+            *_SQL["left"](app=self._apps[app][0], now=self._clock.now())
+        )
         return {_whose(row["installation_id"]): row["tokens"] / row["capacity"] for row in rows}
 
 

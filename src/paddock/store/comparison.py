@@ -9,16 +9,16 @@ from paddock.domain.comparison import ActiveRepository, OpenJob
 from paddock.domain.ids import AccountId, AppId, HostId, JobId, RepositoryId
 from paddock.domain.states import JobState
 from paddock.store.base import Part
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("comparison")
+_SQL = named("comparison")
 
 
 class Comparisons(Part):
     async def active_repositories(
         self, apps: Sequence[AppId], *, since: datetime
     ) -> list[ActiveRepository]:
-        rows = await self._database.rows(_SQL["repositories"], since, apps)
+        rows = await self._database.rows(*_SQL["repositories"](since=since, apps=apps))
         return [
             ActiveRepository(
                 id=RepositoryId(row["id"]),
@@ -36,16 +36,18 @@ class Comparisons(Part):
         ]
 
     async def open_jobs(self, repository: RepositoryId) -> list[OpenJob]:
-        rows = await self._database.rows(_SQL["open_jobs"], repository)
+        rows = await self._database.rows(*_SQL["open_jobs"](repository=repository))
         return [
             OpenJob(id=JobId(row["id"]), state=JobState(row["state"]), since=row["since"])
             for row in rows
         ]
 
     async def job_states(self, host: HostId, jobs: Sequence[JobId]) -> Mapping[JobId, JobState]:
-        rows = await self._database.rows(_SQL["states"], host, jobs)
+        rows = await self._database.rows(*_SQL["states"](host=host, jobs=jobs))
         return {JobId(row["id"]): JobState(row["state"]) for row in rows}
 
     async def note_comparison(self, repository: RepositoryId) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["compared"], repository, self._clock.now())
+            await connection.execute(
+                *_SQL["compared"](repository=repository, now=self._clock.now())
+            )

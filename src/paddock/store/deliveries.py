@@ -18,9 +18,9 @@ from paddock.domain.ids import AppId, HostId
 from paddock.domain.jobs import EventCause, JobReport, Unplaced
 from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.jobs import Jobs, merge_reports
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("deliveries")
+_SQL = named("deliveries")
 
 #: A replica applies a batch in tens of milliseconds. If it has not done so after this, it has died or
 #: stalled, or did not learn that it took the batch. Then another replica applies the batch. Applying a
@@ -33,15 +33,16 @@ class Deliveries(Jobs):
     async def store_deliveries(self, deliveries: Sequence[NewDelivery]) -> frozenset[str]:
         async with self._database.statement() as connection:
             rows = await connection.fetch(
-                _SQL["store"],
-                [delivery.host for delivery in deliveries],
-                [delivery.app for delivery in deliveries],
-                [delivery.guid for delivery in deliveries],
-                [delivery.event for delivery in deliveries],
-                [delivery.action for delivery in deliveries],
-                [delivery.installation for delivery in deliveries],
-                [delivery.payload for delivery in deliveries],
-                self._clock.now(),
+                *_SQL["store"](
+                    hosts=[delivery.host for delivery in deliveries],
+                    apps=[delivery.app for delivery in deliveries],
+                    guids=[delivery.guid for delivery in deliveries],
+                    events=[delivery.event for delivery in deliveries],
+                    actions=[delivery.action for delivery in deliveries],
+                    installations=[delivery.installation for delivery in deliveries],
+                    payloads=[delivery.payload for delivery in deliveries],
+                    now=self._clock.now(),
+                ),
             )
         return frozenset(row["guid"] for row in rows)
 
@@ -49,7 +50,9 @@ class Deliveries(Jobs):
     async def take_deliveries(self, limit: int) -> list[Delivery]:
         now = self._clock.now()
         async with self._database.statement() as connection:
-            rows = await connection.fetch(_SQL["take"], now, limit, now + TAKEN_FOR)
+            rows = await connection.fetch(
+                *_SQL["take"](now=now, limit=limit, taken_until=now + TAKEN_FOR)
+            )
         return [_delivery_of(row) for row in rows]
 
     @retrying
@@ -68,21 +71,23 @@ class Deliveries(Jobs):
             await self._settle(connection, settled)
             if postponed:
                 await connection.execute(
-                    _SQL["postpone"],
-                    [each.number for each in postponed],
-                    [each.until for each in postponed],
-                    [each.note for each in postponed],
+                    *_SQL["postpone"](
+                        numbers=[each.number for each in postponed],
+                        untils=[each.until for each in postponed],
+                        notes=[each.note for each in postponed],
+                    ),
                 )
         return unplaced
 
     async def _settle(self, connection: Connection, settled: Sequence[Settlement]) -> None:
         if settled:
             await connection.execute(
-                _SQL["settle"],
-                [each.number for each in settled],
-                [each.state for each in settled],
-                [each.note for each in settled],
-                self._clock.now(),
+                *_SQL["settle"](
+                    numbers=[each.number for each in settled],
+                    states=[each.state for each in settled],
+                    notes=[each.note for each in settled],
+                    now=self._clock.now(),
+                ),
             )
 
     async def expedite_deliveries(
@@ -90,26 +95,30 @@ class Deliveries(Jobs):
     ) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["expedite"], host, installation, self._clock.now(), list(also)
+                *_SQL["expedite"](
+                    host=host, installation=installation, now=self._clock.now(), also=list(also)
+                )
             )
 
     async def retry_deliveries(self, numbers: Sequence[DeliveryNumber] | None) -> int:
         async with self._database.transaction() as connection:
-            tag = await connection.execute(_SQL["retry"], numbers, self._clock.now())
+            tag = await connection.execute(*_SQL["retry"](numbers=numbers, now=self._clock.now()))
         return int(tag.split()[-1])
 
     async def known_guids(self, host: HostId, guids: Sequence[str]) -> frozenset[str]:
-        rows = await self._database.rows(_SQL["known"], host, guids)
+        rows = await self._database.rows(*_SQL["known"](host=host, guids=guids))
         return frozenset(row["guid"] for row in rows)
 
     async def hook_cursor(self, app: AppId) -> datetime:
         async with self._database.transaction() as connection:
-            cursor: datetime = await connection.fetchval(_SQL["cursor"], app, self._clock.now())
+            cursor: datetime = await connection.fetchval(
+                *_SQL["cursor"](app=app, now=self._clock.now())
+            )
         return cursor
 
     async def move_hook_cursor(self, app: AppId, until: datetime) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["move_cursor"], app, until)
+            await connection.execute(*_SQL["move_cursor"](app=app, until=until))
 
 
 def _delivery_of(row: asyncpg.Record) -> Delivery:

@@ -25,9 +25,9 @@ from paddock.domain.states import RunnerState
 from paddock.store.base import Part
 from paddock.store.database import retrying
 from paddock.store.live_runners import runner_of
-from paddock.store.sql import converted, queries
+from paddock.store.sql import converted, named
 
-_SQL = queries("dispatch")
+_SQL = named("dispatch")
 
 
 class Dispatch(Part):
@@ -35,23 +35,23 @@ class Dispatch(Part):
     async def hear_pod(self, pod_name: str, *, pod_uid: str) -> Heard | None:
         async with self._database.statement() as connection:
             row = await connection.fetchrow(
-                _SQL["hear"], pod_name, pod_uid, self._clock.now(), self.actor
+                *_SQL["hear"](pod=pod_name, uid=pod_uid, now=self._clock.now(), actor=self.actor)
             )
         if row is None:
             async with self._database.statement() as connection:
-                row = await connection.fetchrow(_SQL["gone"], pod_name, pod_uid)
+                row = await connection.fetchrow(*_SQL["gone"](pod=pod_name, uid=pod_uid))
         return None if row is None else _heard_of(row)
 
     @retrying
     async def hear_again(self, asked: Mapping[RunnerId, datetime]) -> frozenset[RunnerId]:
         async with self._database.statement() as connection:
             rows = await connection.fetch(
-                _SQL["hear_again"], list(asked.keys()), list(asked.values())
+                *_SQL["hear_again"](runners=list(asked.keys()), times=list(asked.values()))
             )
         return frozenset(RunnerId(row["id"]) for row in rows)
 
     async def has_demand(self) -> bool:
-        return await self._database.row(_SQL["demand"]) is not None
+        return await self._database.row(*_SQL["demand"]()) is not None
 
     @retrying
     async def acknowledge_delivery(
@@ -59,27 +59,36 @@ class Dispatch(Part):
     ) -> Runner | RunnerState | None:
         async with self._database.statement() as connection:
             row = await connection.fetchrow(
-                _SQL["acknowledge"], pod_name, pod_uid, self._clock.now(), self.actor, delivery
+                *_SQL["acknowledge"](
+                    pod=pod_name,
+                    uid=pod_uid,
+                    now=self._clock.now(),
+                    actor=self.actor,
+                    delivery=delivery,
+                )
             )
         if row is not None:
             return runner_of(row)
         async with self._database.statement() as connection:
-            state = await connection.fetchval(_SQL["delivered"], pod_name, pod_uid, delivery)
+            state = await connection.fetchval(
+                *_SQL["delivered"](pod=pod_name, uid=pod_uid, delivery=delivery)
+            )
         return None if state is None else RunnerState(state)
 
     @retrying
     async def back_off(self, subject: Subject, terms: BackOffTerms) -> datetime:
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(
-                _SQL["back_off"],
-                subject.scope,
-                subject.id,
-                self._clock.now(),
-                terms.reason,
-                terms.seconds,
-                terms.ceiling,
-                terms.forgiven,
-                terms.cause,
+                *_SQL["back_off"](
+                    scope=subject.scope,
+                    subject=subject.id,
+                    now=self._clock.now(),
+                    reason=terms.reason,
+                    seconds=terms.seconds,
+                    ceiling=terms.ceiling,
+                    forgiven=terms.forgiven,
+                    cause=terms.cause,
+                ),
             )
         until: datetime = row["until"]
         return until
@@ -87,25 +96,30 @@ class Dispatch(Part):
     async def recover_from_backoffs(self, subjects: Sequence[Subject]) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["recover"],
-                [subject.scope for subject in subjects],
-                [subject.id for subject in subjects],
+                *_SQL["recover"](
+                    scopes=[subject.scope for subject in subjects],
+                    subjects=[subject.id for subject in subjects],
+                ),
             )
 
     async def debts(self, *, before: datetime, limit: int) -> list[Debt]:
-        rows = await self._database.rows(_SQL["debts"], before, limit, self._clock.now())
+        rows = await self._database.rows(
+            *_SQL["debts"](before=before, limit=limit, now=self._clock.now())
+        )
         return [_debt_of(row) for row in rows]
 
     async def settle_mint(self, name: str, *, outcome: MintOutcome) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["settle"], name, outcome, self._clock.now())
+            await connection.execute(
+                *_SQL["settle"](name=name, outcome=outcome, now=self._clock.now())
+            )
 
     async def postpone_debt(self, name: str, *, until: datetime) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["postpone_debt"], name, until)
+            await connection.execute(*_SQL["postpone_debt"](name=name, until=until))
 
     async def steps(self, *, after: datetime, until: datetime) -> list[StepDurations]:
-        rows = await self._database.rows(_SQL["steps"], after, until)
+        rows = await self._database.rows(*_SQL["steps"](after=after, until=until))
         return [converted(StepDurations, row) for row in rows]
 
 

@@ -12,18 +12,20 @@ from paddock.domain.names import PoolName
 from paddock.domain.states import JobState
 from paddock.domain.trust import Forks
 from paddock.store.jobs import Jobs, place
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("intake")
+_SQL = named("intake")
 
 
 class Intake(Jobs):
     async def surroundings(self, installations: Iterable[tuple[HostId, int]]) -> IntakeContext:
         asked = sorted(set(installations))
         accounts = await self._database.rows(
-            _SQL["accounts"], [host for host, _ in asked], [number for _, number in asked]
+            *_SQL["accounts"](
+                hosts=[host for host, _ in asked], installations=[number for _, number in asked]
+            )
         )
-        pools = await self._database.rows(_SQL["pools"])
+        pools = await self._database.rows(*_SQL["pools"]())
         return IntakeContext(
             accounts={
                 (HostId(row["host_id"]), row["github_id"]): AccountId(row["account_id"])
@@ -45,7 +47,9 @@ class Intake(Jobs):
         self, named: Sequence[tuple[AccountId, str]]
     ) -> frozenset[tuple[AccountId, str]]:
         rows = await self._database.rows(
-            _SQL["ours"], [account for account, _ in named], [name for _, name in named]
+            *_SQL["ours"](
+                accounts=[account for account, _ in named], names=[name for _, name in named]
+            )
         )
         return frozenset((AccountId(row["account_id"]), row["name"]) for row in rows)
 
@@ -53,7 +57,9 @@ class Intake(Jobs):
         self, limit: int, *, after: RefusedJob | None = None
     ) -> list[RefusedJob]:
         host, job = (after.facts.host, after.facts.id) if after is not None else (0, 0)
-        rows = await self._database.rows(_SQL["refused"], limit, self._clock.now(), host, job)
+        rows = await self._database.rows(
+            *_SQL["refused"](limit=limit, now=self._clock.now(), after_host=host, after_job=job)
+        )
         return [
             RefusedJob(
                 facts=JobFacts(
@@ -83,9 +89,10 @@ class Intake(Jobs):
         async with self._database.transaction() as connection:
             places = await place(connection, served, self._clock.now())
             tag = await connection.execute(
-                _SQL["adopt"],
-                [report.facts.host for report in served],
-                [report.facts.id for report in served],
-                [row["key_id"] for row in places],
+                *_SQL["adopt"](
+                    hosts=[report.facts.host for report in served],
+                    jobs=[report.facts.id for report in served],
+                    keys=[row["key_id"] for row in places],
+                ),
             )
         return int(tag.split()[-1])

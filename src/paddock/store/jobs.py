@@ -18,11 +18,11 @@ from paddock.domain.jobs import JobFacts, JobReport, Refusal, Unplaced, merge
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.base import Part
 from paddock.store.database import Connection, retrying
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("jobs")
-_RUNNERS = queries("runners")
-_POOLS = queries("sizing")
+_SQL = named("jobs")
+_RUNNERS = named("runners")
+_POOLS = named("sizing")
 
 #: Why a job has no pool if it waited for a pool that was deleted.
 POOL_DELETED: Final = "pool deleted"
@@ -43,17 +43,21 @@ class Jobs(Part):
         now = self._clock.now()
         places = await place(connection, reports, now)
         columns = _columns(reports, places)
-        await connection.execute(_SQL["merge"], *columns, now, self.actor, why)
+        await connection.execute(*_SQL["merge"](**columns, now=now, actor=self.actor, why=why))
         return await self._move_executors(connection, reports)
 
     async def demote_job(self, host: HostId, job: JobId, *, why: str) -> bool:
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(
-                _SQL["demote"], host, job, self._clock.now(), self.actor, why
+                *_SQL["demote"](
+                    host=host, job=job, now=self._clock.now(), actor=self.actor, why=why
+                )
             )
             if row is not None and row["pool_id"] is not None:
                 # The job's pool may have been deleted meanwhile; another pool may take the job.
-                await connection.execute(_POOLS["refuse_jobs"], [row["pool_id"]], POOL_DELETED)
+                await connection.execute(
+                    *_POOLS["refuse_jobs"](pools=[row["pool_id"]], refusal=POOL_DELETED)
+                )
         return row is not None
 
     async def abandon_jobs(self, host: str, *, why: str) -> int:
@@ -61,7 +65,7 @@ class Jobs(Part):
         Returns how many."""
         async with self._database.transaction() as connection:
             tag = await connection.execute(
-                _SQL["abandon"], host, self._clock.now(), self.actor, why
+                *_SQL["abandon"](host=host, now=self._clock.now(), actor=self.actor, why=why)
             )
         return int(tag.split()[-1])
 
@@ -74,27 +78,32 @@ class Jobs(Part):
         if not named:
             return []
         rows = await connection.fetch(
-            _SQL["executors"],
-            [report.account for report in named],
-            [report.facts.executor and report.facts.executor.github_id for report in named],
-            [report.facts.executor and report.facts.executor.name for report in named],
+            *_SQL["executors"](
+                accounts=[report.account for report in named],
+                github_ids=[
+                    report.facts.executor and report.facts.executor.github_id for report in named
+                ],
+                names=[report.facts.executor and report.facts.executor.name for report in named],
+            ),
         )
         ours = [(named[row["position"] - 1], row) for row in rows]
         await connection.execute(
-            _SQL["attribute"],
-            [report.facts.host for report, _ in ours],
-            [report.facts.id for report, _ in ours],
-            [row["id"] for _, row in ours],
+            *_SQL["attribute"](
+                hosts=[report.facts.host for report, _ in ours],
+                jobs=[report.facts.id for report, _ in ours],
+                runners=[row["id"] for _, row in ours],
+            ),
         )
         busy = [(report, row) for report, row in ours if row["state"] == RunnerState.BUSY]
         if busy:
             await connection.execute(
-                _RUNNERS["name_jobs"],
-                [row["id"] for _, row in busy],
-                [report.facts.id for report, _ in busy],
+                *_RUNNERS["name_jobs"](
+                    runners=[row["id"] for _, row in busy],
+                    jobs=[report.facts.id for report, _ in busy],
+                ),
             )
         if ended := [row["id"] for _, row in ours if row["state"] == RunnerState.GONE]:
-            await connection.execute(_SQL["heard_of"], ended)
+            await connection.execute(*_SQL["heard_of"](runners=ended))
         unplaced = []
         for report, row in ours:
             if not await self._move_executor(connection, report.facts, row):
@@ -120,14 +129,15 @@ class Jobs(Part):
         if row["state"] in past or row["forced"]:
             return True
         moved = await connection.fetchrow(
-            _RUNNERS[step],
-            row["id"],
-            row["generation"],
-            self._clock.now(),
-            self.actor,
-            why,
-            None,
-            facts.id,
+            *_RUNNERS[step](
+                runner=row["id"],
+                generation=row["generation"],
+                now=self._clock.now(),
+                actor=self.actor,
+                why=why,
+                evidence=None,
+                job=facts.id,
+            )
         )
         return moved is not None
 
@@ -153,7 +163,14 @@ async def place(
     repositories = [report.repository.github_id for report in reports]
     pools = [None if isinstance(report.served, Refusal) else report.served for report in reports]
     names = [report.repository.full_name for report in reports]
-    asked = (_SQL["places"], accounts, hosts, repositories, pools, names, now)
+    asked = _SQL["places"](
+        accounts=accounts,
+        hosts=hosts,
+        repositories=repositories,
+        pools=pools,
+        full_names=names,
+        now=now,
+    )
     places = await connection.fetch(*asked)
     if all(place["noted"] for place in places):
         return places  # type: ignore[no-any-return]
@@ -162,43 +179,46 @@ async def place(
         for report in reports
     }
     await connection.execute(
-        _SQL["note_repositories"],
-        [host for host, _ in told],
-        [repository for _, repository in told],
-        [account for account, _ in told.values()],
-        [repository.full_name for _, repository in told.values()],
-        now,
+        *_SQL["note_repositories"](
+            hosts=[host for host, _ in told],
+            github_ids=[repository for _, repository in told],
+            accounts=[account for account, _ in told.values()],
+            full_names=[repository.full_name for _, repository in told.values()],
+            now=now,
+        ),
     )
-    await connection.execute(_SQL["note_keys"], accounts, hosts, repositories, pools)
+    await connection.execute(
+        *_SQL["note_keys"](accounts=accounts, hosts=hosts, repositories=repositories, pools=pools)
+    )
     return await connection.fetch(*asked)  # type: ignore[no-any-return]
 
 
-def _columns(reports: Sequence[JobReport], places: Sequence[asyncpg.Record]) -> list[list[object]]:
+def _columns(
+    reports: Sequence[JobReport], places: Sequence[asyncpg.Record]
+) -> dict[str, Sequence[object]]:
     """The batch as columns, for `unnest`."""
-    rows = [
-        (
-            report.facts.host,
-            report.facts.id,
-            report.account,
-            place["repository_id"],
-            report.facts.run_id,
-            report.facts.run_attempt,
-            report.facts.name,
-            report.facts.workflow,
-            "\n".join(report.facts.labels),
-            report.facts.state.value,
-            place["key_id"],
-            report.served.reason if isinstance(report.served, Refusal) else None,
-            report.served.detail if isinstance(report.served, Refusal) else None,
-            report.facts.created_at,
-            report.facts.waited,
-            report.facts.known_queued_at,
-            report.facts.started_at,
-            report.facts.completed_at,
-            report.facts.conclusion,
-            report.facts.executor.github_id if report.facts.executor else None,
-            report.facts.executor.name if report.facts.executor else None,
-        )
-        for report, place in zip(reports, places, strict=True)
-    ]
-    return [list(column) for column in zip(*rows, strict=True)]
+    jobs = [report.facts for report in reports]
+    refusals = [report.served if isinstance(report.served, Refusal) else None for report in reports]
+    return {
+        "hosts": [job.host for job in jobs],
+        "ids": [job.id for job in jobs],
+        "accounts": [report.account for report in reports],
+        "repositories": [row["repository_id"] for row in places],
+        "run_ids": [job.run_id for job in jobs],
+        "run_attempts": [job.run_attempt for job in jobs],
+        "names": [job.name for job in jobs],
+        "workflows": [job.workflow for job in jobs],
+        "labels": ["\n".join(job.labels) for job in jobs],
+        "states": [job.state.value for job in jobs],
+        "keys": [row["key_id"] for row in places],
+        "refusals": [refusal and refusal.reason for refusal in refusals],
+        "refusal_details": [refusal and refusal.detail for refusal in refusals],
+        "created_at": [job.created_at for job in jobs],
+        "waited": [job.waited for job in jobs],
+        "known_queued_at": [job.known_queued_at for job in jobs],
+        "started_at": [job.started_at for job in jobs],
+        "completed_at": [job.completed_at for job in jobs],
+        "conclusions": [job.conclusion for job in jobs],
+        "executor_ids": [job.executor and job.executor.github_id for job in jobs],
+        "executor_names": [job.executor and job.executor.name for job in jobs],
+    }

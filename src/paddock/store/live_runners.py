@@ -23,9 +23,9 @@ from paddock.domain.ids import (
 from paddock.domain.limits import Resources
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("living")
+_SQL = named("living")
 
 #: Fetches rows, inside a transaction or outside of one.
 Fetch = Callable[..., Awaitable[list[asyncpg.Record]]]
@@ -49,7 +49,7 @@ class LiveRunners:
         read: dict[RunnerId, _Marked] = {}
         # Ten thousand rows pass here several times a second and block the event loop: no object is
         # made and no function called for an unchanged row.
-        marks = await fetch(_SQL["marks"])
+        marks = await fetch(*_SQL["marks"]())
         changed = [
             row["id"]
             for row in marks
@@ -58,7 +58,7 @@ class LiveRunners:
             or mine[1] != row["version"]
         ]
         if changed:
-            rows = await fetch(_SQL["these"], changed)
+            rows = await fetch(*_SQL["these"](runners=changed))
             read = {row["id"]: (row["xmin"], row["version"], runner_of(row)) for row in rows}
         # A runner that is gone by the second read is left out.
         missing = set(changed) - read.keys()

@@ -13,9 +13,9 @@ from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.ports.pools import PoolRefused
 from paddock.store.base import Part
 from paddock.store.database import Connection
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("pools")
+_SQL = named("pools")
 
 
 class Pools(Part):
@@ -37,52 +37,55 @@ class Pools(Part):
 
     async def _apply_pool(self, connection: Connection, pool: PoolFacts) -> PoolId:
         changed = await connection.fetchval(
-            _SQL["apply"],
-            pool.name,
-            sorted(pool.labels),
-            pool.shape,
-            pool.cost.vcpu_milli,
-            pool.cost.memory_mib,
-            pool.max_runners,
-            pool.spec,
-            pool.spec_hash,
-            pool.runner_group,
-            None if pool.runner is RunnerProgram.UNKNOWN else pool.runner,
-            self._clock.now(),
+            *_SQL["apply"](
+                name=pool.name,
+                labels=sorted(pool.labels),
+                shape=pool.shape,
+                vcpu_milli=pool.cost.vcpu_milli,
+                memory_mib=pool.cost.memory_mib,
+                max_runners=pool.max_runners,
+                spec=pool.spec,
+                spec_hash=pool.spec_hash,
+                runner_group=pool.runner_group,
+                runner=None if pool.runner is RunnerProgram.UNKNOWN else pool.runner,
+                now=self._clock.now(),
+            ),
         )
         if changed is None:
-            return PoolId(await connection.fetchval(_SQL["named"], pool.name))
+            return PoolId(await connection.fetchval(*_SQL["named"](name=pool.name)))
         await self._note_pool(connection, PoolId(changed), "applied", pool.spec_hash)
         return PoolId(changed)
 
     async def list_pools(self) -> list[PoolSummary]:
-        rows = await self._database.rows(_SQL["list"])
+        rows = await self._database.rows(*_SQL["list"]())
         return [_summary_of(row) for row in rows]
 
     async def find_pool(self, name: str) -> PoolId | None:
         async with self._database.transaction() as connection:
-            found = await connection.fetchval(_SQL["named"], name)
+            found = await connection.fetchval(*_SQL["named"](name=name))
         return None if found is None else PoolId(found)
 
     async def wanted_groups(self) -> list[tuple[PoolId, str]]:
-        rows = await self._database.rows(_SQL["group_names"])
+        rows = await self._database.rows(*_SQL["group_names"]())
         return [(PoolId(row["id"]), row["runner_group"]) for row in rows]
 
     async def set_groups(self, account: AccountId, groups: Mapping[PoolId, int]) -> None:
-        rows = await self._database.rows(_SQL["groups"], account)
+        rows = await self._database.rows(*_SQL["groups"](account=account))
         if {PoolId(row["pool_id"]): row["runner_group_id"] for row in rows} == groups:
             return
         pools = sorted(groups)
         async with self._matching() as connection:
             await connection.execute(
-                _SQL["set_groups"], account, pools, [groups[pool] for pool in pools]
+                *_SQL["set_groups"](
+                    account=account, pools=pools, groups=[groups[pool] for pool in pools]
+                )
             )
-            await connection.execute(_SQL["drop_groups"], account, pools)
+            await connection.execute(*_SQL["drop_groups"](account=account, pools=pools))
 
     async def pause_pool(self, pool: PoolId, *, why: str) -> bool:
         async with self._matching() as connection:
             found = await connection.fetchval(
-                _SQL["pause"], pool, self._clock.now(), self.actor, why
+                *_SQL["pause"](pool=pool, now=self._clock.now(), actor=self.actor, why=why)
             )
             if found is not None:
                 await self._note_pool(connection, pool, "paused", why)
@@ -90,13 +93,15 @@ class Pools(Part):
 
     async def resume_pool(self, pool: PoolId, *, why: str) -> bool:
         async with self._matching() as connection:
-            found = await connection.fetchval(_SQL["resume"], pool)
+            found = await connection.fetchval(*_SQL["resume"](pool=pool))
             if found is not None:
                 await self._note_pool(connection, pool, "resumed", why)
         return found is not None
 
     async def _note_pool(self, connection: Connection, pool: PoolId, what: str, why: str) -> None:
-        await connection.execute(_SQL["note"], self._clock.now(), self.actor, pool, what, why)
+        await connection.execute(
+            *_SQL["note"](now=self._clock.now(), actor=self.actor, pool=pool, what=what, why=why)
+        )
 
 
 def _summary_of(row: asyncpg.Record) -> PoolSummary:

@@ -57,11 +57,11 @@ from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Connection, retrying
 from paddock.store.live_runners import runner_of
 from paddock.store.runners import RunnerStore
-from paddock.store.sql import queries
+from paddock.store.sql import named
 from paddock.store.versions import Versions
 
-_SQL = queries("recovery")
-_RUNNERS = queries("runners")
+_SQL = named("recovery")
+_RUNNERS = named("runners")
 
 _STARTED: Final = {Certainty.YES: True, Certainty.NO: False, Certainty.UNKNOWN: None}
 
@@ -72,59 +72,64 @@ class Recovering(RunnerStore, Versions):
         names, uids = [pod.name for pod in pods], [pod.uid for pod in pods]
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["present"],
-                names,
-                uids,
-                [pod.node for pod in pods],
-                [_STARTED[ever_started(pod.containers)] for pod in pods],
+                *_SQL["present"](
+                    pods=names,
+                    uids=uids,
+                    nodes=[pod.node for pod in pods],
+                    started=[_STARTED[ever_started(pod.containers)] for pod in pods],
+                ),
             )
-            await connection.execute(_SQL["absent"], names, uids, read_at, self._clock.now())
+            await connection.execute(
+                *_SQL["absent"](pods=names, uids=uids, read_at=read_at, now=self._clock.now())
+            )
         await self.note_versions(pods)
 
     async def expected_pods(self) -> int:
         async with self._database.transaction() as connection:
-            count: int = await connection.fetchval(_SQL["expected"])
+            count: int = await connection.fetchval(*_SQL["expected"]())
         return count
 
     async def note_deregistered(
         self, runner: RunnerId, *, generation: int, settled: MintOutcome | None
     ) -> Runner | Conflict:
         return await self._note_progress(
-            "deregistered", runner, generation, self._clock.now(), settled
+            "deregistered", runner, generation, now=self._clock.now(), outcome=settled
         )
 
     async def note_proved(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
-        return await self._note_progress("proved", runner, generation, self._clock.now())
+        return await self._note_progress("proved", runner, generation, now=self._clock.now())
 
     async def note_deletion(
         self, runner: RunnerId, *, generation: int, started: bool | None
     ) -> Runner | Conflict:
         return await self._note_progress(
-            "deletion_asked", runner, generation, self._clock.now(), started
+            "deletion_asked", runner, generation, now=self._clock.now(), started=started
         )
 
     async def suspect_runner(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
-        return await self._note_progress("suspect", runner, generation, self._clock.now())
+        return await self._note_progress("suspect", runner, generation, now=self._clock.now())
 
     async def trust_runner(self, runner: RunnerId, *, generation: int) -> Runner | Conflict:
         return await self._note_progress("unsuspect", runner, generation)
 
     @retrying
     async def _note_progress(
-        self, query: str, runner: RunnerId, generation: int, *own: object
+        self, query: str, runner: RunnerId, generation: int, **own: object
     ) -> Runner | Conflict:
         """Note a change that is not a step: it writes no event and keeps the row's version."""
         async with self._database.transaction() as connection:
-            row = await connection.fetchrow(_SQL[query], runner, generation, *own)
+            row = await connection.fetchrow(
+                *_SQL[query](runner=runner, generation=generation, **own)
+            )
             if row is not None:
                 return runner_of(row)
-            found = await connection.fetchrow(_RUNNERS["read"], runner)
+            found = await connection.fetchrow(*_RUNNERS["read"](runner=runner))
         if found is None:
             return Conflict(None, None)
         return Conflict(RunnerState(found["state"]), found["generation"])
 
     async def balances(self, *, recent: datetime) -> Mapping[KeyId, Balance]:
-        rows = await self._database.rows(_SQL["balances"], recent, self._clock.now())
+        rows = await self._database.rows(*_SQL["balances"](recent=recent, now=self._clock.now()))
         return {
             KeyId(row["key_id"]): Balance(
                 supply=row["supply"],
@@ -136,11 +141,11 @@ class Recovering(RunnerStore, Versions):
         }
 
     async def key_places(self, keys: Sequence[KeyId]) -> Mapping[KeyId, KeyPlace]:
-        rows = await self._database.rows(_SQL["places"], sorted(keys), self._apps)
+        rows = await self._database.rows(*_SQL["places"](keys=sorted(keys), apps=self._apps))
         return {KeyId(row["key_id"]): _place_of(row) for row in rows}
 
     async def list_runners(self, *, pool: str | None = None) -> list[RunnerSummary]:
-        rows = await self._database.rows(_SQL["list"], pool)
+        rows = await self._database.rows(*_SQL["list"](pool=pool))
         return [
             RunnerSummary(
                 pod=PodName(row["pod_name"]),
@@ -158,19 +163,19 @@ class Recovering(RunnerStore, Versions):
         ]
 
     async def find_runner(self, name: str) -> Runner | None:
-        row = await self._database.row(_SQL["named"], name)
+        row = await self._database.row(*_SQL["named"](name=name))
         return None if row is None else runner_of(row)
 
     async def removed_accounts(self) -> Mapping[AccountId, int]:
-        rows = await self._database.rows(_SQL["removed_accounts"])
+        rows = await self._database.rows(*_SQL["removed_accounts"]())
         return {AccountId(row["account_id"]): row["confirmations"] for row in rows}
 
     async def runner_scopes(self) -> list[RunnerScope]:
-        rows = await self._database.rows(_SQL["runner_scopes"], self._apps)
+        rows = await self._database.rows(*_SQL["runner_scopes"](apps=self._apps))
         return [_runner_scope_of(row) for row in rows]
 
     async def runners_of_pods(self, names: Sequence[PodName]) -> Mapping[PodName, Runner]:
-        rows = await self._database.rows(_SQL["of_pods"], sorted(names))
+        rows = await self._database.rows(*_SQL["of_pods"](pods=sorted(names)))
         return {PodName(row["pod_name"]): runner_of(row) for row in rows}
 
     @retrying
@@ -185,22 +190,23 @@ class Recovering(RunnerStore, Versions):
     ) -> Runner | None:
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(
-                _SQL["adopt"],
-                runner,
-                pod.pool,
-                pod.name,
-                pod.uid,
-                pod.node,
-                pod.created_at,
-                self._clock.now(),
-                self.actor,
-                why,
-                _STARTED[ever_started(pod.containers)],
-                0 if record is None else record.generation,
-                record and record.key,
-                record and record.name,
-                record and record.github_id,
-                delivery,
+                *_SQL["adopt"](
+                    runner=runner,
+                    pool=pod.pool,
+                    pod=pod.name,
+                    uid=pod.uid,
+                    node=pod.node,
+                    created_at=pod.created_at,
+                    now=self._clock.now(),
+                    actor=self.actor,
+                    why=why,
+                    started=_STARTED[ever_started(pod.containers)],
+                    generation=0 if record is None else record.generation,
+                    key=record and record.key,
+                    name=record and record.name,
+                    github_id=record and record.github_id,
+                    delivery=delivery,
+                ),
             )
             if row is None:
                 return None
@@ -214,19 +220,20 @@ class Recovering(RunnerStore, Versions):
     ) -> Runner | Conflict:
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(
-                _SQL["identify"],
-                runner,
-                generation,
-                self._clock.now(),
-                record.key,
-                record.name,
-                record.github_id,
-                delivery,
+                *_SQL["identify"](
+                    runner=runner,
+                    generation=generation,
+                    now=self._clock.now(),
+                    key=record.key,
+                    name=record.name,
+                    github_id=record.github_id,
+                    delivery=delivery,
+                ),
             )
             if row is not None:
                 await self._adopt_mint(connection, record, runner)
                 return runner_of(row)
-            found = await connection.fetchrow(_RUNNERS["read"], runner)
+            found = await connection.fetchrow(*_RUNNERS["read"](runner=runner))
         if found is None:
             return Conflict(None, None)
         return Conflict(RunnerState(found["state"]), found["generation"])
@@ -235,17 +242,18 @@ class Recovering(RunnerStore, Versions):
         self, connection: Connection, record: FoundRecord, runner: RunnerId
     ) -> None:
         await connection.execute(
-            _SQL["adopted_mint"],
-            record.name,
-            runner,
-            record.generation,
-            record.key,
-            record.github_id,
-            self._clock.now(),
+            *_SQL["adopted_mint"](
+                name=record.name,
+                runner=runner,
+                generation=record.generation,
+                key=record.key,
+                github_id=record.github_id,
+                now=self._clock.now(),
+            ),
         )
 
     async def supply_graces(self) -> list[SupplyGrace]:
-        rows = await self._database.rows(_SQL["supply_graces"], self._clock.now())
+        rows = await self._database.rows(*_SQL["supply_graces"](now=self._clock.now()))
         return [
             SupplyGrace(
                 runner=RunnerId(row["runner_id"]),
@@ -259,24 +267,26 @@ class Recovering(RunnerStore, Versions):
 
     async def end_supply_grace(self, runner: RunnerId) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["end_supply_grace"], runner)
+            await connection.execute(*_SQL["end_supply_grace"](runner=runner))
 
     async def end_old_supply_graces(self) -> int:
         now = self._clock.now()
-        if await self._database.row(_SQL["old_echo"], now) is None:
+        if await self._database.row(*_SQL["old_echo"](now=now)) is None:
             return 0
         async with self._database.statement() as connection:
-            tag = await connection.execute(_SQL["end_old_supply_graces"], now)
+            tag = await connection.execute(*_SQL["end_old_supply_graces"](now=now))
         return int(tag.split()[-1])
 
     async def placed_jobs(
         self, host: HostId, jobs: Sequence[JobId], *, apps: Sequence[AppId]
     ) -> Mapping[JobId, PlacedJob]:
-        rows = await self._database.rows(_SQL["repositories_of"], host, sorted(jobs), sorted(apps))
+        rows = await self._database.rows(
+            *_SQL["repositories_of"](host=host, jobs=sorted(jobs), apps=sorted(apps))
+        )
         return {JobId(row["job_id"]): _placed_of(row) for row in rows}
 
     async def job_words(self) -> Mapping[RunnerId, JobWords]:
-        rows = await self._database.rows(_SQL["job_words"])
+        rows = await self._database.rows(*_SQL["job_words"]())
         return {
             RunnerId(row["id"]): JobWords(
                 host=HostId(row["host_id"]), job=_state(row["job"]), hint=_state(row["hint"])
@@ -287,7 +297,7 @@ class Recovering(RunnerStore, Versions):
     async def oldest_queued(
         self, keys: Sequence[KeyId], *, limit: int
     ) -> Mapping[KeyId, Sequence[tuple[HostId, JobId]]]:
-        rows = await self._database.rows(_SQL["oldest_queued"], sorted(keys), limit)
+        rows = await self._database.rows(*_SQL["oldest_queued"](keys=sorted(keys), limit=limit))
         found: dict[KeyId, list[tuple[HostId, JobId]]] = {}
         for row in rows:
             job = (HostId(row["host_id"]), JobId(row["id"]))
@@ -300,11 +310,12 @@ class Recovering(RunnerStore, Versions):
         if not paused:
             return []
         rows = await self._database.rows(
-            _SQL["unreadable_repositories"],
-            [each.app for each in paused],
-            [each.installation for each in paused],
-            [each.repository for each in paused],
-            list(apps),
+            *_SQL["unreadable_repositories"](
+                paused_apps=[each.app for each in paused],
+                installations=[each.installation for each in paused],
+                repositories=[each.repository for each in paused],
+                apps=list(apps),
+            ),
         )
         return [RepositoryId(row["id"]) for row in rows]
 
@@ -317,18 +328,19 @@ class Recovering(RunnerStore, Versions):
         limit: int,
     ) -> list[JobInDoubt]:
         rows = await self._database.rows(
-            _SQL["jobs_in_doubt"],
-            since.gone_before,
-            since.asked_before,
-            since.waiting_before,
-            since.expired_before,
-            since.running_before,
-            limit,
-            [host for host, _ in also],
-            [job for _, job in also],
-            since.unheard_before,
-            self._clock.now(),
-            list(unreadable),
+            *_SQL["jobs_in_doubt"](
+                gone_before=since.gone_before,
+                asked_before=since.asked_before,
+                waiting_before=since.waiting_before,
+                expired_before=since.expired_before,
+                running_before=since.running_before,
+                limit=limit,
+                also_hosts=[host for host, _ in also],
+                also_jobs=[job for _, job in also],
+                unheard_before=since.unheard_before,
+                now=self._clock.now(),
+                unreadable=list(unreadable),
+            ),
         )
         return [_doubt_of(row) for row in rows]
 
@@ -342,7 +354,9 @@ class Recovering(RunnerStore, Versions):
         limit: int,
     ) -> list[OpenVerdict]:
         rows = await self._database.rows(
-            _SQL["open_verdicts"], after, until, limit, list(unreadable), list(but)
+            *_SQL["open_verdicts"](
+                after=after, until=until, limit=limit, unreadable=list(unreadable), but=list(but)
+            )
         )
         return [_open_of(row) for row in rows]
 
@@ -351,30 +365,46 @@ class Recovering(RunnerStore, Versions):
     ) -> int:
         async with self._database.transaction() as connection:
             times: int | None = await connection.fetchval(
-                _SQL["checked"], host, job, answer, self._clock.now(), waits_because
+                *_SQL["checked"](
+                    host=host,
+                    job=job,
+                    answer=answer,
+                    now=self._clock.now(),
+                    waits_because=waits_because,
+                )
             )
         return times or 0
 
     async def explain_job(self, host: HostId, job: JobId, *, waits_because: str) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["explain"], host, job, waits_because)
+            await connection.execute(
+                *_SQL["explain"](host=host, job=job, waits_because=waits_because)
+            )
 
     async def withhold_unassigned(self, key: KeyId, terms: UnassignedTerms) -> int:
         async with self._database.transaction() as connection:
             rows = await connection.fetch(
-                _SQL["withhold"],
-                key,
-                self._clock.now(),
-                terms.seconds,
-                terms.ceiling,
-                UnservedCause.NOT_ASSIGNED,
+                *_SQL["withhold"](
+                    key=key,
+                    now=self._clock.now(),
+                    seconds=terms.seconds,
+                    ceiling=terms.ceiling,
+                    refusal=UnservedCause.NOT_ASSIGNED,
+                ),
             )
         return len(rows)
 
     async def expire_job(self, host: HostId, job: JobId, *, state: JobState, why: str) -> bool:
         async with self._database.transaction() as connection:
             found = await connection.fetchval(
-                _SQL["expire"], host, job, self._clock.now(), self.actor, why, state
+                *_SQL["expire"](
+                    host=host,
+                    job=job,
+                    now=self._clock.now(),
+                    actor=self.actor,
+                    why=why,
+                    state=state,
+                )
             )
         return found is not None
 
@@ -384,22 +414,23 @@ class Recovering(RunnerStore, Versions):
     async def record_actions(self, taken: Sequence[ActionTaken]) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["act"],
-                self._clock.now(),
-                self.actor,
-                [each.rule for each in taken],
-                [each.action for each in taken],
-                [each.outcome for each in taken],
-                [each.runner for each in taken],
-                [each.job and each.job[0] for each in taken],
-                [each.job and each.job[1] for each in taken],
-                [each.pod_name for each in taken],
-                [each.why for each in taken],
-                [each.evidence for each in taken],
+                *_SQL["act"](
+                    now=self._clock.now(),
+                    actor=self.actor,
+                    rules=[each.rule for each in taken],
+                    actions=[each.action for each in taken],
+                    outcomes=[each.outcome for each in taken],
+                    runners=[each.runner for each in taken],
+                    hosts=[each.job and each.job[0] for each in taken],
+                    jobs=[each.job and each.job[1] for each in taken],
+                    pods=[each.pod_name for each in taken],
+                    whys=[each.why for each in taken],
+                    evidence=[each.evidence for each in taken],
+                ),
             )
 
     async def logs_wanted(self) -> list[WantedLog]:
-        rows = await self._database.rows(_SQL["logs_wanted"])
+        rows = await self._database.rows(*_SQL["logs_wanted"]())
         return [
             WantedLog(
                 runner=RunnerId(row["runner_id"]),
@@ -420,16 +451,18 @@ class Recovering(RunnerStore, Versions):
 
     async def keep_log(self, runner: RunnerId, log_tail: str) -> bool:
         async with self._database.transaction() as connection:
-            found = await connection.fetchval(_SQL["keep_log"], runner, log_tail)
+            found = await connection.fetchval(*_SQL["keep_log"](runner=runner, log_tail=log_tail))
         return found is not None
 
     async def end_post_mortem(self, runner: RunnerId, *, circumstances: Sequence[str]) -> bool:
         async with self._database.transaction() as connection:
-            found = await connection.fetchval(_SQL["end_post_mortem"], runner, list(circumstances))
+            found = await connection.fetchval(
+                *_SQL["end_post_mortem"](runner=runner, circumstances=list(circumstances))
+            )
         return found is not None
 
     async def late_news(self, *, since: datetime, limit: int) -> list[LateNews]:
-        rows = await self._database.rows(_SQL["late_news"], since, limit)
+        rows = await self._database.rows(*_SQL["late_news"](since=since, limit=limit))
         return [
             LateNews(
                 runner=RunnerId(row["runner_id"]),
@@ -453,13 +486,14 @@ class Recovering(RunnerStore, Versions):
     ) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["refine"],
-                runner,
-                ending,
-                ending.abnormal,
-                why,
-                evidence,
-                self._clock.now(),
+                *_SQL["refine"](
+                    runner=runner,
+                    ending=ending,
+                    abnormal=ending.abnormal,
+                    why=why,
+                    evidence=evidence,
+                    now=self._clock.now(),
+                ),
             )
 
 

@@ -6,13 +6,13 @@ from datetime import datetime
 
 from paddock.domain.retention import BATCH, History
 from paddock.store.base import Part
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("retention")
+_SQL = named("retention")
 
 
 class Retaining(Part):
     async def forget(self, history: History, *, before: datetime) -> int:
         async with self._database.transaction() as connection:
-            tag = await connection.execute(_SQL[history], before, BATCH)
+            tag = await connection.execute(*_SQL[history](before=before, limit=BATCH))
         return int(tag.split()[-1])

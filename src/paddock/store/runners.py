@@ -8,6 +8,7 @@ written and the method returns a `Conflict` with what was found; the caller deci
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 import asyncpg
@@ -25,9 +26,9 @@ from paddock.domain.states import RunnerState
 from paddock.store.base import Part
 from paddock.store.database import Connection, retrying
 from paddock.store.live_runners import runner_of
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("runners")
+_SQL = named("runners")
 
 
 class RunnerStore(Part):
@@ -39,13 +40,14 @@ class RunnerStore(Part):
     ) -> list[Runner]:
         async with self._database.transaction() as connection:
             rows = await connection.fetch(
-                _SQL["plan"],
-                pool,
-                [runner for runner, _ in pods],
-                [name for _, name in pods],
-                self._clock.now(),
-                self.actor,
-                why,
+                *_SQL["plan"](
+                    pool=pool,
+                    runners=[runner for runner, _ in pods],
+                    pods=[name for _, name in pods],
+                    now=self._clock.now(),
+                    actor=self.actor,
+                    why=why,
+                ),
             )
         return [runner_of(row) for row in rows]
 
@@ -65,16 +67,18 @@ class RunnerStore(Part):
             generation,
             "the JIT was minted",
             None,
-            github_id,
-            delivery,
-            sealed_jit,
-            sealing_key,
+            github_id=github_id,
+            delivery=delivery,
+            jit=sealed_jit,
+            jit_key=sealing_key,
         )
 
     async def release_runner(
         self, runner: RunnerId, *, generation: int, why: str, no_record_because: str | None
     ) -> Runner | Conflict:
-        return await self._step("release", runner, generation, why, None, no_record_because)
+        return await self._step(
+            "release", runner, generation, why, None, no_record_because=no_record_because
+        )
 
     async def occupy_runner(
         self,
@@ -85,7 +89,7 @@ class RunnerStore(Part):
         why: str,
         evidence: str | None = None,
     ) -> Runner | Conflict:
-        return await self._step("occupy", runner, generation, why, evidence, job)
+        return await self._step("occupy", runner, generation, why, evidence, job=job)
 
     async def fence_runner(
         self,
@@ -99,7 +103,14 @@ class RunnerStore(Part):
         unregistered: bool = False,
     ) -> Runner | Conflict:
         return await self._step(
-            "fence", runner, generation, why, evidence, state, retired, unregistered
+            "fence",
+            runner,
+            generation,
+            why,
+            evidence,
+            state=state,
+            retired=retired,
+            unregistered=unregistered,
         )
 
     async def force_runner(
@@ -111,32 +122,33 @@ class RunnerStore(Part):
         why: str,
         evidence: str | None = None,
     ) -> Runner | Conflict:
-        return await self._step("force", runner, generation, why, evidence, state)
+        return await self._step("force", runner, generation, why, evidence, state=state)
 
     @retrying
     async def conclude_runners(self, ends: Sequence[RunnerEnd]) -> list[Runner]:
         marks = [end.fingerprint for end in ends]
         async with self._database.statement() as connection:
             rows = await connection.fetch(
-                _SQL["conclude"],
-                [end.runner for end in ends],
-                [end.generation for end in ends],
-                self._clock.now(),
-                self.actor,
-                [end.why for end in ends],
-                [end.evidence for end in ends],
-                [end.state for end in ends],
-                [end.ending for end in ends],
-                [end.ending.abnormal for end in ends],
-                [mark and mark.exit_code for mark in marks],
-                [mark and mark.signal for mark in marks],
-                [mark and mark.reason for mark in marks],
-                [end.ended_at for end in ends],
-                [end.log_tail for end in ends],
-                [end.supply_grace_until for end in ends],
-                [end.log_wanted_until for end in ends],
-                [end.pod_uid for end in ends],
-                [end.node for end in ends],
+                *_SQL["conclude"](
+                    runners=[end.runner for end in ends],
+                    generations=[end.generation for end in ends],
+                    now=self._clock.now(),
+                    actor=self.actor,
+                    whys=[end.why for end in ends],
+                    evidence=[end.evidence for end in ends],
+                    states=[end.state for end in ends],
+                    endings=[end.ending for end in ends],
+                    abnormal=[end.ending.abnormal for end in ends],
+                    exit_codes=[mark and mark.exit_code for mark in marks],
+                    signals=[mark and mark.signal for mark in marks],
+                    reasons=[mark and mark.reason for mark in marks],
+                    ended_at=[end.ended_at for end in ends],
+                    log_tails=[end.log_tail for end in ends],
+                    supply_grace_until=[end.supply_grace_until for end in ends],
+                    log_wanted_until=[end.log_wanted_until for end in ends],
+                    uids=[end.pod_uid for end in ends],
+                    nodes=[end.node for end in ends],
+                ),
             )
         return [runner_of(row) for row in rows]
 
@@ -148,15 +160,23 @@ class RunnerStore(Part):
         generation: int,
         why: str,
         evidence: str | None,
-        *own: object,
+        **own: object,
     ) -> Runner | Conflict:
         async with self._database.statement() as connection:
             row = await connection.fetchrow(
-                _SQL[query], runner, generation, self._clock.now(), self.actor, why, evidence, *own
+                *_SQL[query](
+                    runner=runner,
+                    generation=generation,
+                    now=self._clock.now(),
+                    actor=self.actor,
+                    why=why,
+                    evidence=evidence,
+                    **own,
+                )
             )
         if row is not None:
             return runner_of(row)
-        return _conflict(await self._database.row(_SQL["read"], runner))
+        return _conflict(await self._database.row(*_SQL["read"](runner=runner)))
 
     async def _take(
         self,
@@ -166,14 +186,26 @@ class RunnerStore(Part):
         generation: int,
         why: str,
         evidence: str | None,
-        *own: object,
+        name: str,
+        mint_deadline: datetime,
+        abandoned: bool,
     ) -> Runner | Conflict:
         row = await connection.fetchrow(
-            _SQL[query], runner, generation, self._clock.now(), self.actor, why, evidence, *own
+            *_SQL[query](
+                runner=runner,
+                generation=generation,
+                now=self._clock.now(),
+                actor=self.actor,
+                why=why,
+                evidence=evidence,
+                name=name,
+                mint_deadline=mint_deadline,
+                abandoned=abandoned,
+            )
         )
         if row is not None:
             return runner_of(row)
-        return _conflict(await connection.fetchrow(_SQL["read"], runner))
+        return _conflict(await connection.fetchrow(*_SQL["read"](runner=runner)))
 
 
 def _conflict(found: asyncpg.Record | None) -> Conflict:

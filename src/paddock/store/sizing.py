@@ -28,11 +28,11 @@ from paddock.store.jobs import POOL_DELETED
 from paddock.store.live_runners import runner_of
 from paddock.store.pauses import pause_of
 from paddock.store.pools import Pools
-from paddock.store.sql import converted, named, queries
+from paddock.store.sql import converted, named
 
-_SQL = queries("sizing")
+_SQL = named("sizing")
 _FAULTS = named("host_faults")
-_VERSIONS = queries("versions")
+_VERSIONS = named("versions")
 
 #: One snapshot: without it, a runner claimed between two reads would count twice or not at all.
 _ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -50,16 +50,16 @@ class Sizing(Pools):
         self, *, ended: Sequence[str], since: datetime, after: int | None = None
     ) -> Survey:
         async with self._database.transaction(begin=_ONE_MOMENT) as connection:
-            pools = await connection.fetch(_SQL["pools"], list(ended))
+            pools = await connection.fetch(*_SQL["pools"](ended=list(ended)))
             runners = await self._living.read(connection.fetch)
-            keys = await connection.fetch(_SQL["keys"], self._clock.now(), None)
-            accounts = await connection.fetch(_SQL["accounts"])
-            repositories = await connection.fetch(_SQL["repositories"])
-            refused = await connection.fetch(_VERSIONS["refused"], self._clock.now())
+            keys = await connection.fetch(*_SQL["keys"](now=self._clock.now(), pool=None))
+            accounts = await connection.fetch(*_SQL["accounts"]())
+            repositories = await connection.fetch(*_SQL["repositories"]())
+            refused = await connection.fetch(*_VERSIONS["refused"](now=self._clock.now()))
             if after is None:
-                decisions = await connection.fetch(_SQL["decisions_since"], since)
+                decisions = await connection.fetch(*_SQL["decisions_since"](since=since))
             else:
-                decisions = await connection.fetch(_SQL["decisions"], after)
+                decisions = await connection.fetch(*_SQL["decisions"](after=after))
         return Survey(
             pools=tuple(_pool_of(row) for row in pools),
             waiting=tuple(runner for runner in runners if runner.state in _WAITING),
@@ -76,35 +76,38 @@ class Sizing(Pools):
             return
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["decide"],
-                self._clock.now(),
-                [each.pool for each in decisions],
-                [each.wanted for each in decisions],
-                [each.target for each in decisions],
-                [msgspec.json.encode(each.terms).decode() for each in decisions],
-                [each.why for each in decisions],
+                *_SQL["decide"](
+                    now=self._clock.now(),
+                    pools=[each.pool for each in decisions],
+                    wanted=[each.wanted for each in decisions],
+                    targets=[each.target for each in decisions],
+                    terms=[msgspec.json.encode(each.terms).decode() for each in decisions],
+                    whys=[each.why for each in decisions],
+                ),
             )
 
     async def failed_starts(self, *, since: datetime) -> list[StartFailures]:
-        rows = await self._database.rows(_SQL["failed_starts"], since, _IMAGE)
+        rows = await self._database.rows(*_SQL["failed_starts"](since=since, image_errors=_IMAGE))
         return [StartFailures(host=row["node"], count=row["failures"]) for row in rows]
 
     async def delete_pool(self, pool: PoolId, *, why: str) -> bool:
         async with self._database.transaction() as connection:
-            found = await connection.fetchval(_SQL["drain"], pool, self._clock.now())
+            found = await connection.fetchval(*_SQL["drain"](pool=pool, now=self._clock.now()))
             if found is not None:
-                await connection.execute(_SQL["refuse_jobs"], [pool], POOL_DELETED)
+                await connection.execute(*_SQL["refuse_jobs"](pools=[pool], refusal=POOL_DELETED))
                 await self._note_pool(connection, pool, "draining", why)
         return found is not None
 
     async def refuse_jobs_of(self, pools: Sequence[PoolId]) -> int:
         async with self._database.transaction() as connection:
-            tag = await connection.execute(_SQL["refuse_jobs"], list(pools), POOL_DELETED)
+            tag = await connection.execute(
+                *_SQL["refuse_jobs"](pools=list(pools), refusal=POOL_DELETED)
+            )
         return int(tag.split()[-1])
 
     async def delete_drained_pools(self) -> list[str]:
         async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["delete_drained"], self._clock.now())
+            rows = await connection.fetch(*_SQL["delete_drained"](now=self._clock.now()))
             for row in rows:
                 await self._note_pool(
                     connection, PoolId(row["id"]), "deleted", "its last runner is gone"
@@ -113,10 +116,10 @@ class Sizing(Pools):
 
     async def explain_pool(self, pool: PoolId) -> PoolExplanation | None:
         async with self._database.transaction(begin=_ONE_MOMENT) as connection:
-            pools = await connection.fetch(_SQL["pools"], [])
-            latest = await connection.fetchrow(_SQL["latest"], pool)
-            runners = await connection.fetch(_SQL["runners_of"], pool)
-            keys = await connection.fetch(_SQL["keys"], self._clock.now(), pool)
+            pools = await connection.fetch(*_SQL["pools"](ended=[]))
+            latest = await connection.fetchrow(*_SQL["latest"](pool=pool))
+            runners = await connection.fetch(*_SQL["runners_of"](pool=pool))
+            keys = await connection.fetch(*_SQL["keys"](now=self._clock.now(), pool=pool))
             faults = await connection.fetch(*_FAULTS["current"]())
         found = next((row for row in pools if row["id"] == pool), None)
         if found is None:

@@ -8,16 +8,18 @@ from paddock.domain.github import RunId
 from paddock.domain.ids import AppId, HostId, JobId, RepositoryId
 from paddock.domain.trust import Trust, TrustQuestion
 from paddock.store.base import Part
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("trust")
+_SQL = named("trust")
 
 
 class Trusting(Part):
     async def trust_questions(
         self, apps: Sequence[AppId], *, unreadable: Sequence[RepositoryId] = (), limit: int
     ) -> list[TrustQuestion]:
-        rows = await self._database.rows(_SQL["questions"], apps, limit, list(unreadable))
+        rows = await self._database.rows(
+            *_SQL["questions"](apps=apps, limit=limit, unreadable=list(unreadable))
+        )
         return [
             TrustQuestion(
                 host=HostId(row["host_id"]),
@@ -34,11 +36,12 @@ class Trusting(Part):
     async def note_trust(self, jobs: Sequence[TrustQuestion], trust: Trust) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["note"],
-                [job.host for job in jobs],
-                [job.job for job in jobs],
-                [trust.trusted] * len(jobs),
-                [trust.why] * len(jobs),
+                *_SQL["note"](
+                    hosts=[job.host for job in jobs],
+                    jobs=[job.job for job in jobs],
+                    trusted=[trust.trusted] * len(jobs),
+                    whys=[trust.why] * len(jobs),
+                ),
             )
             if trust.trusted:
-                await connection.execute(_SQL["review"])
+                await connection.execute(*_SQL["review"]())

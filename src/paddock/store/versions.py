@@ -28,9 +28,9 @@ from paddock.domain.runner_versions import (
 )
 from paddock.store.base import Part
 from paddock.store.database import retrying
-from paddock.store.sql import converted, queries
+from paddock.store.sql import converted, named
 
-_SQL = queries("versions")
+_SQL = named("versions")
 
 
 class Versions(Part):
@@ -41,14 +41,15 @@ class Versions(Part):
             return
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["note"],
-                [pod.name for pod in told],
-                [pod.uid for pod in told],
-                [pod.runner_version for pod in told],
+                *_SQL["note"](
+                    pods=[pod.name for pod in told],
+                    uids=[pod.uid for pod in told],
+                    versions=[pod.runner_version for pod in told],
+                ),
             )
 
     async def version_questions(self, *, limit: int) -> list[VersionQuestion]:
-        rows = await self._database.rows(_SQL["questions"], self._clock.now(), limit)
+        rows = await self._database.rows(*_SQL["questions"](now=self._clock.now(), limit=limit))
         return [_question_of(row) for row in rows]
 
     async def answer_version(
@@ -61,44 +62,53 @@ class Versions(Part):
     ) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["answer"],
-                account,
-                version,
-                schedule and schedule.registration_ends_at,
-                schedule and schedule.runtime_ends_at,
-                self._clock.now(),
-                ask_at,
+                *_SQL["answer"](
+                    account=account,
+                    version=version,
+                    registration_ends_at=schedule and schedule.registration_ends_at,
+                    runtime_ends_at=schedule and schedule.runtime_ends_at,
+                    now=self._clock.now(),
+                    ask_at=ask_at,
+                ),
             )
 
     async def postpone_version(
         self, account: AccountId, version: RunnerVersion, *, ask_at: datetime
     ) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["postpone"], account, version, ask_at)
+            await connection.execute(
+                *_SQL["postpone"](account=account, version=version, ask_at=ask_at)
+            )
 
     @retrying
     async def refuse_version(self, runner: RunnerId, terms: RefusalTerms) -> RefusedRunner | None:
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(
-                _SQL["refuse"], runner, self._clock.now(), terms.seconds, terms.ceiling
+                *_SQL["refuse"](
+                    runner=runner,
+                    now=self._clock.now(),
+                    seconds=terms.seconds,
+                    ceiling=terms.ceiling,
+                )
             )
         return row and RefusedRunner(key=KeyId(row["key_id"]), version=row["version"])
 
     async def accept_versions(self, accepted: Sequence[AcceptedRunner]) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
-                _SQL["accept"],
-                [each.account for each in accepted],
-                [each.version for each in accepted],
-                [each.claimed_at for each in accepted],
+                *_SQL["accept"](
+                    accounts=[each.account for each in accepted],
+                    versions=[each.version for each in accepted],
+                    claimed_at=[each.claimed_at for each in accepted],
+                ),
             )
 
     async def forget_versions(self, *, before: datetime) -> None:
         async with self._database.transaction() as connection:
-            await connection.execute(_SQL["forget"], before)
+            await connection.execute(*_SQL["forget"](before=before))
 
     async def pool_versions(self) -> list[PoolVersionLine]:
-        rows = await self._database.rows(_SQL["pools"], self._clock.now())
+        rows = await self._database.rows(*_SQL["pools"](now=self._clock.now()))
         return [converted(PoolVersionLine, row) for row in rows]
 
 

@@ -18,9 +18,9 @@ from paddock.domain.ids import RunnerId
 from paddock.domain.vitals import MOST_RECENT, Sample, VitalsOutcome, VitalsReport, extend
 from paddock.store.base import Part
 from paddock.store.database import UNFLUSHED, Connection, retrying
-from paddock.store.sql import queries
+from paddock.store.sql import named
 
-_SQL = queries("vitals")
+_SQL = named("vitals")
 
 _decode = msgspec.msgpack.Decoder(list[Sample]).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -43,9 +43,10 @@ class Vitals(Part):
         """Results in the order of `reports`. Repeating a report adds nothing."""
         async with self._database.transaction(begin=UNFLUSHED) as connection:
             rows = await connection.fetch(
-                _SQL["known"],
-                [each.pod_name for each in reports],
-                [each.pod_uid for each in reports],
+                *_SQL["known"](
+                    pods=[each.pod_name for each in reports],
+                    uids=[each.pod_uid for each in reports],
+                ),
             )
             known = {(row["pod_name"], row["pod_uid"]): row for row in rows}
             await self._keep(connection, _longer(reports, known))
@@ -56,7 +57,7 @@ class Vitals(Part):
         if not longer:
             return
         full = [runner for runner, recent in longer.items() if len(recent) > MOST_RECENT]
-        rows = await connection.fetch(_SQL["series"], full) if full else []
+        rows = await connection.fetch(*_SQL["series"](runners=full)) if full else []
         series = {row["runner_id"]: _part(row["series"]) for row in rows}
         kept = []
         for runner in sorted(longer):
@@ -67,7 +68,10 @@ class Vitals(Part):
                 whole = _encode(extend(series.get(runner, []), recent[:-1]))
                 recent = recent[-1:]
             kept.append((runner, whole, _encode(recent), last))
-        await connection.execute(_SQL["keep"], *map(list, zip(*kept, strict=True)))
+        runners, wholes, recents, times = map(list, zip(*kept, strict=True))
+        await connection.execute(
+            *_SQL["keep"](runners=runners, series=wholes, recent=recents, last_at=times)
+        )
 
     async def _mark(
         self, reports: Sequence[VitalsReport], known: Mapping[tuple[str, str], asyncpg.Record]
@@ -84,7 +88,9 @@ class Vitals(Part):
         if not marks:
             return frozenset()
         async with self._database.transaction() as connection:
-            rows = await connection.fetch(_SQL["mark"], list(marks), list(marks.values()))
+            rows = await connection.fetch(
+                *_SQL["mark"](runners=list(marks), times=list(marks.values()))
+            )
         return frozenset(RunnerId(row["id"]) for row in rows)
 
 

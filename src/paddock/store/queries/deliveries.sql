@@ -5,8 +5,9 @@
 -- the new ones: a GUID known from any earlier attempt is not new (I6).
 WITH stored AS (
     INSERT INTO deliveries (host_id, app_id, guid, event, action, installation_id, payload, received_at, not_before)
-    SELECT n.host_id, n.app_id, n.guid, n.event, n.action, n.installation_id, n.payload, $8, $8
-      FROM unnest($1::smallint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bytea[])
+    SELECT n.host_id, n.app_id, n.guid, n.event, n.action, n.installation_id, n.payload, :now, :now
+      FROM unnest(:hosts::smallint[], :apps::int[], :guids::text[], :events::text[], :actions::text[],
+                  :installations::bigint[], :payloads::bytea[])
            WITH ORDINALITY AS n (host_id, app_id, guid, event, action, installation_id, payload, position)
      ORDER BY n.position
     ON CONFLICT (host_id, guid) DO NOTHING
@@ -15,58 +16,59 @@ WITH stored AS (
 SELECT host_id, guid FROM stored ORDER BY id
 
 -- name: take[]
--- The oldest pending deliveries that are due at $1, at most $2, reserved for the asking replica until $3: if it dies,
--- another replica takes them after that. Deliveries that were put off do not block later ones (I13). The commit waits
--- for no disk: if a crash loses the reservation, the deliveries are applied twice, which is harmless.
+-- The oldest pending deliveries that are due, reserved for the asking replica until :taken_until: if it dies, another
+-- replica takes them after that. Deliveries that were put off do not block later ones (I13). The commit waits for no
+-- disk: if a crash loses the reservation, the deliveries are applied twice, which is harmless.
 WITH unflushed AS (
     SELECT set_config('synchronous_commit', 'off', true) AS setting
 ), taken AS (
-    UPDATE deliveries SET not_before = $3
-     WHERE id IN (SELECT id FROM deliveries WHERE state = 'pending' AND not_before <= $1
-                   ORDER BY not_before, id LIMIT $2 FOR UPDATE SKIP LOCKED)
+    UPDATE deliveries SET not_before = :taken_until
+     WHERE id IN (SELECT id FROM deliveries WHERE state = 'pending' AND not_before <= :now
+                   ORDER BY not_before, id LIMIT :limit FOR UPDATE SKIP LOCKED)
        AND (SELECT setting FROM unflushed) = 'off'
     RETURNING id, host_id, app_id, guid, event, action, installation_id, received_at, attempts, payload
 )
 SELECT * FROM taken ORDER BY id
 
 -- name: settle
--- Deliveries $1 ended in states $2 with notes $3.
+-- Deliveries ended in these states, with these notes.
 UPDATE deliveries d
-   SET state = s.state, note = s.note, settled_at = $4, attempts = d.attempts + 1
-  FROM unnest($1::bigint[], $2::delivery_state[], $3::text[]) AS s (id, state, note)
+   SET state = s.state, note = s.note, settled_at = :now, attempts = d.attempts + 1
+  FROM unnest(:numbers::bigint[], :states::delivery_state[], :notes::text[]) AS s (id, state, note)
  WHERE d.id = s.id AND d.state = 'pending'
 
 -- name: postpone
--- Deliveries $1 are due again from $2 on, because of $3.
+-- Deliveries are due again from :untils on; the notes say why.
 UPDATE deliveries d
    SET not_before = p.until, note = p.note, attempts = d.attempts + 1
-  FROM unnest($1::bigint[], $2::timestamptz[], $3::text[]) AS p (id, until, note)
+  FROM unnest(:numbers::bigint[], :untils::timestamptz[], :notes::text[]) AS p (id, until, note)
  WHERE d.id = p.id AND d.state = 'pending'
 
 -- name: expedite
--- Installation $2 of host $1 has been read: the deliveries that wait for it, and deliveries $4, are due now.
+-- An installation has been read: the deliveries that wait for it, and the deliveries :also, are due now.
 WITH expedited AS (
-    UPDATE deliveries SET not_before = $3
-     WHERE (host_id = $1 AND installation_id = $2 OR id = ANY ($4)) AND state = 'pending' AND not_before > $3
+    UPDATE deliveries SET not_before = :now
+     WHERE (host_id = :host AND installation_id = :installation OR id = ANY (:also))
+       AND state = 'pending' AND not_before > :now
     RETURNING id
 )
 SELECT pg_notify('paddock', 'deliveries') FROM expedited LIMIT 1
 
 -- name: retry
--- Make dead deliveries pending again: all of them, or those with numbers $1.
-UPDATE deliveries SET state = 'pending', settled_at = NULL, not_before = $2
- WHERE state = 'dead' AND ($1::bigint[] IS NULL OR id = ANY ($1))
+-- Make dead deliveries pending again: all of them, or those with these :numbers.
+UPDATE deliveries SET state = 'pending', settled_at = NULL, not_before = :now
+ WHERE state = 'dead' AND (:numbers::bigint[] IS NULL OR id = ANY (:numbers))
 
 -- name: known[]
--- Which of the GUIDs $2 of host $1 have arrived.
-SELECT guid FROM deliveries WHERE host_id = $1 AND guid = ANY ($2) ORDER BY guid
+-- Which of the GUIDs have arrived.
+SELECT guid FROM deliveries WHERE host_id = :host AND guid = ANY (:guids) ORDER BY guid
 
 -- name: cursor
--- The time up to which all of an App's deliveries are known to have arrived; set to $2 if there is none yet.
-INSERT INTO hook_cursors (app_id, complete_until) VALUES ($1, $2)
+-- The time up to which all of an App's deliveries are known to have arrived; set to :now if there is none yet.
+INSERT INTO hook_cursors (app_id, complete_until) VALUES (:app, :now)
 ON CONFLICT (app_id) DO UPDATE SET app_id = excluded.app_id
 RETURNING complete_until
 
 -- name: move_cursor
 -- Move the cursor, forwards only.
-UPDATE hook_cursors SET complete_until = $2 WHERE app_id = $1 AND complete_until < $2
+UPDATE hook_cursors SET complete_until = :until WHERE app_id = :app AND complete_until < :until

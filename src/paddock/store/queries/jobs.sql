@@ -4,8 +4,9 @@
 -- Repositories as the jobs name them. A row is written only if something changed, and once a minute to record that
 -- the repository is active.
 INSERT INTO repositories AS r (host_id, github_id, account_id, full_name, active_at)
-SELECT t.host_id, t.github_id, t.account_id, t.full_name, $5
-  FROM unnest($1::smallint[], $2::bigint[], $3::int[], $4::text[]) AS t (host_id, github_id, account_id, full_name)
+SELECT t.host_id, t.github_id, t.account_id, t.full_name, :now
+  FROM unnest(:hosts::smallint[], :github_ids::bigint[], :accounts::int[], :full_names::text[])
+       AS t (host_id, github_id, account_id, full_name)
  ORDER BY t.host_id, t.github_id
 ON CONFLICT (host_id, github_id) DO UPDATE
    SET account_id = excluded.account_id, full_name = excluded.full_name, active_at = excluded.active_at
@@ -13,10 +14,11 @@ ON CONFLICT (host_id, github_id) DO UPDATE
     OR r.active_at IS NULL OR r.active_at < excluded.active_at - interval '1 minute'
 
 -- name: note_keys
--- Demand keys as the jobs need them. $1 accounts, $2 hosts, $3 repositories at GitHub, $4 pools.
+-- Demand keys as the jobs need them. :repositories are GitHub's ids.
 INSERT INTO demand_keys (account_id, repository_id, runner_group_id, pool_id)
 SELECT DISTINCT t.account_id, s.repository_id, at.runner_group_id, t.pool_id
-  FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[]) AS t (account_id, host_id, github_id, pool_id)
+  FROM unnest(:accounts::int[], :hosts::smallint[], :repositories::bigint[], :pools::int[])
+       AS t (account_id, host_id, github_id, pool_id)
   JOIN repositories r ON r.host_id = t.host_id AND r.github_id = t.github_id
  CROSS JOIN LATERAL registration(t.account_id, t.pool_id) at
  CROSS JOIN LATERAL (SELECT CASE WHEN at.at_repository THEN r.id END) AS s (repository_id)
@@ -29,12 +31,13 @@ ON CONFLICT (account_id, repository_id, runner_group_id, pool_id) DO NOTHING
 
 -- name: places[]
 -- Our ids of the repositories and keys of jobs, in the jobs' order; no key for a job without a pool. `noted`: the rows
--- already hold what the job says, and that its repository was active within a minute before $6.
+-- already hold what the job says, and that its repository was active within a minute before :now.
 SELECT r.id AS repository_id, k.id AS key_id,
-       coalesce((r.account_id, r.full_name) = (t.account_id, t.full_name) AND r.active_at >= $6::timestamptz - interval '1 minute'
+       coalesce((r.account_id, r.full_name) = (t.account_id, t.full_name)
+                AND r.active_at >= :now::timestamptz - interval '1 minute'
                 AND (t.pool_id IS NULL OR k.id IS NOT NULL), false) AS noted
-  FROM unnest($1::int[], $2::smallint[], $3::bigint[], $4::int[], $5::text[]) WITH ORDINALITY
-       AS t (account_id, host_id, github_id, pool_id, full_name, position)
+  FROM unnest(:accounts::int[], :hosts::smallint[], :repositories::bigint[], :pools::int[], :full_names::text[])
+       WITH ORDINALITY AS t (account_id, host_id, github_id, pool_id, full_name, position)
   LEFT JOIN repositories r ON r.host_id = t.host_id AND r.github_id = t.github_id
   LEFT JOIN LATERAL registration(t.account_id, t.pool_id) at ON true
   LEFT JOIN demand_keys k ON k.account_id = t.account_id AND k.pool_id = t.pool_id
@@ -52,11 +55,12 @@ INSERT INTO jobs AS j (host_id, id, account_id, repository_id, run_id, run_attem
 SELECT n.host_id, n.id, n.account_id, n.repository_id, n.run_id, n.run_attempt, n.name, n.workflow,
        string_to_array(n.labels, E'\n'), n.state, n.key_id, n.refusal, n.refusal_detail, n.created_at,
        n.waited, n.known_queued_at, n.started_at, n.completed_at, n.conclusion, n.executor_id,
-       n.executor_name, $22, $22, $23, $24
-  FROM unnest($1::smallint[], $2::bigint[], $3::int[], $4::int[], $5::bigint[], $6::int[], $7::text[],
-              $8::text[], $9::text[], $10::job_state[], $11::int[], $12::text[], $13::text[],
-              $14::timestamptz[], $15::boolean[], $16::timestamptz[], $17::timestamptz[],
-              $18::timestamptz[], $19::text[], $20::bigint[], $21::text[])
+       n.executor_name, :now, :now, :actor, :why
+  FROM unnest(:hosts::smallint[], :ids::bigint[], :accounts::int[], :repositories::int[], :run_ids::bigint[],
+              :run_attempts::int[], :names::text[], :workflows::text[], :labels::text[], :states::job_state[],
+              :keys::int[], :refusals::text[], :refusal_details::text[],
+              :created_at::timestamptz[], :waited::boolean[], :known_queued_at::timestamptz[], :started_at::timestamptz[],
+              :completed_at::timestamptz[], :conclusions::text[], :executor_ids::bigint[], :executor_names::text[])
        AS n (host_id, id, account_id, repository_id, run_id, run_attempt, name, workflow, labels, state,
              key_id, refusal, refusal_detail, created_at, waited, known_queued_at, started_at,
              completed_at, conclusion, executor_id, executor_name)
@@ -78,10 +82,11 @@ ON CONFLICT (host_id, id) DO UPDATE
        why = CASE WHEN excluded.state > j.state THEN excluded.why ELSE j.why END
 
 -- name: executors[]
--- Our runners that events name as executors: by GitHub's id within the tenant, by name only while the id
--- is unknown (I5). $1 accounts, $2 GitHub ids, $3 names.
+-- Our runners that events name as executors: by GitHub's id within the tenant, by name only while the id is unknown
+-- (I5).
 SELECT e.position, r.id, r.name, r.pod_name, r.state, r.generation, r.forced_by IS NOT NULL AS forced
-  FROM unnest($1::int[], $2::bigint[], $3::text[]) WITH ORDINALITY AS e (account_id, github_id, name, position)
+  FROM unnest(:accounts::int[], :github_ids::bigint[], :names::text[]) WITH ORDINALITY
+       AS e (account_id, github_id, name, position)
   JOIN mints m ON m.name = e.name
   JOIN runners r ON r.id = m.runner_id AND r.account_id = e.account_id AND r.name = e.name
                 AND (r.github_id = e.github_id OR r.github_id IS NULL)
@@ -89,32 +94,32 @@ SELECT e.position, r.id, r.name, r.pod_name, r.state, r.generation, r.forced_by 
    FOR UPDATE OF r
 
 -- name: attribute
--- Jobs ($1, $2) were executed by our runners $3.
+-- Jobs were executed by our runners.
 UPDATE jobs j SET runner_id = e.runner_id
-  FROM unnest($1::smallint[], $2::bigint[], $3::uuid[]) AS e (host_id, id, runner_id)
+  FROM unnest(:hosts::smallint[], :jobs::bigint[], :runners::uuid[]) AS e (host_id, id, runner_id)
  WHERE j.host_id = e.host_id AND j.id = e.id AND j.runner_id IS DISTINCT FROM e.runner_id
 
 -- name: heard_of
--- The outcome of runners $1 is known now: an ended one no longer counts as supply.
-DELETE FROM supply_graces WHERE runner_id = ANY ($1)
+-- The outcome of these runners is known now: an ended one no longer counts as supply.
+DELETE FROM supply_graces WHERE runner_id = ANY (:runners)
 
 -- name: demote
 -- in_progress → queued, because GitHub says so and the job's runner is gone or not one of paddock's. No other statement
 -- lowers a job's state. If the job began on a runner of paddock since GitHub was asked, nothing changes.
 UPDATE jobs
-   SET state = 'queued', demotions = demotions + 1, requeued_at = $3, runner_id = NULL, executor_id = NULL,
-       executor_name = NULL, started_at = NULL, since = $3, actor = $4, why = $5
- WHERE host_id = $1 AND id = $2 AND state = 'in_progress'
+   SET state = 'queued', demotions = demotions + 1, requeued_at = :now, runner_id = NULL, executor_id = NULL,
+       executor_name = NULL, started_at = NULL, since = :now, actor = :actor, why = :why
+ WHERE host_id = :host AND id = :job AND state = 'in_progress'
    AND (runner_id IS NULL OR EXISTS (SELECT FROM runners r WHERE r.id = jobs.runner_id AND r.state = 'gone'))
 RETURNING id, (SELECT k.pool_id FROM demand_keys k WHERE k.id = jobs.key_id) AS pool_id
 
 -- name: abandon
--- GitHub host $1 has lost its jobs: complete those that have not ended here.
+-- A GitHub host has lost its jobs: complete those that have not ended here.
 UPDATE jobs j
-   SET state = 'completed', completed_at = $2, conclusion = 'stale', since = $2, actor = $3, why = $4
+   SET state = 'completed', completed_at = :now, conclusion = 'stale', since = :now, actor = :actor, why = :why
   FROM hosts h
- WHERE h.name = $1 AND j.host_id = h.id AND j.state <> 'completed'
+ WHERE h.name = :host AND j.host_id = h.id AND j.state <> 'completed'
 
 -- name: read
 -- One job.
-SELECT * FROM jobs WHERE host_id = $1 AND id = $2
+SELECT * FROM jobs WHERE host_id = :host AND id = :job

@@ -5,11 +5,11 @@
 SELECT id, xmin, version FROM runners WHERE gone_at IS NULL ORDER BY created_at, id
 
 -- name: these[]
--- The runners of $1 that are not gone, with their marks and the names that logs need.
+-- Those of the :runners that are not gone, with their marks and the names that logs need.
 SELECT r.xmin, r.*, a.login, p.name AS pool_name,
        CASE WHEN p.spec_hash = r.spec_hash THEN p.runner END AS program
   FROM runners r
   JOIN pools p ON p.id = r.pool_id
   LEFT JOIN accounts a ON a.id = r.account_id
- WHERE r.id = ANY ($1) AND r.gone_at IS NULL
+ WHERE r.id = ANY (:runners) AND r.gone_at IS NULL
  ORDER BY r.id

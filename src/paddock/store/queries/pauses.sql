@@ -1,19 +1,19 @@
 -- A pause of all dispatch.
 
 -- name: pause
--- Actor $2 pauses all claims from $1 on, because of $3; no row changes if they are paused already.
+-- Pause all claims; no row changes if they are paused already.
 WITH paused AS (
-    INSERT INTO dispatch_pauses (paused_at, paused_by, why) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+    INSERT INTO dispatch_pauses (paused_at, paused_by, why) VALUES (:now, :actor, :why) ON CONFLICT DO NOTHING
     RETURNING paused_at
 )
-INSERT INTO events (at, actor, after, why) SELECT $1, $2, 'dispatch paused', $3 FROM paused RETURNING id
+INSERT INTO events (at, actor, after, why) SELECT :now, :actor, 'dispatch paused', :why FROM paused RETURNING id
 
 -- name: resume
--- Resume all claims, from $1 on.
+-- Resume all claims.
 WITH resumed AS (
     DELETE FROM dispatch_pauses RETURNING paused_at
 )
-INSERT INTO events (at, actor, after, why) SELECT $1, $2, 'dispatch resumed', $3 FROM resumed RETURNING id
+INSERT INTO events (at, actor, after, why) SELECT :now, :actor, 'dispatch resumed', :why FROM resumed RETURNING id
 
 -- name: current
 -- The pause, if there is one.

@@ -4,7 +4,8 @@
 -- Make a pool, or change the one of that name; no row if it is described as it was (I84).
 INSERT INTO pools AS p (name, labels, shape, vcpu_milli, memory_mib, max_runners, spec, spec_hash,
                         runner_group, runner, created_at, changed_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)
+VALUES (:name, :labels, :shape, :vcpu_milli, :memory_mib, :max_runners, :spec, :spec_hash, :runner_group, :runner,
+        :now, :now)
 ON CONFLICT (name) WHERE state <> 'deleted' DO UPDATE
    SET labels = excluded.labels, shape = excluded.shape, vcpu_milli = excluded.vcpu_milli,
        memory_mib = excluded.memory_mib, max_runners = excluded.max_runners, spec = excluded.spec,
@@ -30,35 +31,36 @@ SELECT p.id, p.name, p.state, p.spec, p.labels, p.shape, p.vcpu_milli, p.memory_
 
 -- name: named
 -- The pool of that name.
-SELECT id FROM pools WHERE name = $1 AND state <> 'deleted'
+SELECT id FROM pools WHERE name = :name AND state <> 'deleted'
 
 -- name: group_names[]
 -- Runner groups that active pools name.
 SELECT id, runner_group FROM pools WHERE state = 'active' AND runner_group IS NOT NULL ORDER BY id
 
 -- name: groups[]
--- The ids that the pools' groups have in account $1.
-SELECT pool_id, runner_group_id FROM pool_groups WHERE account_id = $1 ORDER BY pool_id
+-- The ids that the pools' groups have in an account.
+SELECT pool_id, runner_group_id FROM pool_groups WHERE account_id = :account ORDER BY pool_id
 
 -- name: set_groups
--- The ids that the pools' ($2) groups have in account $1 ($3), as listed; pools not among them have none.
+-- The ids that the pools' groups have in an account, as listed; pools not among them have none.
 INSERT INTO pool_groups AS g (account_id, pool_id, runner_group_id)
-SELECT $1, t.pool_id, t.group_id FROM unnest($2::int[], $3::bigint[]) AS t (pool_id, group_id) ORDER BY t.pool_id
+SELECT :account, t.pool_id, t.group_id FROM unnest(:pools::int[], :groups::bigint[]) AS t (pool_id, group_id)
+ ORDER BY t.pool_id
 ON CONFLICT (pool_id, account_id) DO UPDATE SET runner_group_id = excluded.runner_group_id
  WHERE g.runner_group_id <> excluded.runner_group_id
 
 -- name: drop_groups
--- Groups of account $1 for pools other than $2 are gone.
-DELETE FROM pool_groups WHERE account_id = $1 AND pool_id <> ALL ($2)
+-- Groups of an account for other pools are gone.
+DELETE FROM pool_groups WHERE account_id = :account AND pool_id <> ALL (:pools)
 
 -- name: pause
 -- No new claims from a pool; what runs goes on.
-UPDATE pools SET paused_at = $2, paused_by = $3, paused_why = $4 WHERE id = $1 AND paused_at IS NULL RETURNING id
+UPDATE pools SET paused_at = :now, paused_by = :actor, paused_why = :why WHERE id = :pool AND paused_at IS NULL RETURNING id
 
 -- name: resume
 -- Claims again.
-UPDATE pools SET paused_at = NULL, paused_by = NULL, paused_why = NULL WHERE id = $1 AND paused_at IS NOT NULL RETURNING id
+UPDATE pools SET paused_at = NULL, paused_by = NULL, paused_why = NULL WHERE id = :pool AND paused_at IS NOT NULL RETURNING id
 
 -- name: note
 -- A change to a pool.
-INSERT INTO events (at, actor, pool_id, after, why) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO events (at, actor, pool_id, after, why) VALUES (:now, :actor, :pool, :what, :why)

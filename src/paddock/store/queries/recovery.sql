@@ -1,24 +1,24 @@
 -- What recovery reads and writes.
 
 -- name: present
--- Pods seen in a complete read: names $1, UIDs $2, nodes $3, whether their runner container ever started $4.
--- A row is written only if something is new. A seen Pod is not absent; once started, a container stays `started`.
+-- Pods seen in a complete read, and whether the runner container of each ever started. A row is written only if
+-- something is new. A seen Pod is not absent; once started, a container stays `started`.
 UPDATE runners r
    SET absent_reads = 0, absent_since = NULL, pod_uid = coalesce(r.pod_uid, s.uid),
        node = coalesce(s.node, r.node),
        started = CASE WHEN r.started THEN true ELSE coalesce(s.started, r.started) END
-  FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[]) AS s (name, uid, node, started)
+  FROM unnest(:pods::text[], :uids::text[], :nodes::text[], :started::boolean[]) AS s (name, uid, node, started)
  WHERE r.pod_name = s.name AND r.gone_at IS NULL AND (r.pod_uid IS NULL OR r.pod_uid = s.uid)
    AND (r.absent_reads > 0 OR r.pod_uid IS NULL OR r.node IS DISTINCT FROM coalesce(s.node, r.node)
         OR (r.started IS NOT TRUE AND s.started IS NOT NULL AND r.started IS DISTINCT FROM s.started))
 
 -- name: absent
--- Count one more absence for runners whose Pod was not in a complete read ($1 names, $2 UIDs) begun at $3 (I29).
--- A runner created after the read began is left out: its absence proves nothing.
+-- Count one more absence for runners whose Pod was not in a complete read begun at :read_at (I29). A runner created
+-- after the read began is left out: its absence proves nothing.
 UPDATE runners r
-   SET absent_reads = r.absent_reads + 1, absent_since = coalesce(r.absent_since, $4)
- WHERE r.gone_at IS NULL AND r.created_at < $3
-   AND NOT EXISTS (SELECT FROM unnest($1::text[], $2::text[]) AS s (name, uid)
+   SET absent_reads = r.absent_reads + 1, absent_since = coalesce(r.absent_since, :now)
+ WHERE r.gone_at IS NULL AND r.created_at < :read_at
+   AND NOT EXISTS (SELECT FROM unnest(:pods::text[], :uids::text[]) AS s (name, uid)
                     WHERE s.name = r.pod_name AND (r.pod_uid IS NULL OR r.pod_uid = s.uid))
 
 -- name: expected
@@ -26,37 +26,37 @@ UPDATE runners r
 SELECT count(*) FROM runners WHERE gone_at IS NULL AND pod_uid IS NOT NULL
 
 -- name: deregistered
--- Retiring runner $1 of generation $2 has no record at GitHub any more, since $3; its name is settled with outcome $4,
--- or stays a debt (NULL).
+-- A retiring runner has no record at GitHub any more; its name is settled with the outcome, or stays a debt (NULL).
 WITH noted AS (
-    UPDATE runners SET deregistered_at = $3
-     WHERE id = $1 AND generation = $2 AND state = 'retiring' AND deregistered_at IS NULL
+    UPDATE runners SET deregistered_at = :now
+     WHERE id = :runner AND generation = :generation AND state = 'retiring' AND deregistered_at IS NULL
     RETURNING *
 ), settled AS (
-    UPDATE mints m SET state = 'settled', outcome = $4, settled_at = $3
-      FROM noted n WHERE m.name = n.name AND m.state <> 'settled' AND $4::text IS NOT NULL
+    UPDATE mints m SET state = 'settled', outcome = :outcome, settled_at = :now
+      FROM noted n WHERE m.name = n.name AND m.state <> 'settled' AND :outcome::text IS NOT NULL
 )
 SELECT * FROM noted
 
 -- name: proved
--- Retiring runner $1 of generation $2 showed no job after its deregistration, first at $3.
-UPDATE runners SET proved_at = $3
- WHERE id = $1 AND generation = $2 AND state = 'retiring' AND proved_at IS NULL AND deregistered_at IS NOT NULL
+-- A retiring runner showed no job after its deregistration.
+UPDATE runners SET proved_at = :now
+ WHERE id = :runner AND generation = :generation AND state = 'retiring' AND proved_at IS NULL
+   AND deregistered_at IS NOT NULL
 RETURNING *
 
 -- name: deletion_asked
--- Recovery is about to ask the fleet to delete the Pod of retiring runner $1 of generation $2. Also stores whether its
--- runner container was seen started ($4).
-UPDATE runners SET deletion_asked_at = coalesce(deletion_asked_at, $3),
-       started = CASE WHEN started THEN true ELSE coalesce($4, started) END
- WHERE id = $1 AND generation = $2 AND state = 'retiring'
+-- Recovery is about to ask the fleet to delete the Pod of a retiring runner. Also stores whether its runner container
+-- was seen started.
+UPDATE runners SET deletion_asked_at = coalesce(deletion_asked_at, :now),
+       started = CASE WHEN started THEN true ELSE coalesce(:started, started) END
+ WHERE id = :runner AND generation = :generation AND state = 'retiring'
 RETURNING *
 
 -- name: suspect
--- Runner $1 of generation $2 no longer counts as supply, since $3: one replacement is given out.
+-- A runner no longer counts as supply: one replacement is given out.
 WITH noted AS (
-    UPDATE runners SET suspect_at = $3
-     WHERE id = $1 AND generation = $2 AND state IN ('armed', 'running') AND suspect_at IS NULL
+    UPDATE runners SET suspect_at = :now
+     WHERE id = :runner AND generation = :generation AND state IN ('armed', 'running') AND suspect_at IS NULL
     RETURNING *
 ), told AS MATERIALIZED (
     SELECT pg_notify('paddock', 'demand') FROM noted
@@ -64,37 +64,39 @@ WITH noted AS (
 SELECT n.* FROM noted n LEFT JOIN told ON true
 
 -- name: unsuspect
--- GitHub sees runner $1 of generation $2 online after all: it is supply again.
-UPDATE runners SET suspect_at = NULL WHERE id = $1 AND generation = $2 AND suspect_at IS NOT NULL
+-- GitHub sees the runner online after all: it is supply again.
+UPDATE runners SET suspect_at = NULL WHERE id = :runner AND generation = :generation AND suspect_at IS NOT NULL
 RETURNING *
 
 -- name: balances[]
--- Per key with runners: its supply at $2, its queued jobs (counted up to one more than the supply), its recent runners
--- (acknowledged since $1), and how many of those are suspect.
+-- Per key with runners: its supply at :now, its queued jobs (counted up to one more than the supply), its recent runners
+-- (acknowledged since :recent), and how many of those are suspect.
 SELECT r.key_id, coalesce(s.total, 0) AS supply, r.recent, r.suspects,
        (SELECT count(*) FROM (SELECT FROM jobs j WHERE j.state = 'queued' AND j.key_id = r.key_id
                                ORDER BY j.queued_at, j.id LIMIT coalesce(s.total, 0) + 1) q) AS queued
   FROM (SELECT key_id,
-               count(*) FILTER (WHERE acknowledged_at > $1) AS recent,
-               count(*) FILTER (WHERE acknowledged_at > $1 AND suspect_at IS NOT NULL AND state IN ('armed', 'running')) AS suspects
+               count(*) FILTER (WHERE acknowledged_at > :recent) AS recent,
+               count(*) FILTER (WHERE acknowledged_at > :recent AND suspect_at IS NOT NULL
+                                  AND state IN ('armed', 'running')) AS suspects
           FROM runners WHERE gone_at IS NULL AND key_id IS NOT NULL GROUP BY key_id) r
-  LEFT JOIN supply($2) s ON s.key_id = r.key_id
+  LEFT JOIN supply(:now) s ON s.key_id = r.key_id
  ORDER BY r.key_id
 
 -- name: places[]
--- Where and through which installation the runners of keys $1 are registered; no row for a key whose account has no
--- active installation of one of the Apps $2 (of any, if that is empty).
+-- Where and through which installation the runners of these keys are registered; no row for a key whose account has
+-- no active installation of one of the :apps (of any, if that is empty).
 SELECT k.id AS key_id, h.id AS host_id, h.name AS host, ap.github_id AS app, i.github_id AS installation, a.login,
        rep.full_name AS repository, k.pool_id, k.account_id
   FROM demand_keys k
   JOIN accounts a ON a.id = k.account_id
   JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i
-                 WHERE i.account_id = a.id AND i.state = 'active' AND (cardinality($2::int[]) = 0 OR i.app_id = ANY ($2))
+                 WHERE i.account_id = a.id AND i.state = 'active'
+                   AND (cardinality(:apps::int[]) = 0 OR i.app_id = ANY (:apps))
                  ORDER BY i.app_id LIMIT 1) i ON true
   JOIN apps ap ON ap.id = i.app_id
   JOIN hosts h ON h.id = ap.host_id
   LEFT JOIN repositories rep ON rep.id = k.repository_id
- WHERE k.id = ANY ($1)
+ WHERE k.id = ANY (:keys)
  ORDER BY k.id
 
 -- name: removed_accounts[]
@@ -109,14 +111,14 @@ HAVING bool_and(i.state = 'removed')
 
 -- name: runner_scopes[]
 -- Every scope where paddock's runners may be registered: each organisation, and each repository that has a key. Each
--- with the installation through which its account is or was served, and the keys of the scope by pool. An installation
--- of the Apps $1 comes first.
+-- with the installation through which its account is or was served, and the keys of the scope by pool. An
+-- installation of one of the :apps comes first.
 SELECT h.name AS host, ap.github_id AS app, i.github_id AS installation, i.state, a.login, s.repository, s.pools, s.keys
   FROM accounts a
   JOIN hosts h ON h.id = a.host_id
   JOIN LATERAL (SELECT i.app_id, i.github_id, i.state FROM installations i
                  WHERE i.account_id = a.id
-                 ORDER BY i.state, i.app_id <> ALL ($1), i.app_id, i.github_id DESC LIMIT 1) i ON true
+                 ORDER BY i.state, i.app_id <> ALL (:apps), i.app_id, i.github_id DESC LIMIT 1) i ON true
   JOIN apps ap ON ap.id = i.app_id
   JOIN LATERAL (
         SELECT rep.full_name AS repository, array_agg(p.name ORDER BY k.id) AS pools, array_agg(k.id ORDER BY k.id) AS keys
@@ -132,79 +134,78 @@ SELECT h.name AS host, ap.github_id AS app, i.github_id AS installation, i.state
  ORDER BY h.name, a.login, a.id, s.repository NULLS FIRST
 
 -- name: of_pods[]
--- What is known of the Pods named $1, also of those that have ended.
-SELECT * FROM runners WHERE pod_name = ANY ($1) ORDER BY pod_name
+-- What is known of these Pods, also of those that have ended.
+SELECT * FROM runners WHERE pod_name = ANY (:pods) ORDER BY pod_name
 
 -- name: adopt
--- A Pod without a row gets one ($1), in the pool named $2, and retires at once: the matcher claims nothing for a Pod of
--- unknown history. $3 name, $4 UID, $5 node, $6 created, $7 now, $8 actor, $9 why, $10 started, $11 generation; if
--- GitHub has a record of it: $12 key, $13 runner name, $14 GitHub's id, $15 a delivery of its own.
+-- A Pod without a row gets one, in the pool of that name, and retires at once: the matcher claims nothing for a Pod
+-- of unknown history. :key, :name, :github_id and :delivery are given if GitHub has a record of it.
 INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_name, pod_uid, node, created_at,
                      state, since, actor, why, retiring_at, retire_reason, retired, started, generation,
                      key_id, account_id, name, github_id, delivery_id, claimed_at, armed_at, acknowledged_at)
-SELECT $1, p.id, p.shape, p.vcpu_milli, p.memory_mib, 'adopted', $3, $4, $5, $6,
-       'retiring', $7, $8, $9, $7, $9, 'given-up', $10, $11,
-       k.id, k.account_id, CASE WHEN k.id IS NOT NULL THEN $13 END, CASE WHEN k.id IS NOT NULL THEN $14::bigint END,
-       CASE WHEN k.id IS NOT NULL THEN $15::uuid END, CASE WHEN k.id IS NOT NULL THEN $7::timestamptz END,
-       CASE WHEN k.id IS NOT NULL THEN $7::timestamptz END, CASE WHEN k.id IS NOT NULL THEN $7::timestamptz END
-  FROM (SELECT * FROM pools WHERE name = $2 ORDER BY (state = 'deleted'), id DESC LIMIT 1) p
-  LEFT JOIN demand_keys k ON k.id = $12
+SELECT :runner, p.id, p.shape, p.vcpu_milli, p.memory_mib, 'adopted', :pod, :uid, :node, :created_at,
+       'retiring', :now, :actor, :why, :now, :why, 'given-up', :started, :generation,
+       k.id, k.account_id, CASE WHEN k.id IS NOT NULL THEN :name END,
+       CASE WHEN k.id IS NOT NULL THEN :github_id::bigint END,
+       CASE WHEN k.id IS NOT NULL THEN :delivery::uuid END, CASE WHEN k.id IS NOT NULL THEN :now::timestamptz END,
+       CASE WHEN k.id IS NOT NULL THEN :now::timestamptz END, CASE WHEN k.id IS NOT NULL THEN :now::timestamptz END
+  FROM (SELECT * FROM pools WHERE name = :pool ORDER BY (state = 'deleted'), id DESC LIMIT 1) p
+  LEFT JOIN demand_keys k ON k.id = :key
 ON CONFLICT (pod_name) DO NOTHING
 RETURNING *
 
 -- name: identify
--- Retiring runner $1 of generation $2 has a record at GitHub that its row did not know (a restored backup): $4
--- key, $5 runner name, $6 GitHub's id, $7 a delivery of its own; noted at $3.
+-- A retiring runner has a record at GitHub that its row did not know (a restored backup).
 UPDATE runners r
-   SET key_id = k.id, account_id = k.account_id, name = $5, github_id = $6, delivery_id = $7,
-       claimed_at = $3, armed_at = $3, acknowledged_at = $3
+   SET key_id = k.id, account_id = k.account_id, name = :name, github_id = :github_id, delivery_id = :delivery,
+       claimed_at = :now, armed_at = :now, acknowledged_at = :now
   FROM demand_keys k
- WHERE k.id = $4 AND r.id = $1 AND r.generation = $2 AND r.state = 'retiring' AND r.name IS NULL
+ WHERE k.id = :key AND r.id = :runner AND r.generation = :generation AND r.state = 'retiring' AND r.name IS NULL
 RETURNING r.*
 
 -- name: adopted_mint
--- The name under which GitHub knows the adopted runner $2, so that GitHub's events find the runner.
+-- The name under which GitHub knows an adopted runner, so that GitHub's events find the runner.
 INSERT INTO mints (name, runner_id, generation, key_id, app_id, installation_id, chosen_at, state, github_id)
-SELECT $1, $2, $3, $4, i.app_id, i.github_id, $6, 'minted', $5
+SELECT :name, :runner, :generation, :key, i.app_id, i.github_id, :now, 'minted', :github_id
   FROM demand_keys k
   JOIN LATERAL (SELECT app_id, github_id FROM installations i WHERE i.account_id = k.account_id
                  ORDER BY i.state, i.app_id LIMIT 1) i ON true
- WHERE k.id = $4
+ WHERE k.id = :key
 ON CONFLICT DO NOTHING
 
 -- name: supply_graces[]
--- Runners that ended without a reported job and still count as supply at $1, with the job each was claimed for.
+-- Runners that ended without a reported job and still count as supply at :now, with the job each was claimed for.
 SELECT e.runner_id, e.key_id, e.until, a.host_id, r.hint_job_id
   FROM supply_graces e
   JOIN runners r ON r.id = e.runner_id
   JOIN demand_keys k ON k.id = e.key_id
   JOIN accounts a ON a.id = k.account_id
- WHERE e.until > $1
+ WHERE e.until > :now
  ORDER BY e.until, e.runner_id
 
 -- name: end_supply_grace
--- The job's outcome is known: runner $1 no longer counts as supply.
-DELETE FROM supply_graces WHERE runner_id = $1
+-- The job's outcome is known: the runner no longer counts as supply.
+DELETE FROM supply_graces WHERE runner_id = :runner
 
 -- name: old_echo
--- One grace that ended before $1, if there is any. It is read before `end_old_supply_graces`, because a DELETE wakes the
+-- One grace that ended before :now, if there is any. It is read before `end_old_supply_graces`, because a DELETE wakes the
 -- matchers even if it deletes no row.
-SELECT runner_id FROM supply_graces WHERE until <= $1 ORDER BY until, runner_id LIMIT 1
+SELECT runner_id FROM supply_graces WHERE until <= :now ORDER BY until, runner_id LIMIT 1
 
 -- name: end_old_supply_graces
--- Delete the supply_graces that ended before $1: the outcome of their jobs stayed unknown for too long.
-DELETE FROM supply_graces WHERE until <= $1
+-- Delete the graces that ended before :now: the outcome of their jobs stayed unknown for too long.
+DELETE FROM supply_graces WHERE until <= :now
 
 -- name: repositories_of[]
--- The repositories of jobs $2 of host $1, and which of the Apps $3 can ask about each.
+-- The repositories of jobs, and which of the :apps can ask about each.
 SELECT j.id AS job_id, j.state AS job_state, r.id, r.host_id, r.github_id, r.full_name, r.account_id, i.app_id,
        i.github_id AS installation_id, r.active_at
   FROM jobs j
   JOIN repositories r ON r.id = j.repository_id
   JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i
-                 WHERE i.account_id = r.account_id AND i.state = 'active' AND i.app_id = ANY ($3)
+                 WHERE i.account_id = r.account_id AND i.state = 'active' AND i.app_id = ANY (:apps)
                  ORDER BY i.app_id LIMIT 1) i ON true
- WHERE j.host_id = $1 AND j.id = ANY ($2)
+ WHERE j.host_id = :host AND j.id = ANY (:jobs)
  ORDER BY j.id
 
 -- name: job_words[]
@@ -220,35 +221,37 @@ SELECT r.id, a.host_id, j.state AS job, h.state AS hint
  ORDER BY r.id
 
 -- name: oldest_queued[]
--- The oldest $2 queued jobs of each of the keys $1.
+-- The oldest queued jobs, :limit of each key.
 SELECT k.key_id, q.host_id, q.id
-  FROM unnest($1::int[]) AS k (key_id)
+  FROM unnest(:keys::int[]) AS k (key_id)
  CROSS JOIN LATERAL (SELECT j.host_id, j.id, j.queued_at FROM jobs j
-                      WHERE j.state = 'queued' AND j.key_id = k.key_id ORDER BY j.queued_at, j.id LIMIT $2) q
+                      WHERE j.state = 'queued' AND j.key_id = k.key_id ORDER BY j.queued_at, j.id LIMIT :limit) q
  ORDER BY k.key_id, q.queued_at, q.id
 
 -- name: unreadable_repositories[]
--- The repositories that recovery does not ask GitHub about at present: those of Apps $1, their installations $2 (NULL:
--- all) and in those the repositories named $3 (NULL: all). For each account the first of the Apps $4 asks.
+-- The repositories that recovery does not ask GitHub about at present: those of the :paused_apps, of their
+-- :installations (NULL: all) and of the :repositories named in those (NULL: all). For each account the first of the
+-- :apps asks.
 SELECT DISTINCT r.id
-  FROM unnest($1::int[], $2::bigint[], $3::text[]) AS p (app_id, installation_id, repository)
+  FROM unnest(:paused_apps::int[], :installations::bigint[], :repositories::text[])
+       AS p (app_id, installation_id, repository)
   JOIN installations i ON i.app_id = p.app_id AND i.state = 'active'
                       AND (p.installation_id IS NULL OR i.github_id = p.installation_id)
   JOIN repositories r ON r.account_id = i.account_id AND (p.repository IS NULL OR lower(r.full_name) = lower(p.repository))
  WHERE NOT EXISTS (SELECT FROM installations f WHERE f.account_id = i.account_id AND f.state = 'active'
-                      AND f.app_id < i.app_id AND f.app_id = ANY ($4))
+                      AND f.app_id < i.app_id AND f.app_id = ANY (:apps))
  ORDER BY r.id
 
 -- name: jobs_in_doubt[]
--- Jobs that recovery should ask GitHub about, $6 at most:
--- in progress on a runner of paddock that has been gone since before $1, or in progress since before $5;
--- queued since before $3 while runners of their key run that should have got them, or queued since before $4;
--- waiting for an approval, or on a runner that is not paddock's, since before $9;
+-- Jobs that recovery should ask GitHub about:
+-- in progress on a runner of paddock that was gone before :gone_before, or in progress before :running_before;
+-- queued before :waiting_before while runners of their key run that should have got them, or before :expired_before;
+-- waiting for an approval, or on a runner that is not paddock's, before :unheard_before;
 -- not begun here, while GitHub did not know them or did not show them;
--- and in any case those of host and number $7, $8.
--- Left out are jobs asked about after $2 (in progress since before $5: after $5; waiting, or on a foreign runner: after
--- $9). Supply is at $10. Every account has one place before any has a second (I26), for the job asked about least
--- recently. Jobs of the repositories $11 are left out.
+-- and in any case :also_jobs.
+-- Left out are jobs asked about after :asked_before (in progress before :running_before: after that; waiting, or on a
+-- foreign runner: after :unheard_before), and jobs of :unreadable repositories. Every account has one place before any
+-- has a second (I26), for the job asked about least recently.
 SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.gone_at AS runner_gone_at,
        j.executor_id, coalesce(s.total, 0) AS supply, c.checked_at, c.answer, c.times, c.waits_because
   FROM (SELECT j.host_id, j.id,
@@ -257,35 +260,39 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
           FROM jobs j
           LEFT JOIN runners r ON r.id = j.runner_id
           LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
-         WHERE j.state <> 'completed' AND j.repository_id <> ALL ($11::int[])
-           AND ((j.host_id, j.id) IN (SELECT * FROM unnest($7::smallint[], $8::bigint[]))
-                OR (c.checked_at IS NULL OR c.checked_at < $2)
+         WHERE j.state <> 'completed' AND j.repository_id <> ALL (:unreadable::int[])
+           AND ((j.host_id, j.id) IN (SELECT * FROM unnest(:also_hosts::smallint[], :also_jobs::bigint[]))
+                OR (c.checked_at IS NULL OR c.checked_at < :asked_before)
                    AND CASE WHEN j.state <> 'in_progress' AND c.answer IN ('absent', 'repository gone', 'unreadable') THEN true
-                            WHEN j.state = 'waiting' THEN j.since < $9 AND (c.checked_at IS NULL OR c.checked_at < $9)
+                            WHEN j.state = 'waiting'
+                            THEN j.since < :unheard_before AND (c.checked_at IS NULL OR c.checked_at < :unheard_before)
                             WHEN j.state = 'queued'
-                            THEN j.queued_at < $4
+                            THEN j.queued_at < :expired_before
                                  OR (j.host_id, j.id) IN (
                                     SELECT q.host_id, q.id
                                       FROM (SELECT DISTINCT key_id FROM runners
                                              WHERE gone_at IS NULL AND state = 'running' AND key_id IS NOT NULL) k
                                      CROSS JOIN LATERAL (SELECT w.host_id, w.id FROM jobs w
-                                                          WHERE w.state = 'queued' AND w.key_id = k.key_id AND w.since < $3
-                                                          ORDER BY w.queued_at, w.id LIMIT $6) q)
+                                                          WHERE w.state = 'queued' AND w.key_id = k.key_id
+                                                            AND w.since < :waiting_before
+                                                          ORDER BY w.queued_at, w.id LIMIT :limit) q)
                             WHEN j.runner_id IS NULL
-                            THEN j.since < $9 AND (c.checked_at IS NULL OR c.checked_at < $9 OR c.answer = 'queued')
-                            ELSE r.gone_at < $1 OR j.since < $5 AND (c.checked_at IS NULL OR c.checked_at < $5) END)
+                            THEN j.since < :unheard_before
+                                 AND (c.checked_at IS NULL OR c.checked_at < :unheard_before OR c.answer = 'queued')
+                            ELSE r.gone_at < :gone_before
+                                 OR j.since < :running_before AND (c.checked_at IS NULL OR c.checked_at < :running_before) END)
          ORDER BY place, c.checked_at NULLS FIRST, j.queued_at, j.host_id, j.id
-         LIMIT $6) d
+         LIMIT :limit) d
   JOIN jobs j ON j.host_id = d.host_id AND j.id = d.id
   LEFT JOIN runners r ON r.id = j.runner_id
-  LEFT JOIN supply($10) s ON s.key_id = j.key_id
+  LEFT JOIN supply(:now) s ON s.key_id = j.key_id
   LEFT JOIN job_checks c ON c.host_id = j.host_id AND c.job_id = j.id
  ORDER BY d.place, c.checked_at NULLS FIRST, j.queued_at, j.host_id, j.id
 
 -- name: open_verdicts[]
--- Runners that ended between $1 and $2 with a JIT and without a reported job, and the outcome of their record at
--- GitHub. $3 at most; every account has one place before any has a second (I26), its oldest first. Those of the
--- repositories $4 and the runners $5 are left out.
+-- Runners that ended between two times with a JIT and without a reported job, and the outcome of their
+-- record at GitHub. Every account has one place before any has a second (I26), its oldest first. Those of :unreadable
+-- repositories and the runners :but are left out.
 SELECT o.*
   FROM (SELECT r.id, r.key_id, r.github_id, r.name, a.host_id, r.hint_job_id, v.ended_at, v.evidence, m.state AS mint,
                m.outcome, CASE WHEN h.executor_id IS NULL OR h.runner_id IS NOT DISTINCT FROM r.id THEN h.state END AS hint,
@@ -296,41 +303,41 @@ SELECT o.*
           JOIN demand_keys k ON k.id = r.key_id
           LEFT JOIN mints m ON m.name = r.name
           LEFT JOIN jobs h ON h.host_id = a.host_id AND h.id = r.hint_job_id
-         WHERE v.ended_at > $1 AND v.ended_at <= $2 AND r.delivery_id IS NOT NULL AND r.job_id IS NULL
+         WHERE v.ended_at > :after AND v.ended_at <= :until AND r.delivery_id IS NOT NULL AND r.job_id IS NULL
            AND v.evidence ->> 'job' = 'unknown'
            AND NOT EXISTS (SELECT FROM jobs j WHERE j.runner_id = r.id)
-           AND (coalesce(k.repository_id, h.repository_id) = ANY ($4::int[])) IS NOT TRUE
-           AND r.id <> ALL ($5::uuid[])) o
+           AND (coalesce(k.repository_id, h.repository_id) = ANY (:unreadable::int[])) IS NOT TRUE
+           AND r.id <> ALL (:but::uuid[])) o
  ORDER BY o.place, o.ended_at, o.id
- LIMIT $3
+ LIMIT :limit
 
 -- name: checked
--- GitHub's answer about job $2 of host $1 at $4 was $3; $5 is why the job waits, if that is known. Counts equal answers
--- in a row.
+-- GitHub's answer about a job, and why the job waits, if that is known. Counts equal answers in a row.
 INSERT INTO job_checks AS c (host_id, job_id, checked_at, answer, times, waits_because)
-SELECT j.host_id, j.id, $4, $3, 1, $5 FROM jobs j WHERE j.host_id = $1 AND j.id = $2
+SELECT j.host_id, j.id, :now, :answer, 1, :waits_because FROM jobs j WHERE j.host_id = :host AND j.id = :job
 ON CONFLICT (host_id, job_id) DO UPDATE
    SET times = CASE WHEN c.answer = excluded.answer THEN c.times + 1 ELSE 1 END,
        answer = excluded.answer, checked_at = excluded.checked_at, waits_because = excluded.waits_because
 RETURNING times
 
 -- name: explain
--- Why job $2 of host $1 waits, as far as is known.
-UPDATE job_checks SET waits_because = $3 WHERE host_id = $1 AND job_id = $2
+-- Why a job waits, as far as is known.
+UPDATE job_checks SET waits_because = :waits_because WHERE host_id = :host AND job_id = :job
 
 -- name: withhold[]
--- The queued jobs of key $1 that GitHub was found not to assign are no demand for a while from $2 on: $3 seconds times
--- 2^(n-1) the n-th time, $4 at most. Others of the key are served as before.
+-- The queued jobs of a key that GitHub was found not to assign are no demand for a while from :now on: :seconds times
+-- 2^(n-1) the n-th time, :ceiling at most. Others of the key are served as before.
 WITH unassigned AS (
     UPDATE job_checks c
        SET withheld = c.withheld + 1,
-           withheld_until = $2::timestamptz + least($3::float8 * 2.0 ^ least(c.withheld, 16), $4::float8) * interval '1 second'
+           withheld_until = :now::timestamptz + least(:seconds::float8 * 2.0 ^ least(c.withheld, 16), :ceiling::float8)
+                                                * interval '1 second'
       FROM jobs j
-     WHERE j.host_id = c.host_id AND j.id = c.job_id AND j.key_id = $1 AND j.state = 'queued'
+     WHERE j.host_id = c.host_id AND j.id = c.job_id AND j.key_id = :key AND j.state = 'queued'
        AND c.waits_because IS NOT NULL
     RETURNING c.host_id, c.job_id, c.waits_because
 ), refused AS (
-    UPDATE jobs j SET key_id = NULL, refusal = $5, refusal_detail = u.waits_because
+    UPDATE jobs j SET key_id = NULL, refusal = :refusal, refusal_detail = u.waits_because
       FROM unassigned u
      WHERE j.host_id = u.host_id AND j.id = u.job_id
     RETURNING j.host_id, j.id
@@ -338,29 +345,29 @@ WITH unassigned AS (
 SELECT host_id, id FROM refused ORDER BY host_id, id
 
 -- name: expire
--- Job $2 of host $1, in state $6, is over: it was queued for longer than GitHub keeps a job, or GitHub no longer knows
--- the job or its repository. A job on a live runner of paddock is left alone.
-UPDATE jobs SET state = 'completed', completed_at = $3, conclusion = 'stale', since = $3, actor = $4, why = $5
- WHERE host_id = $1 AND id = $2 AND state = $6 AND state <> 'completed'
+-- A job is over: it was queued for longer than GitHub keeps a job, or GitHub no longer knows the job or its
+-- repository. A job on a live runner of paddock is left alone.
+UPDATE jobs SET state = 'completed', completed_at = :now, conclusion = 'stale', since = :now, actor = :actor, why = :why
+ WHERE host_id = :host AND id = :job AND state = :state AND state <> 'completed'
    AND NOT EXISTS (SELECT FROM runners r WHERE r.id = jobs.runner_id AND r.state <> 'gone')
 RETURNING id
 
 -- name: act
--- What recovery did, or would have done in a dry run, and its evidence. $3 to $11 are arrays, one element per action.
+-- What recovery did, or would have done in a dry run, and its evidence: one element of each array per action.
 INSERT INTO actions (at, actor, rule, action, outcome, runner_id, host_id, job_id, pod_name, why, evidence)
-SELECT $1, $2, t.rule, t.action, t.outcome, t.runner_id, t.host_id, t.job_id, t.pod_name, t.why, t.evidence::jsonb
-  FROM unnest($3::text[], $4::text[], $5::text[], $6::uuid[], $7::smallint[], $8::bigint[], $9::text[], $10::text[],
-              $11::text[]) WITH ORDINALITY
+SELECT :now, :actor, t.rule, t.action, t.outcome, t.runner_id, t.host_id, t.job_id, t.pod_name, t.why, t.evidence::jsonb
+  FROM unnest(:rules::text[], :actions::text[], :outcomes::text[], :runners::uuid[], :hosts::smallint[], :jobs::bigint[],
+              :pods::text[], :whys::text[], :evidence::text[]) WITH ORDINALITY
        AS t (rule, action, outcome, runner_id, host_id, job_id, pod_name, why, evidence, number)
  ORDER BY t.number
 
 -- name: actions[]
--- The last $1 actions, newest first.
-SELECT * FROM actions ORDER BY id DESC LIMIT $1
+-- The last actions, newest first.
+SELECT * FROM actions ORDER BY id DESC LIMIT :limit
 
 -- name: late_news[]
--- Verdicts of runners ended since $1 that a job's row can now complete: GitHub named the runner as the job's executor,
--- and the verdict lacks the job, or lacks that the job has completed. $2 at most.
+-- Verdicts of recent runners that a job's row can now complete: GitHub named the runner as the job's
+-- executor, and the verdict lacks the job, or lacks that the job has completed.
 SELECT v.runner_id, v.ending, v.exit_code, v.signal, v.reason, v.ended_at, v.evidence, v.written_at, v.refined_at,
        j.host_id, j.id AS job_id, j.state AS job_state, j.conclusion, j.completed_at, j.since AS job_since,
        r.name, r.pod_name, p.name AS pool, a.login
@@ -369,18 +376,17 @@ SELECT v.runner_id, v.ending, v.exit_code, v.signal, v.reason, v.ended_at, v.evi
   JOIN runners r ON r.id = v.runner_id
   JOIN pools p ON p.id = r.pool_id
   LEFT JOIN accounts a ON a.id = r.account_id
- WHERE v.ended_at > $1 AND v.evidence ? 'job'
+ WHERE v.ended_at > :since AND v.evidence ? 'job'
    AND (v.evidence ->> 'job' <> 'yes' OR (j.state = 'completed' AND v.evidence ->> 'lost_communication' = 'unknown'))
  ORDER BY v.ended_at, v.runner_id, j.id
- LIMIT $2
+ LIMIT :limit
 
 -- name: refine
--- Later evidence refines the verdict of runner $1: class $2, abnormal $3, why $4, evidence $5, at $6. Circumstances
--- noted since the evidence was read stay.
+-- Later evidence refines a runner's verdict. Circumstances noted since the evidence was read stay.
 UPDATE verdicts
-   SET ending = $2, abnormal = $3, why = $4, refined_at = $6,
-       evidence = $5::jsonb || jsonb_build_object('circumstances', coalesce(evidence -> 'circumstances', '[]'))
- WHERE runner_id = $1
+   SET ending = :ending, abnormal = :abnormal, why = :why, refined_at = :now,
+       evidence = :evidence::jsonb || jsonb_build_object('circumstances', coalesce(evidence -> 'circumstances', '[]'))
+ WHERE runner_id = :runner
 
 -- name: logs_wanted[]
 -- Ended runners whose log or circumstances recovery still tries to read (I79), the most urgent first.
@@ -395,31 +401,31 @@ SELECT v.runner_id, r.name, r.pod_name, r.pod_uid, v.node, p.name AS pool, v.end
  ORDER BY v.log_wanted_until, v.runner_id
 
 -- name: keep_log
--- Store the log of runner $1 once: a second writer changes nothing.
-UPDATE verdicts SET log_tail = $2
- WHERE runner_id = $1 AND log_tail IS NULL AND log_wanted_until IS NOT NULL
+-- Store a runner's log once: a second writer changes nothing.
+UPDATE verdicts SET log_tail = :log_tail
+ WHERE runner_id = :runner AND log_tail IS NULL AND log_wanted_until IS NOT NULL
 RETURNING runner_id
 
 -- name: end_post_mortem
--- Recovery has finished reading about runner $1's end. Its circumstances: $2, an array.
+-- Recovery has finished reading about a runner's end.
 UPDATE verdicts
-   SET log_wanted_until = NULL, evidence = evidence || jsonb_build_object('circumstances', to_jsonb($2::text[]))
- WHERE runner_id = $1 AND log_wanted_until IS NOT NULL
+   SET log_wanted_until = NULL, evidence = evidence || jsonb_build_object('circumstances', to_jsonb(:circumstances::text[]))
+ WHERE runner_id = :runner AND log_wanted_until IS NOT NULL
 RETURNING runner_id
 
 -- name: list[]
--- Live runners, of pool $1 or of all pools, for the command line.
+-- Live runners, of :pool or of all pools, for the command line.
 SELECT r.pod_name, p.name AS pool, r.state, r.since, r.why, a.login, r.name, r.job_id, r.node, r.suspect_at
   FROM runners r
   JOIN pools p ON p.id = r.pool_id
   LEFT JOIN accounts a ON a.id = r.account_id
- WHERE r.gone_at IS NULL AND ($1::text IS NULL OR p.name = $1)
+ WHERE r.gone_at IS NULL AND (:pool::text IS NULL OR p.name = :pool)
  ORDER BY p.name, r.created_at, r.id
 
 -- name: named
--- The runner whose Pod is named $1, or that was ever registered under that name.
+-- The runner whose Pod is named :name, or that was ever registered under that name.
 SELECT r.*, a.login, p.name AS pool_name
   FROM runners r
   JOIN pools p ON p.id = r.pool_id
   LEFT JOIN accounts a ON a.id = r.account_id
- WHERE r.pod_name = $1 OR r.id = (SELECT m.runner_id FROM mints m WHERE m.name = $1)
+ WHERE r.pod_name = :name OR r.id = (SELECT m.runner_id FROM mints m WHERE m.name = :name)

@@ -1,7 +1,7 @@
 -- The inputs of decisions on pool sizes, and the decisions.
 
 -- name: pools[]
--- Every pool that is not deleted, or that still has runners, and how many; $1 names Pods that have ended.
+-- Every pool that is not deleted, or that still has runners, and how many; :ended names Pods that have ended.
 SELECT p.id, p.name, p.state, p.paused_at IS NOT NULL AS paused, p.paused_at, p.paused_by, p.paused_why,
        p.spec, p.spec_hash, p.vcpu_milli, p.memory_mib,
        coalesce(r.live, 0) AS live, coalesce(r.present, 0) AS present, coalesce(r.occupied, 0) AS occupied,
@@ -10,14 +10,14 @@ SELECT p.id, p.name, p.state, p.paused_at IS NOT NULL AS paused, p.paused_at, p.
   LEFT JOIN pod_versions n ON n.spec_hash = p.spec_hash
   LEFT JOIN (SELECT pool_id, count(*) AS live,
                     count(*) FILTER (WHERE key_id IS NOT NULL) AS occupied,
-                    count(*) FILTER (WHERE pod_name <> ALL ($1::text[])) AS present
+                    count(*) FILTER (WHERE pod_name <> ALL (:ended::text[])) AS present
                FROM runners WHERE gone_at IS NULL GROUP BY pool_id) r ON r.pool_id = p.id
  WHERE p.state <> 'deleted' OR r.live > 0
  ORDER BY p.id
 
 -- name: keys[]
--- Per key with queued jobs (of pool $2, or of all): how many, how old, the supply on its way to them as the
--- matcher counts it, and whether dispatch would serve it at $1.
+-- Per key with queued jobs (of :pool, or of all): how many, how old, the supply on its way to them as the matcher
+-- counts it, and whether dispatch would serve it at :now.
 WITH RECURSIVE demanded (key_id) AS (
     (SELECT key_id FROM jobs WHERE state = 'queued' AND key_id IS NOT NULL ORDER BY key_id LIMIT 1)
     UNION ALL
@@ -34,7 +34,7 @@ SELECT k.id AS key_id, k.pool_id, k.account_id, k.repository_id, a.login, r.full
        OR EXISTS (SELECT FROM dispatch_pauses) AS paused,
        i.app_id IS NULL AS uninstalled, b.until AS blocked_until, b.reason AS blocked_because,
        EXISTS (SELECT FROM version_schedules v
-                WHERE v.account_id = k.account_id AND is_refused(v, $1)
+                WHERE v.account_id = k.account_id AND is_refused(v, :now)
                   AND v.version = (SELECT n.version FROM pod_versions n WHERE n.spec_hash = p.spec_hash)) AS outdated
   FROM demanded d
   JOIN demand_keys k ON k.id = d.key_id
@@ -42,16 +42,16 @@ SELECT k.id AS key_id, k.pool_id, k.account_id, k.repository_id, a.login, r.full
   JOIN accounts a ON a.id = k.account_id
   LEFT JOIN repositories r ON r.id = k.repository_id
   LEFT JOIN served i ON i.account_id = k.account_id
-  LEFT JOIN supply($1) s ON s.key_id = k.id
+  LEFT JOIN supply(:now) s ON s.key_id = k.id
   LEFT JOIN LATERAL (
     SELECT until, reason FROM backoffs
-     WHERE until > $1 AND (scope, subject) IN (('key', k.id), ('repository', k.repository_id),
+     WHERE until > :now AND (scope, subject) IN (('key', k.id), ('repository', k.repository_id),
                                                ('account', k.account_id), ('app', i.app_id))
      ORDER BY until DESC, scope, subject LIMIT 1) b ON true
  CROSS JOIN LATERAL (
     SELECT count(*) AS queued, min(queued_at) AS oldest FROM jobs
      WHERE state = 'queued' AND jobs.key_id = k.id) q
- WHERE k.pool_id = coalesce($2, k.pool_id)
+ WHERE k.pool_id = coalesce(:pool, k.pool_id)
  ORDER BY k.id
 
 -- name: accounts[]
@@ -79,62 +79,62 @@ SELECT r.id, r.max_runners, r.max_vcpu_milli, r.max_memory_mib,
  ORDER BY r.id
 
 -- name: decisions[]
--- Decisions after number $1.
-SELECT * FROM pool_decisions WHERE id > $1 ORDER BY id
+-- Decisions after number :after.
+SELECT * FROM pool_decisions WHERE id > :after ORDER BY id
 
 -- name: decisions_since[]
--- Decisions since $1, with those that were in force then.
+-- Decisions after :since, with those that were in force then.
 SELECT d.*
   FROM pools p
  CROSS JOIN LATERAL (SELECT coalesce(max(id), 0) AS id FROM pool_decisions
-                      WHERE pool_id = p.id AND at <= $1) f
+                      WHERE pool_id = p.id AND at <= :since) f
   JOIN pool_decisions d ON d.pool_id = p.id AND d.id >= f.id
  WHERE p.state <> 'deleted'
  ORDER BY d.id
 
 -- name: decide
--- Decisions as they were made: pools $2, wanted $3, target $4, terms $5, why $6.
+-- Decisions as they were made: one element of each array per pool.
 INSERT INTO pool_decisions (pool_id, at, wanted, target, terms, why)
-SELECT t.pool_id, $1, t.wanted, t.target, t.terms::jsonb, t.why
-  FROM unnest($2::int[], $3::int[], $4::int[], $5::text[], $6::text[]) WITH ORDINALITY
+SELECT t.pool_id, :now, t.wanted, t.target, t.terms::jsonb, t.why
+  FROM unnest(:pools::int[], :wanted::int[], :targets::int[], :terms::text[], :whys::text[]) WITH ORDINALITY
        AS t (pool_id, wanted, target, terms, why, position)
  ORDER BY t.position
 
 -- name: failed_starts[]
--- Per host: starts that failed since $1 and after the last successful one. An image that cannot be pulled is not the
+-- Per host: starts that failed after :since and after the last successful one. An image that cannot be pulled is not the
 -- host's fault (I51).
 SELECT f.node, count(*) AS failures
   FROM (SELECT v.node, v.ended_at FROM verdicts v JOIN runners r ON r.id = v.runner_id
-         WHERE v.ended_at > $1 AND v.ending = 'never-started' AND v.node IS NOT NULL
-           AND concat_ws(' ', v.reason, v.why, r.retire_reason, v.evidence::text) !~* $2) f
+         WHERE v.ended_at > :since AND v.ending = 'never-started' AND v.node IS NOT NULL
+           AND concat_ws(' ', v.reason, v.why, r.retire_reason, v.evidence::text) !~* :image_errors) f
  WHERE NOT EXISTS (SELECT FROM runners r
-                    WHERE r.node = f.node AND r.heard_at > f.ended_at AND (r.gone_at IS NULL OR r.gone_at > $1))
+                    WHERE r.node = f.node AND r.heard_at > f.ended_at AND (r.gone_at IS NULL OR r.gone_at > :since))
  GROUP BY f.node
  ORDER BY f.node
 
 -- name: latest
--- The decision in force for pool $1.
-SELECT * FROM pool_decisions WHERE pool_id = $1 ORDER BY id DESC LIMIT 1
+-- The decision in force for a pool.
+SELECT * FROM pool_decisions WHERE pool_id = :pool ORDER BY id DESC LIMIT 1
 
 -- name: runners_of[]
--- The live runners of pool $1.
-SELECT * FROM runners WHERE pool_id = $1 AND gone_at IS NULL ORDER BY created_at, id
+-- The live runners of a pool.
+SELECT * FROM runners WHERE pool_id = :pool AND gone_at IS NULL ORDER BY created_at, id
 
 -- name: drain
--- Pool $1 takes no more jobs; it is deleted when its last runner is gone.
-UPDATE pools SET state = 'draining', changed_at = $2 WHERE id = $1 AND state = 'active' RETURNING name
+-- The pool takes no more jobs; it is deleted when its last runner is gone.
+UPDATE pools SET state = 'draining', changed_at = :now WHERE id = :pool AND state = 'active' RETURNING name
 
 -- name: refuse_jobs
--- Jobs that wait for deleted pools ($1): another pool may take them.
+-- Jobs that wait for deleted pools: another pool may take them.
 UPDATE jobs j
-   SET key_id = NULL, refusal = $2, refusal_detail = 'pool ' || p.name || ' was deleted'
+   SET key_id = NULL, refusal = :refusal, refusal_detail = 'pool ' || p.name || ' was deleted'
   FROM demand_keys k JOIN pools p ON p.id = k.pool_id
- WHERE j.key_id = k.id AND p.id = ANY ($1) AND p.state <> 'active' AND j.state IN ('waiting', 'queued')
+ WHERE j.key_id = k.id AND p.id = ANY (:pools) AND p.state <> 'active' AND j.state IN ('waiting', 'queued')
 
 -- name: delete_drained[]
 -- Draining pools whose last runner is gone are deleted.
 WITH deleted AS (
-    UPDATE pools p SET state = 'deleted', changed_at = $1
+    UPDATE pools p SET state = 'deleted', changed_at = :now
      WHERE p.state = 'draining' AND NOT EXISTS (SELECT FROM runners r WHERE r.pool_id = p.id AND r.gone_at IS NULL)
     RETURNING p.id, p.name
 )

@@ -40,11 +40,11 @@ from paddock.store.reading.lists import (
     verdict_line,
 )
 from paddock.store.reading.waits import Waits, job_details
-from paddock.store.sql import converted, named, queries
+from paddock.store.sql import converted, named
 from paddock.store.vitals import series_of
 
 _SQL = named("reading")
-_SIZING = queries("sizing")
+_SIZING = named("sizing")
 
 #: The last events of a pool.
 _POOL_EVENTS: Final = 200
@@ -126,7 +126,7 @@ class Details(Waits):
                 return None
             [(pool, number)] = found
             decisions = await connection.fetch(*_SQL["decisions"](pool=number, limit=_DECISIONS))
-            keys = await connection.fetch(_SIZING["keys"], self._clock.now(), number)
+            keys = await connection.fetch(*_SIZING["keys"](now=self._clock.now(), pool=number))
             happened = await select(
                 connection, "events", EventFilter(pool=name), limit=_POOL_EVENTS
             )

@@ -32,13 +32,13 @@ from paddock.domain.recovery.table import RULES
 from paddock.store.database import Connection
 from paddock.store.reading.lists import action_line, pools
 from paddock.store.reading.reader import Reader
-from paddock.store.sql import converted, named, queries
+from paddock.store.sql import converted, named
 
 _EXPECTED = [rule.name for rule in RULES if rule.expected]
 _SEEN_TO_END = [rule.name for rule in RULES if rule.seen_to_end]
 _SQL = named("overview")
 _FAULTS = named("host_faults")
-_VERSIONS = queries("versions")
+_VERSIONS = named("versions")
 
 #: Percentiles of a shorter step would cover too few runners and jump.
 _JIT_STEP: Final = 5 * TREND_STEP
@@ -132,7 +132,7 @@ async def _shared(connection: Connection, now: datetime) -> dict[str, Any]:
     queues = await connection.fetch(*_SQL["queues"]())
     budgets = await connection.fetch(*_SQL["budgets"](now=now))
     faults = await connection.fetch(*_FAULTS["current"]())
-    versions = await connection.fetch(_VERSIONS["pools"], now)
+    versions = await connection.fetch(*_VERSIONS["pools"](now=now))
     bypasses = await connection.fetch(*_SQL["limit_bypasses"]())
     return {
         "queues": [converted(QueueLine, row) for row in queues],
