@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import asyncpg
-
 from paddock.domain.accounts import (
     CONFIRMED_APART,
     AccountSummary,
@@ -19,10 +17,11 @@ from paddock.domain.accounts import (
 )
 from paddock.domain.ids import AccountId, AppId, HostId, RepositoryId
 from paddock.domain.jobs import RepositoryFacts
-from paddock.domain.limits import UNLIMITED, Limits, Resources
+from paddock.domain.limits import UNLIMITED, Limits
 from paddock.store.base import Part
 from paddock.store.database import Connection
-from paddock.store.sql import named
+from paddock.store.row_parts import limits_of, used_of
+from paddock.store.sql import converted, named
 
 _SQL = named("accounts")
 
@@ -157,7 +156,9 @@ class Accounts(Part):
 
     async def list_accounts(self) -> list[AccountSummary]:
         rows = await self._database.rows(*_SQL["list"]())
-        return [_summary_of(row) for row in rows]
+        return [
+            converted(AccountSummary, row, limits=limits_of(row), used=used_of(row)) for row in rows
+        ]
 
     async def find_repository(
         self, account: AccountId, full_name: str
@@ -165,19 +166,11 @@ class Accounts(Part):
         row = await self._database.row(
             *_SQL["repository_named"](account=account, full_name=full_name)
         )
-        return None if row is None else (RepositoryId(row["id"]), _limits_of(row))
+        return None if row is None else (RepositoryId(row["id"]), limits_of(row))
 
     async def served_accounts(self, app: AppId) -> list[ServedAccount]:
         rows = await self._database.rows(*_SQL["organisations"](app=app))
-        return [
-            ServedAccount(
-                id=AccountId(row["id"]),
-                login=row["login"],
-                kind=row["kind"],
-                installation=row["installation_id"],
-            )
-            for row in rows
-        ]
+        return [converted(ServedAccount, row) for row in rows]
 
     async def set_account_limits(self, account: AccountId, limits: Limits) -> bool:
         async with self._matching() as connection:
@@ -246,32 +239,3 @@ class Accounts(Part):
                 now=self._clock.now(), actor=self.actor, account=account, what=what, why=why
             )
         )
-
-
-def _summary_of(row: asyncpg.Record) -> AccountSummary:
-    return AccountSummary(
-        id=AccountId(row["id"]),
-        host=row["host"],
-        login=row["login"],
-        kind=row["kind"],
-        installation=row["installation"],
-        weight=row["weight"],
-        limits=_limits_of(row),
-        used=Resources(
-            runners=row["runners"],
-            vcpu_milli=int(row["vcpu_milli"]),
-            memory_mib=int(row["memory_mib"]),
-        ),
-        queued=row["queued"],
-        paused_at=row["paused_at"],
-        paused_by=row["paused_by"],
-        paused_why=row["paused_why"],
-    )
-
-
-def _limits_of(row: asyncpg.Record) -> Limits:
-    return Limits(
-        runners=row["max_runners"],
-        vcpu_milli=row["max_vcpu_milli"],
-        memory_mib=row["max_memory_mib"],
-    )

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from paddock.domain.comparison import ActiveRepository, OpenJob
-from paddock.domain.ids import AccountId, AppId, HostId, JobId, RepositoryId
+from paddock.domain.ids import AppId, HostId, JobId, RepositoryId
 from paddock.domain.states import JobState
 from paddock.store.base import Part
-from paddock.store.sql import named
+from paddock.store.sql import converted, named
 
 _SQL = named("comparison")
 
@@ -19,28 +19,11 @@ class Comparisons(Part):
         self, apps: Sequence[AppId], *, since: datetime
     ) -> list[ActiveRepository]:
         rows = await self._database.rows(*_SQL["repositories"](since=since, apps=apps))
-        return [
-            ActiveRepository(
-                id=RepositoryId(row["id"]),
-                host=HostId(row["host_id"]),
-                github_id=row["github_id"],
-                full_name=row["full_name"],
-                account=AccountId(row["account_id"]),
-                app=AppId(row["app_id"]),
-                installation=row["installation_id"],
-                active_at=row["active_at"],
-                compared_at=row["compared_at"],
-                has_open_jobs=row["has_open_jobs"],
-            )
-            for row in rows
-        ]
+        return [converted(ActiveRepository, row) for row in rows]
 
     async def open_jobs(self, repository: RepositoryId) -> list[OpenJob]:
         rows = await self._database.rows(*_SQL["open_jobs"](repository=repository))
-        return [
-            OpenJob(id=JobId(row["id"]), state=JobState(row["state"]), since=row["since"])
-            for row in rows
-        ]
+        return [converted(OpenJob, row) for row in rows]
 
     async def job_states(self, host: HostId, jobs: Sequence[JobId]) -> Mapping[JobId, JobState]:
         rows = await self._database.rows(*_SQL["states"](host=host, jobs=jobs))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-import asyncpg
-
 from paddock.domain.deliveries import (
     Delivery,
     DeliveryNumber,
@@ -18,7 +16,7 @@ from paddock.domain.ids import AppId, HostId
 from paddock.domain.jobs import EventCause, JobReport, Unplaced
 from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.jobs import Jobs, merge_reports
-from paddock.store.sql import named
+from paddock.store.sql import converted, named
 
 _SQL = named("deliveries")
 
@@ -53,7 +51,7 @@ class Deliveries(Jobs):
             rows = await connection.fetch(
                 *_SQL["take"](now=now, limit=limit, taken_until=now + TAKEN_FOR)
             )
-        return [_delivery_of(row) for row in rows]
+        return [converted(Delivery, row) for row in rows]
 
     @retrying
     async def apply_deliveries(
@@ -119,18 +117,3 @@ class Deliveries(Jobs):
     async def move_hook_cursor(self, app: AppId, until: datetime) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(*_SQL["move_cursor"](app=app, until=until))
-
-
-def _delivery_of(row: asyncpg.Record) -> Delivery:
-    return Delivery(
-        number=DeliveryNumber(row["id"]),
-        host=HostId(row["host_id"]),
-        app=AppId(row["app_id"]),
-        guid=row["guid"],
-        event=row["event"],
-        action=row["action"],
-        installation=row["installation_id"],
-        received_at=row["received_at"],
-        attempts=row["attempts"],
-        payload=row["payload"],
-    )

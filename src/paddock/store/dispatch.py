@@ -10,21 +10,14 @@ import asyncpg
 
 from paddock.domain.backoffs import BackOffTerms, Subject
 from paddock.domain.debts import Debt, MintOutcome
-from paddock.domain.github import (
-    GitHubAppId,
-    Host,
-    InstallationId,
-    InstallationKey,
-    Scope,
-    repository_scope,
-)
 from paddock.domain.handover import Heard, SealedJit, StepDurations
-from paddock.domain.ids import GitHubRunnerId, RunnerId
+from paddock.domain.ids import RunnerId
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import Part
 from paddock.store.database import retrying
 from paddock.store.live_runners import runner_of
+from paddock.store.row_parts import installation_of, scope_of
 from paddock.store.sql import converted, named
 
 _SQL = named("dispatch")
@@ -106,7 +99,7 @@ class Dispatch(Part):
         rows = await self._database.rows(
             *_SQL["debts"](before=before, limit=limit, now=self._clock.now())
         )
-        return [_debt_of(row) for row in rows]
+        return [converted(Debt, row, who=installation_of(row), scope=scope_of(row)) for row in rows]
 
     async def settle_mint(self, name: str, *, outcome: MintOutcome) -> None:
         async with self._database.transaction() as connection:
@@ -128,23 +121,3 @@ def _heard_of(row: asyncpg.Record) -> Heard:
     if row["jit"] is not None:
         jit = SealedJit(sealed=row["jit"], key=row["jit_key"])
     return Heard(runner=runner_of(row), jit=jit)
-
-
-def _debt_of(row: asyncpg.Record) -> Debt:
-    host = Host(row["host"])
-    scope = (
-        repository_scope(host, row["repository"])
-        if row["repository"]
-        else Scope(host=host, owner=row["login"])
-    )
-    return Debt(
-        name=row["name"],
-        github_id=None if row["github_id"] is None else GitHubRunnerId(row["github_id"]),
-        chosen_at=row["chosen_at"],
-        who=InstallationKey(
-            host=host,
-            app=GitHubAppId(row["app"]),
-            installation=InstallationId(row["installation"]),
-        ),
-        scope=scope,
-    )

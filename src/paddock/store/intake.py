@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from paddock.domain.ids import AccountId, HostId, JobId, PoolId
+from paddock.domain.ids import AccountId, HostId
 from paddock.domain.intake import IntakeContext, KnownPool, RefusedJob
 from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
 from paddock.domain.labels import LabelSet
 from paddock.domain.names import PoolName
-from paddock.domain.states import JobState
-from paddock.domain.trust import Forks
 from paddock.store.jobs import Jobs, place
-from paddock.store.sql import named
+from paddock.store.sql import converted, named
 
 _SQL = named("intake")
 
@@ -32,12 +30,11 @@ class Intake(Jobs):
                 for row in accounts
             },
             pools={
-                PoolName(row["name"]): KnownPool(
-                    id=PoolId(row["id"]),
+                PoolName(row["name"]): converted(
+                    KnownPool,
+                    row,
                     labels=LabelSet.of(row["labels"]),
-                    runner_group=row["runner_group"],
                     in_accounts=frozenset(row["in_accounts"]) if row["runner_group"] else None,
-                    forks=Forks(row["forks"]),
                 )
                 for row in pools
             },
@@ -61,23 +58,11 @@ class Intake(Jobs):
             *_SQL["refused"](limit=limit, now=self._clock.now(), after_host=host, after_job=job)
         )
         return [
-            RefusedJob(
-                facts=JobFacts(
-                    host=HostId(row["host_id"]),
-                    id=JobId(row["id"]),
-                    run_id=row["run_id"],
-                    run_attempt=row["run_attempt"],
-                    name=row["name"],
-                    workflow=row["workflow"],
-                    labels=tuple(row["labels"]),
-                    created_at=row["created_at"],
-                    waited=row["waited"],
-                    known_queued_at=row["known_queued_at"],
-                    state=JobState(row["state"]),
-                ),
-                account=AccountId(row["account_id"]),
-                repository=RepositoryFacts(github_id=row["github_id"], full_name=row["full_name"]),
-                trusted=row["trusted"],
+            converted(
+                RefusedJob,
+                row,
+                facts=converted(JobFacts, row),
+                repository=converted(RepositoryFacts, row),
             )
             for row in rows
         ]

@@ -13,12 +13,12 @@ from typing import Final
 
 import asyncpg
 
-from paddock.domain.ids import HostId, JobId, RunnerId
+from paddock.domain.ids import HostId, JobId
 from paddock.domain.jobs import JobFacts, JobReport, Refusal, Unplaced, merge
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.base import Part
 from paddock.store.database import Connection, retrying
-from paddock.store.sql import named
+from paddock.store.sql import converted, named
 
 _SQL = named("jobs")
 _RUNNERS = named("runners")
@@ -108,11 +108,10 @@ class Jobs(Part):
         for report, row in ours:
             if not await self._move_executor(connection, report.facts, row):
                 unplaced.append(
-                    Unplaced(
-                        runner=RunnerId(row["id"]),
-                        name=row["name"],
-                        pod_name=row["pod_name"],
-                        state=RunnerState(row["state"]),
+                    converted(
+                        Unplaced,
+                        row,
+                        runner=row["id"],
                         job=report.facts.id,
                         job_state=report.facts.state,
                     )

@@ -7,22 +7,15 @@ last read. So a read fetches the marks of all runners, and the rows only of thos
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import asyncpg
+import msgspec
 
 from paddock.domain.dialects import RunnerProgram
-from paddock.domain.endings import Retired
-from paddock.domain.ids import (
-    AccountId,
-    GitHubRunnerId,
-    JobId,
-    KeyId,
-    PoolId,
-    RunnerId,
-)
-from paddock.domain.limits import Resources
+from paddock.domain.ids import RunnerId
 from paddock.domain.runners import Runner
-from paddock.domain.states import RunnerState
+from paddock.store.row_parts import cost_of
 from paddock.store.sql import named
 
 _SQL = named("living")
@@ -68,48 +61,21 @@ class LiveRunners:
         return [runner for _, _, runner in self._known.values()]
 
 
+#: Where a column is not named like its field. `version` of the row counts its writes.
+_RENAMED: Final = {
+    "pool_id": "pool",
+    "key_id": "key",
+    "account_id": "account",
+    "delivery_id": "delivery",
+    "job_id": "job",
+    "hint_job_id": "hint",
+    "version": "row_version",
+    "runner_version": "version",
+}
+
+
 def runner_of(row: asyncpg.Record) -> Runner:
-    return Runner(
-        id=RunnerId(row["id"]),
-        pool=PoolId(row["pool_id"]),
-        pod_name=row["pod_name"],
-        pod_uid=row["pod_uid"],
-        state=RunnerState(row["state"]),
-        generation=row["generation"],
-        since=row["since"],
-        key=None if row["key_id"] is None else KeyId(row["key_id"]),
-        account=None if row["account_id"] is None else AccountId(row["account_id"]),
-        name=row["name"],
-        mint_deadline=row["mint_deadline"],
-        github_id=None if row["github_id"] is None else GitHubRunnerId(row["github_id"]),
-        delivery=row["delivery_id"],
-        job=None if row["job_id"] is None else JobId(row["job_id"]),
-        shape=row["shape"],
-        spec_hash=row["spec_hash"],
-        node=row["node"],
-        created_at=row["created_at"],
-        heard_at=row["heard_at"],
-        acknowledged_at=row["acknowledged_at"],
-        job_marked_at=row["job_marked_at"],
-        hint=None if row["hint_job_id"] is None else JobId(row["hint_job_id"]),
-        suspect_at=row["suspect_at"],
-        absent_reads=row["absent_reads"],
-        absent_since=row["absent_since"],
-        retire_reason=row["retire_reason"],
-        deregistered_at=row["deregistered_at"],
-        proved_at=row["proved_at"],
-        claimed_at=row["claimed_at"],
-        armed_at=row["armed_at"],
-        done_at=row["done_at"],
-        retiring_at=row["retiring_at"],
-        retired=None if row["retired"] is None else Retired(row["retired"]),
-        unregistered=row["unregistered"],
-        forced_by=row["forced_by"],
-        deletion_asked_at=row["deletion_asked_at"],
-        started=row["started"],
-        version=row["runner_version"],
-        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
-        program=RunnerProgram(row.get("program") or RunnerProgram.UNKNOWN),
-        login=row.get("login"),
-        pool_name=row.get("pool_name"),
-    )
+    fields = {_RENAMED.get(column, column): value for column, value in row.items()}
+    fields["cost"] = cost_of(row)
+    fields["program"] = fields.get("program") or RunnerProgram.UNKNOWN
+    return msgspec.convert(fields, Runner)

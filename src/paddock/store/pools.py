@@ -8,12 +8,12 @@ import asyncpg
 
 from paddock.domain.dialects import RunnerProgram
 from paddock.domain.ids import AccountId, PoolId
-from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.ports.pools import PoolRefused
 from paddock.store.base import Part
 from paddock.store.database import Connection
-from paddock.store.sql import named
+from paddock.store.row_parts import cost_of
+from paddock.store.sql import converted, named
 
 _SQL = named("pools")
 
@@ -58,7 +58,15 @@ class Pools(Part):
 
     async def list_pools(self) -> list[PoolSummary]:
         rows = await self._database.rows(*_SQL["list"]())
-        return [_summary_of(row) for row in rows]
+        return [
+            converted(
+                PoolSummary,
+                row,
+                cost=cost_of(row),
+                runner=row["runner"] or RunnerProgram.UNKNOWN,
+            )
+            for row in rows
+        ]
 
     async def find_pool(self, name: str) -> PoolId | None:
         async with self._database.transaction() as connection:
@@ -102,24 +110,3 @@ class Pools(Part):
         await connection.execute(
             *_SQL["note"](now=self._clock.now(), actor=self.actor, pool=pool, what=what, why=why)
         )
-
-
-def _summary_of(row: asyncpg.Record) -> PoolSummary:
-    return PoolSummary(
-        id=PoolId(row["id"]),
-        name=row["name"],
-        state=row["state"],
-        spec=row["spec"],
-        labels=tuple(row["labels"]),
-        shape=row["shape"],
-        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
-        max_runners=row["max_runners"],
-        runner_group=row["runner_group"],
-        runner=RunnerProgram(row["runner"] or RunnerProgram.UNKNOWN),
-        runners=row["runners"],
-        idle=row["idle"],
-        queued=row["queued"],
-        paused_at=row["paused_at"],
-        paused_by=row["paused_by"],
-        paused_why=row["paused_why"],
-    )

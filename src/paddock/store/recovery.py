@@ -14,22 +14,12 @@ from paddock.domain.comparison import ActiveRepository
 from paddock.domain.debts import MintOutcome
 from paddock.domain.endings import Ending
 from paddock.domain.fingerprints import Certainty, ever_started
-from paddock.domain.github import (
-    GitHubAppId,
-    Host,
-    InstallationId,
-    InstallationKey,
-    Scope,
-    repository_scope,
-)
 from paddock.domain.ids import (
     AccountId,
     AppId,
-    GitHubRunnerId,
     HostId,
     JobId,
     KeyId,
-    PoolId,
     RepositoryId,
     RunnerId,
 )
@@ -56,8 +46,9 @@ from paddock.domain.runners import Conflict, Runner, RunnerSummary
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Connection, retrying
 from paddock.store.live_runners import runner_of
+from paddock.store.row_parts import installation_of, scope_of
 from paddock.store.runners import RunnerStore
-from paddock.store.sql import named
+from paddock.store.sql import converted, named
 from paddock.store.versions import Versions
 
 _SQL = named("recovery")
@@ -130,37 +121,15 @@ class Recovering(RunnerStore, Versions):
 
     async def balances(self, *, recent: datetime) -> Mapping[KeyId, Balance]:
         rows = await self._database.rows(*_SQL["balances"](recent=recent, now=self._clock.now()))
-        return {
-            KeyId(row["key_id"]): Balance(
-                supply=row["supply"],
-                queued=row["queued"],
-                recent=row["recent"],
-                suspects=row["suspects"],
-            )
-            for row in rows
-        }
+        return {KeyId(row["key_id"]): converted(Balance, row) for row in rows}
 
     async def key_places(self, keys: Sequence[KeyId]) -> Mapping[KeyId, KeyPlace]:
         rows = await self._database.rows(*_SQL["places"](keys=sorted(keys), apps=self._apps))
-        return {KeyId(row["key_id"]): _place_of(row) for row in rows}
+        return {KeyId(row["key"]): _place_of(row) for row in rows}
 
     async def list_runners(self, *, pool: str | None = None) -> list[RunnerSummary]:
         rows = await self._database.rows(*_SQL["list"](pool=pool))
-        return [
-            RunnerSummary(
-                pod=PodName(row["pod_name"]),
-                pool=row["pool"],
-                state=RunnerState(row["state"]),
-                since=row["since"],
-                why=row["why"],
-                account=row["login"],
-                name=row["name"],
-                job=None if row["job_id"] is None else JobId(row["job_id"]),
-                node=row["node"],
-                suspect_since=row["suspect_at"],
-            )
-            for row in rows
-        ]
+        return [converted(RunnerSummary, row) for row in rows]
 
     async def find_runner(self, name: str) -> Runner | None:
         row = await self._database.row(*_SQL["named"](name=name))
@@ -254,16 +223,7 @@ class Recovering(RunnerStore, Versions):
 
     async def supply_graces(self) -> list[SupplyGrace]:
         rows = await self._database.rows(*_SQL["supply_graces"](now=self._clock.now()))
-        return [
-            SupplyGrace(
-                runner=RunnerId(row["runner_id"]),
-                key=KeyId(row["key_id"]),
-                host=HostId(row["host_id"]),
-                hint=None if row["hint_job_id"] is None else JobId(row["hint_job_id"]),
-                until=row["until"],
-            )
-            for row in rows
-        ]
+        return [converted(SupplyGrace, row) for row in rows]
 
     async def end_supply_grace(self, runner: RunnerId) -> None:
         async with self._database.transaction() as connection:
@@ -283,16 +243,11 @@ class Recovering(RunnerStore, Versions):
         rows = await self._database.rows(
             *_SQL["repositories_of"](host=host, jobs=sorted(jobs), apps=sorted(apps))
         )
-        return {JobId(row["job_id"]): _placed_of(row) for row in rows}
+        return {JobId(row["job"]): _placed_of(row) for row in rows}
 
     async def job_words(self) -> Mapping[RunnerId, JobWords]:
         rows = await self._database.rows(*_SQL["job_words"]())
-        return {
-            RunnerId(row["id"]): JobWords(
-                host=HostId(row["host_id"]), job=_state(row["job"]), hint=_state(row["hint"])
-            )
-            for row in rows
-        }
+        return {RunnerId(row["id"]): converted(JobWords, row) for row in rows}
 
     async def oldest_queued(
         self, keys: Sequence[KeyId], *, limit: int
@@ -358,7 +313,7 @@ class Recovering(RunnerStore, Versions):
                 after=after, until=until, limit=limit, unreadable=list(unreadable), but=list(but)
             )
         )
-        return [_open_of(row) for row in rows]
+        return [converted(OpenVerdict, row) for row in rows]
 
     async def note_job_check(
         self, host: HostId, job: JobId, *, answer: JobWord, waits_because: str | None = None
@@ -431,23 +386,7 @@ class Recovering(RunnerStore, Versions):
 
     async def logs_wanted(self) -> list[WantedLog]:
         rows = await self._database.rows(*_SQL["logs_wanted"]())
-        return [
-            WantedLog(
-                runner=RunnerId(row["runner_id"]),
-                pod_name=PodName(row["pod_name"]),
-                pod_uid=row["pod_uid"],
-                node=row["node"],
-                name=row["name"],
-                job=None if row["job_id"] is None else JobId(row["job_id"]),
-                account=row["login"],
-                pool=row["pool"],
-                ended_at=row["ended_at"],
-                until=row["log_wanted_until"],
-                has_log=row["has_log"],
-                vanished=row["vanished"],
-            )
-            for row in rows
-        ]
+        return [converted(WantedLog, row) for row in rows]
 
     async def keep_log(self, runner: RunnerId, log_tail: str) -> bool:
         async with self._database.transaction() as connection:
@@ -463,23 +402,7 @@ class Recovering(RunnerStore, Versions):
 
     async def late_news(self, *, since: datetime, limit: int) -> list[LateNews]:
         rows = await self._database.rows(*_SQL["late_news"](since=since, limit=limit))
-        return [
-            LateNews(
-                runner=RunnerId(row["runner_id"]),
-                name=row["name"],
-                pod_name=PodName(row["pod_name"]),
-                account=row["login"],
-                pool=row["pool"],
-                ending=Ending(row["ending"]),
-                ended_at=row["ended_at"],
-                evidence=row["evidence"],
-                job=JobId(row["job_id"]),
-                job_state=JobState(row["job_state"]),
-                conclusion=row["conclusion"],
-                completed_at=row["completed_at"],
-            )
-            for row in rows
-        ]
+        return [converted(LateNews, row) for row in rows]
 
     async def refine_verdict(
         self, runner: RunnerId, *, ending: Ending, why: str, evidence: str
@@ -498,97 +421,32 @@ class Recovering(RunnerStore, Versions):
 
 
 def _runner_scope_of(row: asyncpg.Record) -> RunnerScope:
-    keys = zip(row["pools"], row["keys"], strict=True)
-    return RunnerScope(
-        who=_installation_of(row),
-        scope=_scope_of(row),
-        state=row["state"],
-        keys={pool: KeyId(key) for pool, key in keys},
+    return converted(
+        RunnerScope,
+        row,
+        who=installation_of(row),
+        scope=scope_of(row),
+        keys=dict(zip(row["pools"], row["keys"], strict=True)),
     )
-
-
-def _installation_of(row: asyncpg.Record) -> InstallationKey:
-    return InstallationKey(
-        host=Host(row["host"]),
-        app=GitHubAppId(row["app"]),
-        installation=InstallationId(row["installation"]),
-    )
-
-
-def _scope_of(row: asyncpg.Record) -> Scope:
-    host = Host(row["host"])
-    if row["repository"]:
-        return repository_scope(host, row["repository"])
-    return Scope(host=host, owner=row["login"])
 
 
 def _place_of(row: asyncpg.Record) -> KeyPlace:
-    return KeyPlace(
-        key=KeyId(row["key_id"]),
-        host=HostId(row["host_id"]),
-        account=AccountId(row["account_id"]),
-        pool=PoolId(row["pool_id"]),
-        who=_installation_of(row),
-        scope=_scope_of(row),
+    return converted(
+        KeyPlace, row, host=row["host_id"], who=installation_of(row), scope=scope_of(row)
     )
 
 
 def _placed_of(row: asyncpg.Record) -> PlacedJob:
-    return PlacedJob(
-        job=JobId(row["job_id"]),
-        state=JobState(row["job_state"]),
-        repository=ActiveRepository(
-            id=RepositoryId(row["id"]),
-            host=HostId(row["host_id"]),
-            github_id=row["github_id"],
-            full_name=row["full_name"],
-            account=AccountId(row["account_id"]),
-            app=AppId(row["app_id"]),
-            installation=row["installation_id"],
-            active_at=row["active_at"],
-            compared_at=None,
-            has_open_jobs=True,
-        ),
-    )
+    repository = converted(ActiveRepository, row, compared_at=None, has_open_jobs=True)
+    return converted(PlacedJob, row, repository=repository)
 
 
 def _doubt_of(row: asyncpg.Record) -> JobInDoubt:
-    return JobInDoubt(
-        host=HostId(row["host_id"]),
-        id=JobId(row["id"]),
-        state=JobState(row["state"]),
-        queued_at=row["queued_at"],
-        since=row["since"],
-        key=None if row["key_id"] is None else KeyId(row["key_id"]),
-        executor=_executor(row),
-        supply=row["supply"],
-        checked_at=row["checked_at"],
-        answer=JobWord.NOT_ASKED if row["answer"] is None else JobWord(row["answer"]),
-        times=row["times"] or 0,
-        waits_because=row["waits_because"],
-    )
+    answer = row["answer"] or JobWord.NOT_ASKED
+    return converted(JobInDoubt, row, executor=_executor(row), answer=answer)
 
 
 def _executor(row: asyncpg.Record) -> Executor:
     if row["runner_id"] is None:
         return Executor.NONE if row["executor_id"] is None else Executor.FOREIGN
     return Executor.ALIVE if row["runner_gone_at"] is None else Executor.GONE
-
-
-def _open_of(row: asyncpg.Record) -> OpenVerdict:
-    return OpenVerdict(
-        runner=RunnerId(row["id"]),
-        key=KeyId(row["key_id"]),
-        github_id=None if row["github_id"] is None else GitHubRunnerId(row["github_id"]),
-        name=row["name"],
-        host=HostId(row["host_id"]),
-        hint_job=None if row["hint_job_id"] is None else JobId(row["hint_job_id"]),
-        hint=_state(row["hint"]),
-        ended_at=row["ended_at"],
-        evidence=row["evidence"],
-        outcome=row["outcome"],
-    )
-
-
-def _state(text: str | None) -> JobState | None:
-    return None if text is None else JobState(text)

@@ -10,8 +10,7 @@ import asyncpg
 import msgspec
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
-from paddock.domain.limits import Limits, Resources
+from paddock.domain.ids import AccountId, PoolId, RepositoryId
 from paddock.domain.placement import StartFailures
 from paddock.domain.reading.overview import UnfitHost
 from paddock.domain.scaling import Allowance, KeyLoad
@@ -28,6 +27,7 @@ from paddock.store.jobs import POOL_DELETED
 from paddock.store.live_runners import runner_of
 from paddock.store.pauses import pause_of
 from paddock.store.pools import Pools
+from paddock.store.row_parts import blocked_of, cost_of, limits_of, used_of
 from paddock.store.sql import converted, named
 
 _SQL = named("sizing")
@@ -88,7 +88,7 @@ class Sizing(Pools):
 
     async def failed_starts(self, *, since: datetime) -> list[StartFailures]:
         rows = await self._database.rows(*_SQL["failed_starts"](since=since, image_errors=_IMAGE))
-        return [StartFailures(host=row["node"], count=row["failures"]) for row in rows]
+        return [converted(StartFailures, row) for row in rows]
 
     async def delete_pool(self, pool: PoolId, *, why: str) -> bool:
         async with self._database.transaction() as connection:
@@ -135,72 +135,20 @@ class Sizing(Pools):
 
 
 def _pool_of(row: asyncpg.Record) -> SurveyedPool:
-    return SurveyedPool(
-        id=PoolId(row["id"]),
-        name=row["name"],
-        state=row["state"],
-        paused=row["paused"],
-        spec=row["spec"],
-        spec_hash=row["spec_hash"],
-        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
-        live=row["live"],
-        present=row["present"],
-        occupied=row["occupied"],
-        version=row["version"],
-    )
+    return converted(SurveyedPool, row, cost=cost_of(row))
 
 
 def _key_of(row: asyncpg.Record) -> DemandedKey:
-    blocked = None
-    if row["paused"]:
-        blocked = Withheld.PAUSED
-    elif row["uninstalled"]:
-        blocked = Withheld.INSTALLATION
-    elif row["blocked_until"] is not None:
-        blocked = Withheld.BACK_OFF
-    elif row["outdated"]:
-        blocked = Withheld.RUNNER_VERSION
-    return DemandedKey(
-        pool=PoolId(row["pool_id"]),
-        load=KeyLoad(
-            key=KeyId(row["key_id"]),
-            account=AccountId(row["account_id"]),
-            repository=row["repository_id"] and RepositoryId(row["repository_id"]),
-            queued=row["queued"],
-            supply=row["supply"],
-            oldest=row["oldest"],
-            refused=blocked is Withheld.RUNNER_VERSION,
-        ),
-        login=row["login"],
-        repository=row["full_name"],
-        blocked=blocked,
-        blocked_until=row["blocked_until"],
-        blocked_because=row["blocked_because"],
-    )
+    blocked = blocked_of(row)
+    load = converted(KeyLoad, row, refused=blocked is Withheld.RUNNER_VERSION)
+    return converted(DemandedKey, row, load=load, repository=row["full_name"], blocked=blocked)
 
 
 def _allowance_of(row: asyncpg.Record) -> Allowance:
-    return Allowance(
-        limits=Limits(
-            runners=row["max_runners"],
-            vcpu_milli=row["max_vcpu_milli"],
-            memory_mib=row["max_memory_mib"],
-        ),
-        used=Resources(
-            runners=row["runners"], vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]
-        ),
-    )
+    return Allowance(limits=limits_of(row), used=used_of(row))
 
 
 def _decision_of(row: asyncpg.Record) -> PastDecision:
-    return PastDecision(
-        number=row["id"],
-        at=row["at"],
-        decision=Decision(
-            pool=PoolId(row["pool_id"]),
-            wanted=row["wanted"],
-            target=row["target"],
-            terms=msgspec.json.decode(row["terms"], type=SizeTerms),
-            why=row["why"],
-        ),
-    )
+    terms = msgspec.json.decode(row["terms"], type=SizeTerms)
+    decision = converted(Decision, row, pool=row["pool_id"], terms=terms)
+    return PastDecision(number=row["id"], at=row["at"], decision=decision)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddock.domain.github import RunId
-from paddock.domain.ids import AppId, HostId, JobId, RepositoryId
+from paddock.domain.ids import AppId, RepositoryId
 from paddock.domain.trust import Trust, TrustQuestion
 from paddock.store.base import Part
-from paddock.store.sql import named
+from paddock.store.sql import converted, named
 
 _SQL = named("trust")
 
@@ -20,18 +19,7 @@ class Trusting(Part):
         rows = await self._database.rows(
             *_SQL["questions"](apps=apps, limit=limit, unreadable=list(unreadable))
         )
-        return [
-            TrustQuestion(
-                host=HostId(row["host_id"]),
-                job=JobId(row["id"]),
-                run=RunId(row["run_id"]),
-                repository=RepositoryId(row["repository_id"]),
-                full_name=row["full_name"],
-                app=AppId(row["app_id"]),
-                installation=row["installation_id"],
-            )
-            for row in rows
-        ]
+        return [converted(TrustQuestion, row) for row in rows]
 
     async def note_trust(self, jobs: Sequence[TrustQuestion], trust: Trust) -> None:
         async with self._database.transaction() as connection:

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-import asyncpg
-
-from paddock.domain.github import (
-    GitHubAppId,
-    Host,
-    InstallationId,
-    InstallationKey,
-    Scope,
-    repository_scope,
-)
-from paddock.domain.ids import AccountId, KeyId, RunnerId
+from paddock.domain.ids import AccountId, RunnerId
 from paddock.domain.pods import Pod
 from paddock.domain.reading.overview import PoolVersionLine
 from paddock.domain.runner_versions import (
@@ -28,6 +18,7 @@ from paddock.domain.runner_versions import (
 )
 from paddock.store.base import Part
 from paddock.store.database import retrying
+from paddock.store.row_parts import installation_of, scope_of
 from paddock.store.sql import converted, named
 
 _SQL = named("versions")
@@ -50,7 +41,10 @@ class Versions(Part):
 
     async def version_questions(self, *, limit: int) -> list[VersionQuestion]:
         rows = await self._database.rows(*_SQL["questions"](now=self._clock.now(), limit=limit))
-        return [_question_of(row) for row in rows]
+        return [
+            converted(VersionQuestion, row, who=installation_of(row), scope=scope_of(row))
+            for row in rows
+        ]
 
     async def answer_version(
         self,
@@ -91,7 +85,7 @@ class Versions(Part):
                     ceiling=terms.ceiling,
                 )
             )
-        return row and RefusedRunner(key=KeyId(row["key_id"]), version=row["version"])
+        return row and converted(RefusedRunner, row)
 
     async def accept_versions(self, accepted: Sequence[AcceptedRunner]) -> None:
         async with self._database.transaction() as connection:
@@ -110,21 +104,3 @@ class Versions(Part):
     async def pool_versions(self) -> list[PoolVersionLine]:
         rows = await self._database.rows(*_SQL["pools"](now=self._clock.now()))
         return [converted(PoolVersionLine, row) for row in rows]
-
-
-def _question_of(row: asyncpg.Record) -> VersionQuestion:
-    host = Host(row["host"])
-    return VersionQuestion(
-        account=AccountId(row["account_id"]),
-        version=RunnerVersion(row["version"]),
-        who=InstallationKey(
-            host=host,
-            app=GitHubAppId(row["app"]),
-            installation=InstallationId(row["installation"]),
-        ),
-        scope=(
-            repository_scope(host, row["repository"])
-            if row["repository"]
-            else Scope(host=host, owner=row["login"])
-        ),
-    )

@@ -129,7 +129,7 @@ SELECT id, max_runners, max_vcpu_milli, max_memory_mib FROM repositories
 
 -- name: organisations[]
 -- Accounts an App serves now, with the installation through which it does.
-SELECT a.id, a.login, a.kind, i.github_id AS installation_id
+SELECT a.id, a.login, a.kind, i.github_id AS installation
   FROM installations i JOIN accounts a ON a.id = i.account_id
  WHERE i.app_id = :app AND i.state = 'active'
  ORDER BY a.id

@@ -3,8 +3,8 @@
 -- name: repositories[]
 -- Repositories active after :since or with jobs that have not ended, which one of the :apps may read now. For an
 -- account served through several Apps the first App asks.
-SELECT r.id, r.host_id, r.github_id, r.full_name, r.account_id, i.app_id, i.github_id AS installation_id,
-       r.active_at, c.compared_at,
+SELECT r.id, r.host_id AS host, r.github_id, r.full_name, r.account_id AS account, i.app_id AS app,
+       i.github_id AS installation, r.active_at, c.compared_at,
        EXISTS (SELECT FROM jobs j WHERE j.repository_id = r.id AND j.state <> 'completed') AS has_open_jobs
   FROM repositories r
   JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i

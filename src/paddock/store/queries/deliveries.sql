@@ -28,7 +28,9 @@ WITH unflushed AS (
        AND (SELECT setting FROM unflushed) = 'off'
     RETURNING id, host_id, app_id, guid, event, action, installation_id, received_at, attempts, payload
 )
-SELECT * FROM taken ORDER BY id
+SELECT id AS number, host_id AS host, app_id AS app, guid, event, action, installation_id AS installation, received_at,
+       attempts, payload
+  FROM taken ORDER BY id
 
 -- name: settle
 -- Deliveries ended in these states, with these notes.

@@ -26,7 +26,7 @@ SELECT r.account_id, r.name
 -- name: refused[]
 -- Waiting and queued jobs that were refused: another pool may take them. The next :limit after job :after_job of host
 -- :after_host, by number. Jobs withheld beyond :now are left out.
-SELECT j.host_id, j.id, j.account_id, j.labels, r.github_id, r.full_name, j.run_id, j.run_attempt, j.name,
+SELECT j.host_id AS host, j.id, j.account_id AS account, j.labels, r.github_id, r.full_name, j.run_id, j.run_attempt, j.name,
        j.workflow, j.created_at, j.waited, j.known_queued_at, j.state, j.trusted
   FROM jobs j
   JOIN repositories r ON r.id = j.repository_id

@@ -85,8 +85,8 @@ SELECT r.key_id, coalesce(s.total, 0) AS supply, r.recent, r.suspects,
 -- name: places[]
 -- Where and through which installation the runners of these keys are registered; no row for a key whose account has
 -- no active installation of one of the :apps (of any, if that is empty).
-SELECT k.id AS key_id, h.id AS host_id, h.name AS host, ap.github_id AS app, i.github_id AS installation, a.login,
-       rep.full_name AS repository, k.pool_id, k.account_id
+SELECT k.id AS key, h.id AS host_id, h.name AS host, ap.github_id AS app, i.github_id AS installation, a.login,
+       rep.full_name AS repository, k.pool_id AS pool, k.account_id AS account
   FROM demand_keys k
   JOIN accounts a ON a.id = k.account_id
   JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i
@@ -175,7 +175,7 @@ ON CONFLICT DO NOTHING
 
 -- name: supply_graces[]
 -- Runners that ended without a reported job and still count as supply at :now, with the job each was claimed for.
-SELECT e.runner_id, e.key_id, e.until, a.host_id, r.hint_job_id
+SELECT e.runner_id AS runner, e.key_id AS key, e.until, a.host_id AS host, r.hint_job_id AS hint
   FROM supply_graces e
   JOIN runners r ON r.id = e.runner_id
   JOIN demand_keys k ON k.id = e.key_id
@@ -198,8 +198,8 @@ DELETE FROM supply_graces WHERE until <= :now
 
 -- name: repositories_of[]
 -- The repositories of jobs, and which of the :apps can ask about each.
-SELECT j.id AS job_id, j.state AS job_state, r.id, r.host_id, r.github_id, r.full_name, r.account_id, i.app_id,
-       i.github_id AS installation_id, r.active_at
+SELECT j.id AS job, j.state, r.id, r.host_id AS host, r.github_id, r.full_name, r.account_id AS account, i.app_id AS app,
+       i.github_id AS installation, r.active_at
   FROM jobs j
   JOIN repositories r ON r.id = j.repository_id
   JOIN LATERAL (SELECT i.app_id, i.github_id FROM installations i
@@ -211,7 +211,7 @@ SELECT j.id AS job_id, j.state AS job_state, r.id, r.host_id, r.github_id, r.ful
 -- name: job_words[]
 -- For live runners with a key: our state of the job that each executes, and of the job it was claimed for, unless
 -- another runner is known to execute that one.
-SELECT r.id, a.host_id, j.state AS job, h.state AS hint
+SELECT r.id, a.host_id AS host, j.state AS job, h.state AS hint
   FROM runners r
   JOIN accounts a ON a.id = r.account_id
   LEFT JOIN jobs j ON j.host_id = a.host_id AND j.id = r.job_id
@@ -252,8 +252,8 @@ SELECT DISTINCT r.id
 -- Left out are jobs asked about after :asked_before (in progress before :running_before: after that; waiting, or on a
 -- foreign runner: after :unheard_before), and jobs of :unreadable repositories. Every account has one place before any
 -- has a second (I26), for the job asked about least recently.
-SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.gone_at AS runner_gone_at,
-       j.executor_id, coalesce(s.total, 0) AS supply, c.checked_at, c.answer, c.times, c.waits_because
+SELECT j.host_id AS host, j.id, j.state, j.queued_at, j.since, j.key_id AS key, j.runner_id, r.gone_at AS runner_gone_at,
+       j.executor_id, coalesce(s.total, 0) AS supply, c.checked_at, c.answer, coalesce(c.times, 0) AS times, c.waits_because
   FROM (SELECT j.host_id, j.id,
                row_number() OVER (PARTITION BY j.account_id
                                   ORDER BY c.checked_at NULLS FIRST, j.queued_at, j.host_id, j.id) AS place
@@ -294,8 +294,8 @@ SELECT j.host_id, j.id, j.state, j.queued_at, j.since, j.key_id, j.runner_id, r.
 -- record at GitHub. Every account has one place before any has a second (I26), its oldest first. Those of :unreadable
 -- repositories and the runners :but are left out.
 SELECT o.*
-  FROM (SELECT r.id, r.key_id, r.github_id, r.name, a.host_id, r.hint_job_id, v.ended_at, v.evidence, m.state AS mint,
-               m.outcome, CASE WHEN h.executor_id IS NULL OR h.runner_id IS NOT DISTINCT FROM r.id THEN h.state END AS hint,
+  FROM (SELECT r.id AS runner, r.key_id AS key, r.github_id, r.name, a.host_id AS host, r.hint_job_id AS hint_job,
+               v.ended_at, v.evidence, m.outcome, CASE WHEN h.executor_id IS NULL OR h.runner_id IS NOT DISTINCT FROM r.id THEN h.state END AS hint,
                row_number() OVER (PARTITION BY r.account_id ORDER BY v.ended_at, r.id) AS place
           FROM verdicts v
           JOIN runners r ON r.id = v.runner_id
@@ -308,7 +308,7 @@ SELECT o.*
            AND NOT EXISTS (SELECT FROM jobs j WHERE j.runner_id = r.id)
            AND (coalesce(k.repository_id, h.repository_id) = ANY (:unreadable::int[])) IS NOT TRUE
            AND r.id <> ALL (:but::uuid[])) o
- ORDER BY o.place, o.ended_at, o.id
+ ORDER BY o.place, o.ended_at, o.runner
  LIMIT :limit
 
 -- name: checked
@@ -368,9 +368,8 @@ SELECT * FROM actions ORDER BY id DESC LIMIT :limit
 -- name: late_news[]
 -- Verdicts of recent runners that a job's row can now complete: GitHub named the runner as the job's
 -- executor, and the verdict lacks the job, or lacks that the job has completed.
-SELECT v.runner_id, v.ending, v.exit_code, v.signal, v.reason, v.ended_at, v.evidence, v.written_at, v.refined_at,
-       j.host_id, j.id AS job_id, j.state AS job_state, j.conclusion, j.completed_at, j.since AS job_since,
-       r.name, r.pod_name, p.name AS pool, a.login
+SELECT v.runner_id AS runner, v.ending, v.ended_at, v.evidence, j.id AS job, j.state AS job_state, j.conclusion,
+       j.completed_at, r.name, r.pod_name, p.name AS pool, a.login AS account
   FROM verdicts v
   JOIN jobs j ON j.runner_id = v.runner_id
   JOIN runners r ON r.id = v.runner_id
@@ -390,8 +389,8 @@ UPDATE verdicts
 
 -- name: logs_wanted[]
 -- Ended runners whose log or circumstances recovery still tries to read (I79), the most urgent first.
-SELECT v.runner_id, r.name, r.pod_name, r.pod_uid, v.node, p.name AS pool, v.ended_at, v.log_wanted_until,
-       coalesce(r.job_id, r.hint_job_id) AS job_id, a.login,
+SELECT v.runner_id AS runner, r.name, r.pod_name, r.pod_uid, v.node, p.name AS pool, v.ended_at,
+       v.log_wanted_until AS until, coalesce(r.job_id, r.hint_job_id) AS job, a.login AS account,
        v.log_tail IS NOT NULL AS has_log, coalesce((v.evidence ->> 'vanished')::boolean, false) AS vanished
   FROM verdicts v
   JOIN runners r ON r.id = v.runner_id
@@ -415,7 +414,8 @@ RETURNING runner_id
 
 -- name: list[]
 -- Live runners, of :pool or of all pools, for the command line.
-SELECT r.pod_name, p.name AS pool, r.state, r.since, r.why, a.login, r.name, r.job_id, r.node, r.suspect_at
+SELECT r.pod_name AS pod, p.name AS pool, r.state, r.since, r.why, a.login AS account, r.name, r.job_id AS job, r.node,
+       r.suspect_at AS suspect_since
   FROM runners r
   JOIN pools p ON p.id = r.pool_id
   LEFT JOIN accounts a ON a.id = r.account_id

@@ -28,7 +28,7 @@ WITH RECURSIVE demanded (key_id) AS (
     SELECT DISTINCT ON (account_id) account_id, app_id FROM installations WHERE state = 'active'
      ORDER BY account_id, app_id
 )
-SELECT k.id AS key_id, k.pool_id, k.account_id, k.repository_id, a.login, r.full_name, q.queued, q.oldest,
+SELECT k.id AS key, k.pool_id AS pool, k.account_id AS account, k.repository_id AS repository, a.login, r.full_name, q.queued, q.oldest,
        coalesce(s.total, 0) AS supply,
        a.paused_at IS NOT NULL OR p.paused_at IS NOT NULL OR p.state <> 'active'
        OR EXISTS (SELECT FROM dispatch_pauses) AS paused,
@@ -103,7 +103,7 @@ SELECT t.pool_id, :now, t.wanted, t.target, t.terms::jsonb, t.why
 -- name: failed_starts[]
 -- Per host: starts that failed after :since and after the last successful one. An image that cannot be pulled is not the
 -- host's fault (I51).
-SELECT f.node, count(*) AS failures
+SELECT f.node AS host, count(*) AS count
   FROM (SELECT v.node, v.ended_at FROM verdicts v JOIN runners r ON r.id = v.runner_id
          WHERE v.ended_at > :since AND v.ending = 'never-started' AND v.node IS NOT NULL
            AND concat_ws(' ', v.reason, v.why, r.retire_reason, v.evidence::text) !~* :image_errors) f

@@ -4,7 +4,8 @@
 -- Waiting jobs, of pools that require trust, whose runs were not looked up, with which of the :apps can ask. Every
 -- account has one place before any has a second (I26), for its oldest. A refused job has no pool, so it is found by
 -- its reason. Jobs of :unreadable repositories are left out.
-SELECT j.host_id, j.id, j.run_id, j.repository_id, r.full_name, i.app_id, i.github_id AS installation_id,
+SELECT j.host_id AS host, j.id AS job, j.run_id AS run, j.repository_id AS repository, r.full_name, i.app_id AS app,
+       i.github_id AS installation,
        row_number() OVER (PARTITION BY j.account_id ORDER BY j.queued_at, j.host_id, j.id) AS place
   FROM jobs j
   JOIN repositories r ON r.id = j.repository_id

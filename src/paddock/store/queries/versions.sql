@@ -27,7 +27,7 @@ WITH used AS (
      UNION
     SELECT pool_id, runner_version FROM runners WHERE gone_at IS NULL AND runner_version IS NOT NULL
 )
-SELECT w.account_id, w.version, h.name AS host, ap.github_id AS app, i.github_id AS installation, a.login,
+SELECT w.account_id AS account, w.version, h.name AS host, ap.github_id AS app, i.github_id AS installation, a.login,
        r.full_name AS repository
   FROM (SELECT DISTINCT k.account_id, u.version FROM used u JOIN demand_keys k ON k.pool_id = u.pool_id) w
   JOIN accounts a ON a.id = w.account_id
@@ -75,7 +75,7 @@ WITH refused AS (
                                   * interval '1 second'
      WHERE s.refused_until IS NULL OR s.refused_until <= :now
 )
-SELECT key_id, runner_version AS version FROM refused
+SELECT key_id AS key, runner_version AS version FROM refused
 
 -- name: accept
 -- Runners of these versions, claimed at these times, got jobs: earlier refusals of these versions are over.

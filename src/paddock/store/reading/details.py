@@ -9,7 +9,6 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from paddock.domain.allocation import Withheld
 from paddock.domain.ids import JobId
 from paddock.domain.reading.details import (
     JobDetails,
@@ -40,6 +39,7 @@ from paddock.store.reading.lists import (
     verdict_line,
 )
 from paddock.store.reading.waits import Waits, job_details
+from paddock.store.row_parts import blocked_of
 from paddock.store.sql import converted, named
 from paddock.store.vitals import series_of
 
@@ -242,15 +242,6 @@ def _in_time(row: asyncpg.Record) -> tuple[Any, int]:
 
 
 def _key_line(row: asyncpg.Record, pool: str) -> KeyLine:
-    blocked: str | None = None
-    if row["paused"]:
-        blocked = Withheld.PAUSED
-    elif row["uninstalled"]:
-        blocked = Withheld.INSTALLATION
-    elif row["blocked_until"] is not None:
-        blocked = Withheld.BACK_OFF
-    elif row["outdated"]:
-        blocked = Withheld.RUNNER_VERSION
     return converted(
         KeyLine,
         row,
@@ -258,5 +249,5 @@ def _key_line(row: asyncpg.Record, pool: str) -> KeyLine:
         account=row["login"],
         repository=row["full_name"],
         oldest_at=row["oldest"],
-        blocked=blocked,
+        blocked=blocked_of(row),
     )

@@ -12,7 +12,6 @@ import asyncpg
 import msgspec
 
 from paddock.domain.fingerprints import describe_exit
-from paddock.domain.limits import Limits, Resources
 from paddock.domain.reading.filters import (
     ActionFilter,
     BadCursor,
@@ -41,6 +40,7 @@ from paddock.domain.recovery.table import RULES
 from paddock.domain.states import RunnerState
 from paddock.store.database import Connection
 from paddock.store.reading.reader import Reader, number, page
+from paddock.store.row_parts import cost_of, limits_of, used_of
 from paddock.store.sql import converted, named
 
 _SQL = named("reading")
@@ -234,7 +234,7 @@ def _pool_line(
     return converted(
         PoolLine,
         row,
-        cost=Resources(vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]),
+        cost=cost_of(row),
         runners={each["state"]: each["runners"] for each in counts},
         stale=sum(each["stale"] for each in counts),
         queued=sum(queue["jobs"] for queue in queues),
@@ -247,14 +247,8 @@ def _account_line(row: asyncpg.Record, queues: list[asyncpg.Record]) -> AccountL
     return converted(
         AccountLine,
         row,
-        limits=Limits(
-            runners=row["max_runners"],
-            vcpu_milli=row["max_vcpu_milli"],
-            memory_mib=row["max_memory_mib"],
-        ),
-        used=Resources(
-            runners=row["runners"], vcpu_milli=row["vcpu_milli"], memory_mib=row["memory_mib"]
-        ),
+        limits=limits_of(row),
+        used=used_of(row),
         queued=sum(queue["jobs"] for queue in queues),
         oldest_at=min((queue["oldest_at"] for queue in queues), default=None),
     )

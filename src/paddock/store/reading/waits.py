@@ -10,7 +10,6 @@ import msgspec
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import KeyId, PoolId, RunnerId
-from paddock.domain.limits import Limits, Resources
 from paddock.domain.reading.details import BackOff, JobDetails, RefusedVersion, RelatedRunner, Wait
 from paddock.domain.reading.rows import JobCheck
 from paddock.domain.runners import WaitingPod, WaitingPods
@@ -21,6 +20,7 @@ from paddock.store.matching import DemandReader
 from paddock.store.pauses import pause_of
 from paddock.store.reading.lists import job_line, runner_line, select
 from paddock.store.reading.reader import Reader
+from paddock.store.row_parts import limits_of, used_of
 from paddock.store.sql import converted, named
 
 _SQL = named("waits")
@@ -154,24 +154,8 @@ def _wait_of(row: asyncpg.Record, withheld: Withheld | None) -> Wait:
         pool_paused=pause_of(row, "pool_"),
         back_off=None if row["scope"] is None else converted(BackOff, row),
         refused_version=None if row["version"] is None else converted(RefusedVersion, row),
-        account_limits=_limits_of(row, ""),
-        account_used=_used_of(row, ""),
-        repository_limits=_limits_of(row, "repository_"),
-        repository_used=_used_of(row, "repository_"),
-    )
-
-
-def _limits_of(row: asyncpg.Record, prefix: str) -> Limits:
-    return Limits(
-        runners=row[f"{prefix}max_runners"],
-        vcpu_milli=row[f"{prefix}max_vcpu_milli"],
-        memory_mib=row[f"{prefix}max_memory_mib"],
-    )
-
-
-def _used_of(row: asyncpg.Record, prefix: str) -> Resources:
-    return Resources(
-        runners=row[f"{prefix}runners"],
-        vcpu_milli=int(row[f"{prefix}vcpu_milli"]),
-        memory_mib=int(row[f"{prefix}memory_mib"]),
+        account_limits=limits_of(row),
+        account_used=used_of(row),
+        repository_limits=limits_of(row, "repository_"),
+        repository_used=used_of(row, "repository_"),
     )
