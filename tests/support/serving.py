@@ -35,7 +35,7 @@ class Served:
 
     async def rows(self, query: str = "SELECT * FROM deliveries ORDER BY id") -> Sequence[Any]:
         async with self.database.transaction() as connection:
-            return await connection.fetch(query)  # type: ignore[no-any-return]
+            return await connection.fetch(query)
 
     async def guids(self) -> list[str]:
         return [row["guid"] for row in await self.rows()]

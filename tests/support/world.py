@@ -193,7 +193,7 @@ class World:
 
     async def rows(self, query: str, *args: object) -> Sequence[Any]:
         async with self.database.transaction() as connection:
-            return await connection.fetch(query, *args)  # type: ignore[no-any-return]
+            return await connection.fetch(query, *args)
 
 
 def executor(runner: Runner) -> Executor:

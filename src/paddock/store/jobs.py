@@ -172,7 +172,7 @@ async def place(
     )
     places = await connection.fetch(*asked)
     if all(place["noted"] for place in places):
-        return places  # type: ignore[no-any-return]
+        return places
     told = {
         (report.facts.host, report.repository.github_id): (report.account, report.repository)
         for report in reports
@@ -189,7 +189,7 @@ async def place(
     await connection.execute(
         *_SQL["note_keys"](accounts=accounts, hosts=hosts, repositories=repositories, pools=pools)
     )
-    return await connection.fetch(*asked)  # type: ignore[no-any-return]
+    return await connection.fetch(*asked)
 
 
 def _columns(

@@ -23,7 +23,7 @@ import structlog
 
 from paddock.ports import Clock
 from paddock.ports.errors import DatabaseUnavailable
-from paddock.store.database import Connection, Database
+from paddock.store.database import Database, Session
 
 _log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ def led(
 
 
 @asynccontextmanager
-async def leading(name: str, database: Database) -> AsyncIterator[Connection | None]:
+async def leading(name: str, database: Database) -> AsyncIterator[Session | None]:
     """The session that holds the lock of `name` until the end of the block; `None` if another replica
     holds the lock."""
     number = zlib.crc32(name.encode()) - 2**31
@@ -69,7 +69,7 @@ async def leading(name: str, database: Database) -> AsyncIterator[Connection | N
         yield connection if mine else None
 
 
-async def _while_connected(connection: Connection, run: Callable[[], Awaitable[None]]) -> None:
+async def _while_connected(connection: Session, run: Callable[[], Awaitable[None]]) -> None:
     ended = asyncio.Event()
     connection.add_termination_listener(lambda _: ended.set())
     task = asyncio.ensure_future(run())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import select
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import asyncpg
 
@@ -60,8 +60,23 @@ SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 """
 
-# asyncpg has no types of its own. Services get a connection that was taken from the pool.
-Connection = Any
+#: A connection of asyncpg, which has no types of its own.
+Session = Any
+
+
+class Connection(Protocol):
+    """What services get of a session: statements, and nothing that would outlast their transaction."""
+
+    async def execute(self, query: str, *values: object, timeout: float | None = None) -> str:
+        """Return the tag, such as `UPDATE 3`."""
+
+    async def fetch(self, query: str, *values: object) -> list[asyncpg.Record]: ...
+
+    async def fetchrow(self, query: str, *values: object) -> Any:
+        """The first row; `None` if there is none."""
+
+    async def fetchval(self, query: str, *values: object) -> Any:
+        """The first column of the first row; `None` if there is no row."""
 
 
 # What asyncpg raises for a connection that is broken or in an unexpected protocol state.
@@ -79,12 +94,12 @@ class Pool:
         self._server_settings = {"application_name": application_name}
         #: The sessions used last, not yet released to asyncpg: releasing one and acquiring it again
         #: costs more than a short statement. asyncpg keeps the others and closes those idle for long.
-        self._at_hand: list[Connection] = []
-        self._in_use: set[Connection] = set()
+        self._at_hand: list[Session] = []
+        self._in_use: set[Session] = set()
         self._waiting = 0
         #: Connection attempts under way. `_connect` repeats those that `connect_anew` gave up.
-        self._connecting: set[asyncio.Future[Connection]] = set()
-        self._given_up: set[asyncio.Future[Connection]] = set()
+        self._connecting: set[asyncio.Future[Session]] = set()
+        self._given_up: set[asyncio.Future[Session]] = set()
 
     @property
     def url(self) -> str:
@@ -134,12 +149,12 @@ class Pool:
         except TimeoutError:
             self._sessions.terminate()
 
-    async def take(self) -> Connection:
+    async def take(self) -> Session:
         connection = await self._take()
         self._in_use.add(connection)
         return connection
 
-    async def _take(self) -> Connection:
+    async def _take(self) -> Session:
         while self._at_hand:
             connection = self._at_hand.pop()
             if not has_ended(connection):
@@ -165,7 +180,7 @@ class Pool:
         finally:
             self._waiting -= 1
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> Session:
         """Acquire a session: a new one, or one that a caller gives back while this waits."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
@@ -197,13 +212,13 @@ class Pool:
             end(connection)
         await self.distrust()
 
-    async def apart(self) -> Connection:
+    async def apart(self) -> Session:
         """A session outside the pool."""
         return await asyncpg.connect(
             self._url, timeout=CONNECT_TIMEOUT, server_settings=self._server_settings
         )
 
-    async def give_back(self, connection: Connection) -> None:
+    async def give_back(self, connection: Session) -> None:
         """Without a reset: for sessions that were used only for transactions."""
         self._in_use.discard(connection)
         if self._waiting or len(self._at_hand) >= AT_HAND or has_ended(connection):
@@ -211,7 +226,7 @@ class Pool:
         else:
             self._at_hand.append(connection)
 
-    async def give_back_clean(self, connection: Connection) -> None:
+    async def give_back_clean(self, connection: Session) -> None:
         """After a reset of the session's state: settings, locks, LISTEN."""
         self._in_use.discard(connection)
         is_clean = False
@@ -228,7 +243,7 @@ class Pool:
                     end(connection)
             await self._sessions.release(connection)
 
-    def has_word(self, connection: Connection) -> bool:
+    def has_word(self, connection: Session) -> bool:
         """Whether the server has sent a message that was not read yet. An unrequested message says that
         the server has ended the session. asyncpg reads it on a later turn of the event loop, which may
         be too late."""
@@ -254,7 +269,7 @@ class Pool:
             "itself."
         )
 
-    def sentence_for(self, error: BaseException, connection: Connection) -> StoreError | None:
+    def sentence_for(self, error: BaseException, connection: Session) -> StoreError | None:
         """What to raise instead of `error`, which ended a transaction; `None` if the error is not about
         the database's state."""
         match error:
@@ -297,7 +312,7 @@ class Pool:
                 return None
 
 
-def is_lost(error: BaseException, connection: Connection) -> bool:
+def is_lost(error: BaseException, connection: Session) -> bool:
     """Whether `error` means the end of the session."""
     match error:
         case (
@@ -316,7 +331,7 @@ def is_lost(error: BaseException, connection: Connection) -> bool:
             return False
 
 
-def has_ended(connection: Connection) -> bool:
+def has_ended(connection: Session) -> bool:
     """Also true if the server ended the session: asyncpg then detaches the holder's connection, and
     any access to it raises."""
     try:
@@ -325,15 +340,15 @@ def has_ended(connection: Connection) -> bool:
         return True
 
 
-def end(connection: Connection) -> None:
+def end(connection: Session) -> None:
     if not has_ended(connection):
         connection.terminate()
 
 
-async def _begin_session(connection: Connection) -> None:
+async def _begin_session(connection: Session) -> None:
     await connection.execute(_SESSION)
 
 
-async def _leave_as_is(connection: Connection) -> None:
+async def _leave_as_is(connection: Session) -> None:
     """Replaces asyncpg's own reset, which would cost every transaction one more round trip. asyncpg
     rolls back an open transaction before it calls this."""

@@ -16,7 +16,7 @@ import structlog
 
 from paddock.ports import Clock, Topic
 from paddock.ports.errors import StoreError
-from paddock.store.database import Connection, Database
+from paddock.store.database import Database, Session
 
 _log = structlog.get_logger()
 
@@ -90,7 +90,7 @@ class PgWakeups:
             ready.set()
             await self._clock.sleep(_RECONNECT)
 
-    async def _until_lost(self, connection: Connection) -> None:
+    async def _until_lost(self, connection: Session) -> None:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         while not lost.is_set():
