@@ -508,10 +508,21 @@ INSERT INTO runner_transitions (before, after) VALUES
 
 CREATE TABLE runners (
     id          uuid PRIMARY KEY,
+    -- Every match reads these columns of thousands of rows. They come first: a column costs as much as all before it.
     pool_id     integer NOT NULL REFERENCES pools,
-    shape       pod_shape NOT NULL,
     vcpu_milli  integer NOT NULL CHECK (vcpu_milli >= 0),
     memory_mib  integer NOT NULL CHECK (memory_mib >= 0),
+    state       runner_state NOT NULL,
+    -- The key has this account: the triggers check it, see `keys_are_for_ever`.
+    key_id      integer,
+    account_id  integer,
+    job_id      bigint,
+    busy_at     timestamptz,
+    -- Its container is up and GitHub calls it offline: it no longer counts as supply.
+    suspect_at  timestamptz,
+    gone_at     timestamptz,
+
+    shape       pod_shape NOT NULL,
     spec_hash   text NOT NULL,
     pod_name    text NOT NULL UNIQUE CHECK (length(pod_name) <= 63),
     pod_uid     text,
@@ -521,7 +532,6 @@ CREATE TABLE runners (
     created_at  timestamptz NOT NULL,
     heard_at    timestamptz,
 
-    state       runner_state NOT NULL,
     -- Counts the claims of this Pod and its fence: a late write for an earlier one finds another (I16).
     generation  integer NOT NULL DEFAULT 0 CHECK (generation >= 0),
     -- Counts the steps; every step has an event.
@@ -532,9 +542,6 @@ CREATE TABLE runners (
     why         text NOT NULL,
     evidence    jsonb,
 
-    -- The key has this account: the triggers check it, see `keys_are_for_ever`.
-    key_id      integer,
-    account_id  integer,
     hint_job_id bigint,
     name        text,
     claimed_at  timestamptz,
@@ -547,12 +554,9 @@ CREATE TABLE runners (
     acknowledged_at timestamptz,
     -- When the runner itself said that a job began; untrusted, and evidence only against deleting it.
     job_marked_at timestamptz,
-    busy_at     timestamptz,
-    job_id      bigint,
     done_at     timestamptz,
     retiring_at timestamptz,
     retire_reason text,
-    gone_at     timestamptz,
 
     -- In how many consecutive complete reads of the fleet its Pod was missing, and since when (I29).
     absent_reads integer NOT NULL DEFAULT 0 CHECK (absent_reads >= 0),
@@ -570,8 +574,6 @@ CREATE TABLE runners (
     unregistered boolean NOT NULL DEFAULT false,
     -- Whether its runner container was ever seen started; NULL is unknown.
     started     boolean,
-    -- Its container is up and GitHub calls it offline: it no longer counts as supply.
-    suspect_at  timestamptz,
 
     CONSTRAINT key_and_account CHECK ((key_id IS NULL) = (account_id IS NULL)),
     CONSTRAINT claim_is_whole CHECK (num_nonnulls(key_id, name, claimed_at) IN (0, 3)),
@@ -852,7 +854,7 @@ CREATE INDEX budgets_of_mints ON budgets (app_id, installation_id) WHERE bucket 
 -- What a bucket holds at a time.
 CREATE FUNCTION tokens_at(budget budgets, at timestamptz) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
     SELECT least(budget.capacity,
-                 budget.tokens + budget.refill_per_s * greatest(0, extract(epoch FROM at - budget.as_of)::float8))
+                 budget.tokens + budget.refill_per_s * greatest(0, date_part('epoch', at - budget.as_of)))
 $$;
 
 CREATE TYPE backoff_scope AS ENUM ('key', 'repository', 'account', 'app');
@@ -1111,8 +1113,10 @@ SELECT rep.id AS repository_id, sum(c.runners)::int AS runners, sum(c.vcpu_milli
 --
 -- The walk over the keys is a loose index scan: it costs one probe per key, at any depth of the queue, and brings the
 -- key's oldest job along. It reads more of a key where more is wanted, or where supply is on its way to the oldest.
+-- Each probe visits an index page to its end. An index-only scan copies each entry there, some two hundred for one that is
+-- used, so these scans are off here.
 CREATE FUNCTION demand(pods integer, per_key integer, moment timestamptz, stall text)
-    RETURNS json LANGUAGE plpgsql AS $$
+    RETURNS json LANGUAGE plpgsql SET enable_indexonlyscan = off AS $$
 #variable_conflict use_column
 BEGIN
     IF stall IS NOT NULL THEN
@@ -1186,12 +1190,13 @@ BEGIN
          WHERE ap.mints_per_minute IS NOT NULL
          GROUP BY ap.id, m.installation_id
     ), tokens AS (
-        -- Of each installation with fewer mints left than Pods that wait.
+        -- Of each installation with fewer mints left than Pods that wait. Tokens only come back with time: with enough in
+        -- the row nothing is computed.
         SELECT app_id, installation_id, min(mints) AS mints
           FROM (SELECT * FROM minted WHERE mints < pods
                  UNION ALL
                 SELECT b.app_id, b.installation_id, floor(tokens_at(b, moment))::int FROM budgets b
-                 WHERE b.bucket = 'mint' AND tokens_at(b, moment) < pods) t
+                 WHERE b.bucket = 'mint' AND b.tokens < pods AND tokens_at(b, moment) < pods) t
          GROUP BY app_id, installation_id
     )
     SELECT json_build_object(
