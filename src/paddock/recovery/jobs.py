@@ -73,9 +73,12 @@ class JobRecovery:
         #: When GitHub last answered about a runner that ended, by the monotonic clock.
         self._asked: dict[RunnerId, float] = {}
 
-    async def round(self, look: RoundView) -> None:
+    async def round(self, look: RoundView) -> bool:
+        """Returns whether the next round may be late. It may not while a runner that ended counts as
+        supply: a job may wait for that to end, or come and wait for it, and no wake-up tells."""
         await self._store.end_old_supply_graces()
-        supply_graces = await self._targets(await self._store.supply_graces())
+        ended_supply = await self._store.supply_graces()
+        supply_graces = await self._targets(ended_supply)
         jobs = await self._store.jobs_in_doubt(
             self._doubts(),
             also=sorted(supply_graces),
@@ -94,6 +97,7 @@ class JobRecovery:
             limit=MOST,
         ):
             await self._examine_ended(ended)
+        return not ended_supply
 
     async def _unreadable(self) -> list[RepositoryId]:
         """The repositories about which GitHub is not asked at present."""

@@ -10,7 +10,7 @@ of their own (I81). Changes only make the loops look sooner; all are safe with t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -149,8 +149,8 @@ class Recovery:
         self._reaping = ConcurrentTasks(_REAPS_AT_ONCE)
         self._stamping = ConcurrentTasks(_STAMPS_AT_ONCE)
         self._stamped: dict[str, None] = {}
-        #: The last look found nothing that could need recovery before something changes.
-        self._quiet = False
+        #: The last look for ends found that nothing ends or is stamped before a Pod changes.
+        self._ends_rest = False
         self._slowly_at: float | None = None
         self._refreshed_at: float | None = None
 
@@ -167,30 +167,31 @@ class Recovery:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._changed.clear()
-                self._quiet = False
+                self._ends_rest = False
                 began = self._clock.monotonic()
-                await _tolerating(lambda: self._begin_ends(group))
+                self._ends_rest = await _rests_after(lambda: self._begin_ends(group))
                 took = self._clock.monotonic() - began
                 await self._clock.sleep(min(max(_BREATH, took / _SHARE), _LONGEST_BREATH))
-                await _until(self._changed, _QUIET if self._quiet else _LOOK_AGAIN)
+                await _until(self._changed, _QUIET if self._ends_rest else _LOOK_AGAIN)
 
     async def _examine_for_ever(self) -> None:
         while True:
             began = self._clock.monotonic()
             self._changed_for_rounds.clear()
-            await _tolerating(self.round)
+            rests = await _rests_after(self.round)
+            self._view.rest(rests)
             ROUND_SECONDS.observe(self._clock.monotonic() - began)
             await self._clock.sleep(_ROUND_BREATH)
-            left = _QUIET if self._quiet else _LOOK_AGAIN
+            left = _QUIET if rests else _LOOK_AGAIN
             while left > 0 and not await self._woken.wait(_LOOK_AGAIN):
                 left = 0 if self._changed_for_rounds.is_set() else left - _LOOK_AGAIN
 
     async def _adopt_for_ever(self) -> None:
         while True:
             self._changed_for_adoption.clear()
-            await _tolerating(self.adopt)
+            rests = await _rests_after(self.adopt)
             await self._clock.sleep(_SLOWLY)
-            if self._quiet:
+            if rests:
                 await _until(self._changed_for_adoption, _QUIET)
 
     async def _search_for_ever(self) -> None:
@@ -198,11 +199,12 @@ class Recovery:
             await _tolerating(self.search)
             await self._clock.sleep(_SLOWLY)
 
-    async def adopt(self) -> None:
-        """Examine the Pods that no row knows."""
+    async def adopt(self) -> bool:
+        """Examine the Pods that no row knows. Returns whether this loop may rest."""
         look = await self._gatherer.glance()
         if look.read_at is not None:
             await self._adoption.round(look)
+        return look.quiet
 
     async def search(self) -> None:
         """Read at GitHub what the search for unknown Pods needs, within its own budget."""
@@ -214,10 +216,10 @@ class Recovery:
             await self._begin_ends(group)
         await self._post_mortem.look()
 
-    async def _begin_ends(self, group: asyncio.TaskGroup) -> None:
+    async def _begin_ends(self, group: asyncio.TaskGroup) -> bool:
+        """Returns whether this loop may rest."""
         before = self._ending.under_way()
         look = await self._gatherer.glance()
-        self._note_quiet(look)
         ended: list[tuple[Runner, Pod]] = []
         for number, runner in enumerate(look.runners, 1):
             if number % _LOOKED_AT_AT_ONCE == 0:
@@ -234,10 +236,7 @@ class Recovery:
             some = ended[first : first + _ENDS_AT_ONCE]
             for concluded in await self._runners.conclude_ended(some, look):
                 self._after(concluded, group)
-
-    def _note_quiet(self, look: RoundView) -> None:
-        self._quiet = look.quiet
-        self._view.rest(self._quiet)
+        return look.quiet
 
     def _after(self, concluded: Concluded, group: asyncio.TaskGroup) -> None:
         pod = concluded.pod
@@ -274,11 +273,14 @@ class Recovery:
         self._stamped[pod.uid] = None
         return True
 
-    async def round(self) -> None:
-        """Examine everything, within the budget for questions."""
+    async def round(self) -> bool:
+        """Examine everything, within the budget for questions. Returns whether this loop may rest: if
+        nothing is to be examined, and nothing of the jobs is left for the next round."""
         self._asker.begin_round()
         glance = await self._gatherer.glance()
-        self._note_quiet(glance)
+        if self._ends_rest and not glance.quiet:
+            # A changed row wakes only the rounds.
+            self._changed.set()
         look = glance if glance.quiet else await self._gatherer.look_closely(glance)
         if self._stale(look):
             await self._view.refresh()
@@ -290,13 +292,15 @@ class Recovery:
             if number % _EXAMINED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         now = self._clock.monotonic()
-        if self._slowly_at is None or now - self._slowly_at >= _SLOWLY:
-            self._slowly_at = now
-            await self._slow_round(look)
+        if self._slowly_at is not None and now - self._slowly_at < _SLOWLY:
+            return False
+        self._slowly_at = now
+        return await self._slow_round(look) and look.quiet
 
-    async def _slow_round(self, look: RoundView) -> None:
-        await self._jobs.round(look)
+    async def _slow_round(self, look: RoundView) -> bool:
+        rests = await self._jobs.round(look)
         await self._conclusion.refine()
+        return rests
 
     def _stale(self, look: RoundView) -> bool:
         """A retirement waits for a look at the fleet that is newer than its deregistration."""
@@ -320,6 +324,19 @@ async def _until(changed: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await changed.wait()
+
+
+async def _rests_after(look: Callable[[], Awaitable[bool]]) -> bool:
+    """Whether a loop may rest after this look. After one that failed it may not: its wake-up is used
+    up. Nor after another loop's look, which may have read older rows."""
+    rests = False
+
+    async def work() -> None:
+        nonlocal rests
+        rests = await look()
+
+    await _tolerating(work)
+    return rests
 
 
 _tolerating = partial(tolerating_outages, loop="recovery")
