@@ -341,15 +341,10 @@ class Prompt:
         return sum(each.claim.login == owner and now - each.at < 60 for each in self._claims)
 
     def _excuse_of(self, job: Job) -> bool:
-        """A repository limit, an age at which GitHub has long given the job up, a runner group that
-        its repository may not use, or no single pool until a moment ago: then it was refused, and is
-        looked at again."""
-        pool, known = self.ledger.fits(job), self._known[job.id]
+        """A repository limit, an age at which GitHub has long given the job up, or a runner group that
+        its repository may not use."""
+        pool = self.ledger.fits(job)
         assert pool is not None
-        described = self.ledger.described_at[pool]
-        refused = self.faults.loses_wakeups and known < described + _DESCRIBED
-        if refused and self.now() - described < _DESCRIBED_WITHOUT_WAKEUPS:
-            return True
         assert job.queued_at is not None
         if (self.github.world.time - job.queued_at).total_seconds() > self.given_up_after:
             return True
@@ -450,7 +445,11 @@ class Prompt:
         if not waiting or not any(self._waits(pod, now) for pod in self.fleet.pods_of(pool)):
             return
         for job in waiting:
-            if await self._backs_off(owner, job, labels) or await self._forgotten(job):
+            if (
+                await self._backs_off(owner, job, labels)
+                or await self._forgotten(job)
+                or await self._still_refused(job, pool, now)
+            ):
                 self._fine[job.id] = now
             elif waits[job.id] > within:
                 await self._accuse(job, pool, waits[job.id], within, now)
@@ -493,6 +492,17 @@ class Prompt:
         if self._known[job.id] > self.ledger.restored_at:
             return False
         return not await self.session.fetch("SELECT FROM jobs WHERE id = $1", job.id)
+
+    async def _still_refused(self, job: Job, pool: str, now: float) -> bool:
+        """No single pool took it until a moment ago, and the wake-up that tells of the pool is lost: it
+        is looked at again. paddock may have learned of the job from GitHub's lists, before its
+        webhook."""
+        described = self.ledger.described_at[pool]
+        if not self.faults.loses_wakeups or now - described >= _DESCRIBED_WITHOUT_WAKEUPS:
+            return False
+        query = "SELECT FROM jobs WHERE id = $1 AND refusal IS NOT NULL AND created_at < $2"
+        before = BEGINNING + timedelta(seconds=described + _DESCRIBED)
+        return bool(await self.session.fetch(query, job.id, before))
 
     async def _backs_off(self, owner: str, job: Job, labels: frozenset[str]) -> bool:
         rows = await self.session.fetch(

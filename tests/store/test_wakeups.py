@@ -104,3 +104,20 @@ async def test_many_wakeups_are_one(world: World, wakeups: PgWakeups) -> None:
     await asyncio.sleep(0.2)
     assert await subscription.wait(30)
     assert not await subscription.wait(0)
+
+
+async def test_a_job_that_loses_its_pool_wakes_those_who_judge_it_anew(
+    world: World, wakeups: PgWakeups
+) -> None:
+    """Another pool may take it, and was described before."""
+    account, pool = await world.account(), await world.pool()
+    key = await world.key(account, pool)
+    await world.store.delete_pool(pool, why="test")
+    await asyncio.sleep(0.2)
+    subscription = wakeups.subscribe(Topic.POOLS)
+    await world.queue(account, key, 1)
+    assert await world.store.refuse_jobs_of([pool]) == 1
+    assert await subscription.wait(30) == {Topic.POOLS}
+    assert await world.store.refuse_jobs_of([pool]) == 0
+    await world.rows("SELECT pg_notify('paddock', 'deliveries')")
+    assert not await subscription.wait(0.2)

@@ -16,6 +16,9 @@ _log = structlog.get_logger()
 #: Jobs per batch. Reading and judging one takes some 100 ms; deliveries are applied between batches.
 _BATCH: Final = 2000
 _LOOK_AGAIN: Final = 300.0
+#: After a wake-up refused jobs are judged once more: one that was judged by the pools as they were may
+#: have been written after the first look.
+_SETTLED: Final = 5.0
 
 
 class RefusalReview:
@@ -24,9 +27,10 @@ class RefusalReview:
         self._woken = wakeups.subscribe(Topic.POOLS)
 
     async def run(self) -> None:
+        woken: object = True
         while True:
             await self.round()
-            await self._woken.wait(_LOOK_AGAIN)
+            woken = await self._woken.wait(_SETTLED if woken else _LOOK_AGAIN)
 
     async def round(self) -> int:
         """Return how many jobs found a pool. All are judged, batch by batch, so that jobs that no pool

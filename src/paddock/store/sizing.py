@@ -100,10 +100,10 @@ class Sizing(Pools):
 
     async def refuse_jobs_of(self, pools: Sequence[PoolId]) -> int:
         async with self._database.transaction() as connection:
-            tag = await connection.execute(
+            refused: int = await connection.fetchval(
                 *_SQL["refuse_jobs"](pools=list(pools), refusal=POOL_DELETED)
             )
-        return int(tag.split()[-1])
+        return refused
 
     async def delete_drained_pools(self) -> list[str]:
         async with self._database.transaction() as connection:

@@ -125,11 +125,16 @@ SELECT * FROM runners WHERE pool_id = :pool AND gone_at IS NULL ORDER BY created
 UPDATE pools SET state = 'draining', changed_at = :now WHERE id = :pool AND state = 'active' RETURNING name
 
 -- name: refuse_jobs
--- Jobs that wait for deleted pools: another pool may take them.
-UPDATE jobs j
-   SET key_id = NULL, refusal = :refusal, refusal_detail = 'pool ' || p.name || ' was deleted'
-  FROM demand_keys k JOIN pools p ON p.id = k.pool_id
- WHERE j.key_id = k.id AND p.id = ANY (:pools) AND p.state <> 'active' AND j.state IN ('waiting', 'queued')
+-- How many jobs wait for deleted pools. Another pool may take them: if that pool was described before, its own
+-- wake-up is used up, so the service that judges refused jobs is woken here.
+WITH refused AS (
+    UPDATE jobs j
+       SET key_id = NULL, refusal = :refusal, refusal_detail = 'pool ' || p.name || ' was deleted'
+      FROM demand_keys k JOIN pools p ON p.id = k.pool_id
+     WHERE j.key_id = k.id AND p.id = ANY (:pools) AND p.state <> 'active' AND j.state IN ('waiting', 'queued')
+    RETURNING j.id
+)
+SELECT count(*)::int, CASE WHEN count(*) > 0 THEN pg_notify('paddock', 'pools') END FROM refused
 
 -- name: delete_drained[]
 -- Draining pools whose last runner is gone are deleted.
