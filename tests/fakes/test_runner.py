@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock.domain.jit import without_self_update
 from paddock.fakes.github.jobs import LOST_COMMUNICATION
 from paddock.fakes.runner import Death
 from paddock.fakes.runner_service import call
@@ -254,6 +255,22 @@ async def test_a_deprecated_version_exits_7_only_when_asked_to(
     world.github.world.deprecated_versions.add("2.330.0")
     runner = await world.start(env={"ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE": asked})
     assert (await runner.ends())[0] == code
+
+
+async def test_a_runner_that_may_update_itself_ends_for_it(world: World) -> None:
+    world.github.world.update_to = "2.999.0"
+    job = world.queue("true")
+    assert (await (await world.start()).ends())[0] == 4
+    assert job.status == "queued"
+
+
+async def test_a_runner_that_must_not_update_itself_gets_its_job(world: World) -> None:
+    world.github.world.update_to = "2.999.0"
+    job = world.queue("true")
+    record, encoded = world.mint()
+    runner = await world.start(jit=(record, without_self_update(encoded)))
+    assert (await runner.ends())[0] == 0
+    assert job.conclusion == "success"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from paddock.domain.runners import WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FaultKind, JobSpec
 from paddock.forensics.conclusion import Conclusion
+from paddock.fakes.runner import decode_jit
 from paddock.ports import GitHub
 from paddock.store.database import Database
 from paddock.store.wakeups import PgWakeups
@@ -223,6 +224,17 @@ async def test_a_lost_reply_is_replayed_with_the_same_jit_and_one_mint(yard: Yar
     assert await yard.dispatcher.acknowledge(pod, second.delivery) is True, "again is fine"
     assert isinstance(await yard.dispatcher.poll(pod, wait=1), Leave)
     assert await yard.states() == {"running": 1}
+
+
+async def test_a_jit_forbids_its_runner_to_update_itself(yard: Yard) -> None:
+    """GitHub's do not, and a runner that updates itself ends without its job. What is replayed is the
+    same."""
+    [pod] = await yard.pods(1)
+    await yard.queue()
+    answer = await yard.dispatcher.poll(pod, wait=30)
+    assert isinstance(answer, Handover)
+    assert decode_jit(answer.jit)[".runner"]["DisableUpdate"] == "True"
+    assert await yard.dispatcher.poll(pod, wait=1) == answer
 
 
 async def test_no_other_pod_gets_the_jit_or_may_acknowledge_it(yard: Yard) -> None:

@@ -31,6 +31,7 @@ from paddock.domain.github import (
 from paddock.domain.github_errors import Failure, GitHubError, Kind
 from paddock.domain.handover import Handover
 from paddock.domain.ids import AppId
+from paddock.domain.jit import without_self_update
 from paddock.domain.runners import Claim, Conflict
 from paddock.log_events import claim_fields
 from paddock.ports import Clock, GitHub, Ids
@@ -90,9 +91,8 @@ class Minter:
 
     async def _arm(self, claim: Claim, minted: MintedJit) -> Handover | None:
         delivery = self._ids.uuid()
-        sealed = self._sealer.seal(
-            minted.encoded_jit_config, runner=claim.runner, delivery=delivery
-        )
+        jit = without_self_update(minted.encoded_jit_config)
+        sealed = self._sealer.seal(jit, runner=claim.runner, delivery=delivery)
         armed = await self._patiently(
             claim,
             lambda: self._store.arm_runner(
@@ -113,7 +113,7 @@ class Minter:
         MINTS.labels(MINTED).inc()
         _log.info("mint.done", **claim_fields(claim))
         await self._forgive(claim)
-        return Handover(delivery=delivery, runner_name=claim.name, jit=minted.encoded_jit_config)
+        return Handover(delivery=delivery, runner_name=claim.name, jit=jit)
 
     async def _give_up(self, claim: Claim, failure: Failure) -> None:
         MINTS.labels(failure.kind).inc()

@@ -70,6 +70,8 @@ _ACTIONS: Final = Dialect(
     job="Running job:",
     meanings={
         0: "clean exit",
+        3: "it wanted to update itself, although paddock forbids it",
+        4: "it wanted to update itself, although paddock forbids it",
         7: "GitHub refused the runner's version",
         100: "clean exit, job succeeded",
         101: "clean exit, job succeeded with issues",

@@ -64,6 +64,8 @@ class RunnerExit(IntEnum):
     SUCCESS = 0
     TERMINATED = 1
     RETRYABLE = 2
+    #: Of a runner that takes one job. Its start script installs the new version and starts it.
+    UPDATING = 4
     SESSION_CONFLICT = 5
     VERSION_DEPRECATED = 7
     #: The exit code that the .NET runtime turns SIGTERM into, also after an orderly shutdown.
@@ -162,7 +164,7 @@ class Listener:
         self._speedup = options.speedup
         self._jit = options.jit
         #: ("job", message), ("cancel", id), ("finished", conclusion), ("signal", number),
-        #: ("refused", error)
+        #: ("refused", error), ("update", None)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._signal: int | None = None
         self._quiet = threading.Event()  # set: the threads neither poll nor renew any more
@@ -280,6 +282,9 @@ class Listener:
                     self._decided.wait()
                 case {"type": "JobCancellation", "jobId": job_id}:
                     self._events.put(("cancel", job_id))
+                case {"type": "RunnerRefresh"}:
+                    self._events.put(("update", None))
+                    return
                 case _:
                     pass
 
@@ -301,6 +306,10 @@ class Listener:
                     self._refused(value.code, str(value))
                 case "job":
                     self._acquire(value)
+                case "update":
+                    say("Runner update in progress, do not shutdown runner.")
+                    self._disconnect()
+                    raise ListenerFinished(RunnerExit.UPDATING)
                 case _:
                     pass
 

@@ -112,6 +112,7 @@ class Service:
         self._broker = files[".runner"]["ServerUrlV2"]
         self._token_url = credentials["AuthorizationUrl"]
         self._client = credentials["ClientId"]
+        self._disable_update = str(files[".runner"].get("DisableUpdate", False)).lower()
         self._key = {name: _number(value) for name, value in key.items()}
         self._token: str | None = None
         self._session = ""
@@ -170,6 +171,7 @@ class Service:
         """The next message: its type, and its decoded body."""
         status = "Busy" if busy else "Online"
         query = f"sessionId={self._session}&status={status}&runnerVersion={quote(version)}"
+        query += f"&disableUpdate={self._disable_update}"
         answer = self._call("GET", f"{self._broker}message?{query}", timeout=timeout)
         if answer is None:
             return None

@@ -144,12 +144,13 @@ class RunnerBroker:
         runner = self._auth.runner(request.headers)
         session = request.query_params.get("sessionId", "")
         busy = request.query_params.get("status", "").lower() == "busy"
+        updates = request.query_params.get("disableUpdate", "").lower() != "true"
         event = asyncio.Event()
         waiting = self._waiting.setdefault(runner.id, set())
         waiting.add(event)
         until = asyncio.get_running_loop().time() + HOLD_SECONDS
         try:
-            while (found := self._look(runner, session, busy=busy)) is None:
+            while (found := self._look(runner, session, busy=busy, updates=updates)) is None:
                 left = until - asyncio.get_running_loop().time()
                 if left <= 0:
                     return Response(status_code=202)
@@ -169,7 +170,9 @@ class RunnerBroker:
                 self._waiting.pop(runner.id, None)
         return json_reply({"messageId": next(self._message), **found})
 
-    def _look(self, runner: Runner, session_id: str, *, busy: bool) -> dict[str, str] | None:
+    def _look(
+        self, runner: Runner, session_id: str, *, busy: bool, updates: bool
+    ) -> dict[str, str] | None:
         if runner.session is None or runner.session.id != session_id:
             if runner.removed:
                 raise runner_not_found()
@@ -177,6 +180,9 @@ class RunnerBroker:
             raise broker_error(404, "RunnerSessionInvalid", "There is no such session.", key=key)
         if runner.removed and executes(runner):
             return self._cancellation_of(runner)
+        newer = self._github.world.update_to
+        if updates and not busy and newer not in (None, runner.version):
+            return _message("RunnerRefresh", {"target_version": newer, "os": "linux"})
         try:
             found = self._github.runners.poll(session_id)
         except RegistrationDeletedError:

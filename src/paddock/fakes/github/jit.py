@@ -25,7 +25,6 @@ def encode(runner: Runner, *, api_url: str, html_url: str, work_folder: str) -> 
     settings: dict[str, Any] = {
         "AgentId": str(runner.id),
         "AgentName": runner.name,
-        "DisableUpdate": "True",
         "Ephemeral": "True",
         "PoolId": str(runner.group.id),
         "PoolName": runner.group.name,

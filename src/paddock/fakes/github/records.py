@@ -213,7 +213,6 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     outputs: dict[str, str] = {}
     #: How long a runner that only simulates the steps takes over them (foreign runners, and the
     #: simulator's).
-    #: the simulator's).
     seconds: float = 60.0
     #: The conclusion that such a runner reports.
     conclusion: str = "success"

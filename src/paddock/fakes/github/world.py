@@ -111,6 +111,8 @@ class World:
         self.version_dates: dict[str, VersionDates] = {}
         #: By account and version: what was answered last, and since when.
         self.version_answers: dict[tuple[str, str], tuple[VersionDates, datetime]] = {}
+        #: Idle runners of other versions are told to install this one, unless they forbid updates.
+        self.update_to: str | None = None
 
     def advance(self) -> None:
         """Plays all due events, each at its own time."""
