@@ -435,9 +435,6 @@ class _Life:
                 if self.pods.clock.monotonic() > until:
                     raise ProcessExit(5, "session conflict", frozenset({Ending.CRASH})) from None
                 await asyncio.sleep(30.0)
-            except VersionDeprecatedError:
-                ending = frozenset({Ending.RUNNER_OUTDATED})
-                raise ProcessExit(7, "outdated", ending) from None
             except RegistrationDeletedError:
                 self.say("runner registration has been deleted")
                 # It cannot have had a job; which class is right depends on which component removed its
@@ -453,6 +450,10 @@ class _Life:
             news.clear()
             try:
                 found = None if is_zombie else self.github.runners.poll(session)
+            except VersionDeprecatedError:
+                self.github.runners.disconnect(session)
+                ending = frozenset({Ending.RUNNER_OUTDATED})
+                raise ProcessExit(7, "outdated", ending) from None
             except RegistrationDeletedError:
                 if self.faults.strike(Fault.ZOMBIE):
                     is_zombie, found = True, None

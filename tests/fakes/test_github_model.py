@@ -425,10 +425,31 @@ class TestLife:
         with pytest.raises(RegistrationDeletedError):
             scene.connect(runner)
 
-    def test_a_deprecated_version_is_turned_away(self, scene: Scene) -> None:
+    def test_a_deprecated_version_connects_and_gets_no_job(self, scene: Scene) -> None:
+        scene.github.world.deprecated_versions.add("2.330.0")
+        session = scene.connect(scene.runner())
+        job = scene.queue()
+        with pytest.raises(VersionDeprecatedError):
+            scene.github.runners.poll(session)
+        assert job.status == "queued"
+
+    def test_a_version_deprecated_while_it_waits_loses_its_offer(self, scene: Scene) -> None:
+        session, job = scene.online("r1"), scene.queue()
         scene.github.world.deprecated_versions.add("2.330.0")
         with pytest.raises(VersionDeprecatedError):
-            scene.connect(scene.runner())
+            scene.github.runners.poll(session)
+        scene.github.world.deprecated_versions.clear()
+        scene.online("r2")
+        scene.passes(1)
+        assert job.status == "queued"
+        assert [r.name for r in scene.github.world.runners.values() if r.offered is job] == ["r2"]
+
+    def test_a_version_deprecated_during_its_job_finishes_it(self, scene: Scene) -> None:
+        runner, session, job = scene.busy()
+        scene.github.world.deprecated_versions.add("2.330.0")
+        assert scene.github.runners.poll(session) is None
+        scene.github.runners.complete(session, job.id, "success")
+        assert (job.conclusion, runner.job) == ("success", None)
 
 
 class TestLease:

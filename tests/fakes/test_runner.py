@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from paddock.domain.jit import without_self_update
+from paddock.fakes.github import FaultKind
 from paddock.fakes.github.jobs import LOST_COMMUNICATION
 from paddock.fakes.runner import Death
 from paddock.fakes.runner_service import call
@@ -255,6 +256,14 @@ async def test_a_deprecated_version_exits_7_only_when_asked_to(
     world.github.world.deprecated_versions.add("2.330.0")
     runner = await world.start(env={"ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE": asked})
     assert (await runner.ends())[0] == code
+
+
+async def test_a_runner_that_may_not_open_a_session_exits_1(world: World) -> None:
+    """As actions/runner does: it does not read the reason."""
+    world.github.inject(FaultKind.NOT_ACCESSIBLE, route="runner.session")
+    code, said = await (await world.start()).ends()
+    assert code == 1
+    assert "Failed to create session. Error: Forbidden" in said
 
 
 async def test_a_runner_that_may_update_itself_ends_for_it(world: World) -> None:

@@ -179,9 +179,13 @@ class TestSessions:
         assert (refused.value.status, refused.value.code) == (409, "session-conflict")
 
     async def test_an_outdated_version_is_refused(self, listener: Listener) -> None:
+        await listener.connect()
+        waits = asyncio.create_task(listener.message())
+        await asyncio.sleep(0.5)
         listener.world.github.world.deprecated_versions.add("2.330.0")
+        listener.world.queue("true")
         with pytest.raises(RefusedError, match="cannot receive messages") as refused:
-            await listener.connect()
+            await waits
         assert (refused.value.status, refused.value.code) == (403, "version-deprecated")
 
     async def test_a_registration_deleted_while_it_waits_is_told(self, listener: Listener) -> None:

@@ -30,8 +30,8 @@ from paddock.domain.recovery.stale_claim import MINT_DEADLINE
 from paddock.domain.runners import WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FaultKind, JobSpec
-from paddock.forensics.conclusion import Conclusion
 from paddock.fakes.runner import decode_jit
+from paddock.forensics.conclusion import Conclusion
 from paddock.ports import GitHub
 from paddock.store.database import Database
 from paddock.store.wakeups import PgWakeups

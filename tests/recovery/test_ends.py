@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from paddock.domain.backoffs import BackOffCause
 from paddock.domain.endings import LOG_WANTED_FOR, Ending, Retired
 from paddock.domain.ids import JobId
 from paddock.domain.jobs import Executor
@@ -98,6 +99,44 @@ async def test_the_last_words_of_an_abnormal_end_are_kept_and_told(scene: Yard) 
     assert (line["pod"], line["pool"]) == (runner.pod_name, "linux")
     assert line["ended_at"] == scene.world.clock.now().isoformat()
     assert "Segmentation fault" in line["log"]
+
+
+REFUSED_AT_ITS_POLL = (
+    "An error occured: Error: Forbidden Runner version v2.330.0 is deprecated and cannot receive "
+    "messages."
+)
+REFUSED_AT_ITS_SESSION = "Failed to create session. Error: Forbidden"
+
+
+@pytest.mark.parametrize("said", [REFUSED_AT_ITS_POLL, REFUSED_AT_ITS_SESSION])
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_refusal_that_only_the_log_shows_stops_the_version(
+    scene: Yard, said: str, known: bool
+) -> None:
+    """I91: the exit code 1 has many reasons. Without a known version the key waits, for that reason."""
+    version = "2.330.0" if known else None
+    runners = [await scene.running() for _ in range(4)]
+    await scene.world.rows("UPDATE runners SET runner_version = $1 RETURNING id", version)
+    for runner in runners:
+        scene.says(runner, said)
+        scene.fleet.end_runner(runner.pod_name, exit_code=1)
+        await scene.rounds(scene.recovery())
+
+    stopped = await scene.world.rows("SELECT version, refusals FROM version_schedules")
+    assert [tuple(row) for row in stopped] == ([(version, 1)] if known else [])
+    waits = await scene.world.rows("SELECT scope, cause FROM backoffs")
+    assert [tuple(row) for row in waits] == (
+        [] if known else [("key", BackOffCause.VERSION_REFUSED)]
+    )
+
+
+async def test_other_failures_to_open_a_session_stop_no_version(scene: Yard) -> None:
+    runner = await scene.running()
+    await scene.world.rows("UPDATE runners SET runner_version = '2.330.0' RETURNING id")
+    scene.says(runner, "Failed to create session. Error: Conflict")
+    scene.fleet.end_runner(runner.pod_name, exit_code=5)
+    await scene.rounds(scene.recovery())
+    assert await scene.world.rows("SELECT FROM version_schedules") == []
 
 
 async def test_a_clean_exit_leaves_no_last_words(scene: Yard) -> None:

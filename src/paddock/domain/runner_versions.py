@@ -33,13 +33,17 @@ ASK_AGAIN: Final = timedelta(days=1)
 ASK_AFTER_FAILURE: Final = timedelta(hours=1)
 
 
-#: What actions/runner says when GitHub refuses its version (actions/runner#4305). It exits with 7, or
-#: with 1 if it was started without ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE.
-_REFUSED: Final = "is deprecated and cannot receive messages"
+#: What actions/runner says when GitHub refuses its version. At a poll (actions/runner#4305) it exits
+#: with 7; without ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE with 1. At its session it exits
+#: with 1, and does not read the reason.
+_REFUSED: Final = (
+    "is deprecated and cannot receive messages",
+    "Failed to create session. Error: Forbidden",
+)
 
 
 def says_it_was_refused(log: str) -> bool:
-    return _REFUSED in log
+    return any(words in log for words in _REFUSED)
 
 
 def runner_version(text: str) -> RunnerVersion | None:

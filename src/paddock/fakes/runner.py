@@ -96,7 +96,7 @@ _DEFAULT_MOMENT: Final = {
     "never-registers": "start",
     "session-conflict": "start",
     "registration-deleted": "start",
-    "version-deprecated": "start",
+    "version-deprecated": "listening",
 }
 
 
@@ -231,6 +231,10 @@ class Listener:
                 if refused.code == "refused" and refused.status == 404:
                     self._wait(_RECONNECT)
                     continue
+                if refused.status == 403:
+                    # Whatever the reason: the real one does not read it.
+                    say("Failed to create session. Error: Forbidden")
+                    raise ListenerFinished(RunnerExit.TERMINATED) from None
                 if refused.status != 409:
                     self._refused(refused.code, str(refused), session=True)
                 now = time.monotonic()
@@ -303,6 +307,7 @@ class Listener:
                         self._connect()
                         threading.Thread(target=self._poll, daemon=True).start()
                         continue
+                    self._disconnect()
                     self._refused(value.code, str(value))
                 case "job":
                     self._acquire(value)

@@ -24,7 +24,11 @@ async def note_refusal(store: RefusedVersionStore, runner: RunnerId, fields: Run
     refused = await store.refuse_version(runner, REFUSED)
     if refused is None:
         return False
+    key = Subject(BackOffScope.KEY, refused.key)
     if refused.version is None:
-        await store.back_off(Subject(BackOffScope.KEY, refused.key), VERSION_REFUSED)
+        await store.back_off(key, VERSION_REFUSED)
+    else:
+        # Where only the log shows the refusal, the end was counted before the log was read.
+        await store.recover_from_backoffs([key])
     _log.warning("version.refused", **fields, version=refused.version)
     return True

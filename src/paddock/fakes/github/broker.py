@@ -114,9 +114,6 @@ class RunnerBroker:
         except SessionConflictError as error:
             key = "TaskAgentSessionConflictException"
             raise broker_error(409, "RunnerSessionConflict", str(error), key=key) from None
-        except VersionDeprecatedError as error:
-            key = "AccessDeniedException"
-            raise broker_error(403, "RunnerVersionTooOld", str(error), key=key) from None
         return json_reply(
             {
                 "sessionId": session.id,
@@ -187,6 +184,9 @@ class RunnerBroker:
             found = self._github.runners.poll(session_id)
         except RegistrationDeletedError:
             raise runner_not_found() from None
+        except VersionDeprecatedError as error:
+            key = "AccessDeniedException"
+            raise broker_error(403, "RunnerVersionTooOld", str(error), key=key) from None
         match found:
             case Offer():
                 return None if busy else self._job_request(runner)

@@ -183,10 +183,6 @@ class Runners:
             raise RegistrationDeletedError(
                 "The runner registration has been deleted from the server, please re-configure."
             )
-        if world.refuses_version(version):
-            raise VersionDeprecatedError(
-                f"Runner version v{version} is deprecated and cannot receive messages."
-            )
         if runner.session is not None and world.online(runner):
             raise SessionConflictError("A session for this runner already exists.")
         session = Session(id=world.ids.guid(), contact_at=world.time, version=version)
@@ -194,7 +190,8 @@ class Runners:
             world.sessions.pop(runner.session.id, None)
         runner.session, runner.version, runner.os = session, version, "Linux"
         world.sessions[session.id] = runner
-        self._jobs.runner_idle(runner)
+        if not world.refuses_version(version):
+            self._jobs.runner_idle(runner)
         return session
 
     def poll(self, session_id: str) -> Offer | Cancellation | None:
@@ -208,9 +205,16 @@ class Runners:
             raise RegistrationDeletedError(
                 "The runner registration has been deleted from the server, please re-configure."
             )
+        job, version = runner.job, runner.session.version
+        if job is None and world.refuses_version(version):
+            # As it was seen: the runner has said that it listens (actions/runner#3366).
+            self._jobs.forget_idle(runner)
+            self._jobs.withdraw(runner)
+            raise VersionDeprecatedError(
+                f"Runner version v{version} is deprecated and cannot receive messages."
+            )
         if runner.offered is not None:
             return Offer(runner.offered.id)
-        job = runner.job
         if job is not None:
             if job.cancel_requested and not job.cancel_sent:
                 job.cancel_sent = True
