@@ -377,13 +377,13 @@ async def _online_without_a_job(scene: Scene) -> None:
 
 
 def _job_at(scene: Scene, turn: str, *, lasts: float = 50.0) -> list[Job]:
-    """A job that reaches the waiting runner at that moment; its webhook comes minutes later."""
+    """A job that reaches the waiting runner at that moment. From then on webhooks come minutes late:
+    a runner of which GitHub says that its job has begun is busy, and no longer retired."""
     jobs: list[Job] = []
 
     def act(_turn: Turn) -> None:
         scene.at_github(hook_delay=(200.0, 200.0))
         jobs.append(scene.queue(lasts))
-        scene.at_github(hook_delay=(0.05, 0.5))
 
     scene.at_turn(lambda each: each.what.startswith(turn), act)
     return jobs
@@ -404,7 +404,6 @@ async def _last_moment(scene: Scene, *, log_lag: float | None = None) -> None:
     # The job outlasts both proofs that the runner has none.
     jobs = _job_at(scene, "store.fence_runner", lasts=50.0 if log_lag is None else 150.0)
     await scene.until(lambda: jobs, within=900.0)
-    scene.at_github(hook_delay=(200.0, 200.0))
     for job in jobs:
         await scene.executed(job)
     scene.at_github(hook_delay=(0.05, 0.5))

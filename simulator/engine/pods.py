@@ -526,8 +526,9 @@ class _Job:
         renew_at = clock.monotonic() + _RENEW
         while (left := until - clock.monotonic()) > 0:
             news.clear()
-            # An executing runner goes on, and reports its result, also without its registration.
-            with suppress(RegistrationDeletedError):
+            # An executing runner goes on, and reports its result, also without its registration, and if
+            # its version is refused after GitHub gave its job back.
+            with suppress(RegistrationDeletedError, VersionDeprecatedError):
                 if isinstance(self._github.runners.poll(self._session), Cancellation):
                     await asyncio.sleep(self._life.rng.uniform(0.2, 5.0))
                     return True
