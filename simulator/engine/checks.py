@@ -364,7 +364,8 @@ class Checks:
         deleted."""
         if pod.over_at is None or pod.removed_at is None:
             return False
-        time_is_up = pod.over_at + LOG_WANTED_FOR.total_seconds()
+        # Sums of seconds differ in their last digits; the product reads microseconds.
+        time_is_up = pod.over_at + LOG_WANTED_FOR.total_seconds() - 1e-6
         return any(
             time_is_up <= at <= pod.removed_at
             for whose in (pod.uid, pod.node)
