@@ -1101,7 +1101,7 @@ def _all(make: Callable[[Values], Any]) -> Iterator[tuple[Values, AnyAction | No
 
 @pytest.mark.parametrize("shape", ["gated", "single"])
 def test_nothing_is_done_about_a_runner_that_waits_and_is_heard(shape: str) -> None:
-    """The whole product: recovery does not examine such runners (`Look.waits`)."""
+    """The whole product: recovery does not examine such runners (`RoundView.waits`)."""
     container = Container.STARTED if shape == "single" else Container.WAITING
     given = {
         "state": S.IDLE,
@@ -1121,4 +1121,29 @@ def test_nothing_is_done_about_a_runner_that_waits_and_is_heard(shape: str) -> N
         "pod.runner": container,
     }
     found = {end for _, end in explore(runner, RUNNER_VALUES, decided, given=given)}
+    assert found == {NoAction.LEAVE}
+
+
+@pytest.mark.parametrize("shape", ["gated", "single"])
+@pytest.mark.parametrize(
+    "job", [None, *(state for state in JobState if state is not JobState.COMPLETED)]
+)
+def test_nothing_is_done_about_a_runner_that_works(shape: str, job: JobState | None) -> None:
+    """The whole product: recovery does not examine such runners (`Gatherer.to_examine`)."""
+    given = {
+        "state": S.BUSY,
+        "shape": shape,
+        "forced": False,
+        "removals": 0,
+        "job": job,
+        "record": RecordWord.NOT_ASKED,
+        "log": LogWord.NOT_READ,
+        "hinted": JobWord.NOT_ASKED,
+        "pod.sighting": Sighting.PRESENT,
+        "pod.terminal": False,
+        "pod.deletion_requested": False,
+        "pod.runner": Container.STARTED,
+    }
+    ages = {"since": (0.0, 1000.0, LONG), "acknowledged": (None, 0.0, 1000.0, LONG)}
+    found = {end for _, end in explore(runner, {**RUNNER_VALUES, **ages}, decided, given=given)}
     assert found == {NoAction.LEAVE}

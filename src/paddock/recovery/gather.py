@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -25,11 +26,13 @@ from paddock.domain.recovery.evidence import (
     pod_absent,
     pod_seen,
     polls,
+    runs,
 )
 from paddock.domain.recovery.records import Balance, JobWords, KeyPlace, PlacedJob
 from paddock.domain.recovery.rule import Question
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Runner
-from paddock.domain.states import RunnerState
+from paddock.domain.states import JobState, RunnerState
 from paddock.ports import Clock, Fleet
 from paddock.ports.recovery import EvidenceStore
 from paddock.recovery.github_lookups import GitHubLookups, NoAnswer
@@ -48,6 +51,8 @@ ANSWERING: Final = 120.0
 #: compared with what is heard since (I82).
 JUMP: Final = 5.0
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
+#: Runners looked over in one go, some 1 ms: Pods are answered in between.
+_LOOKED_OVER_AT_ONCE: Final = 2048
 
 
 @dataclass(slots=True)
@@ -105,6 +110,7 @@ class RoundView:
         return (
             self.complete
             and len(self.pods) == len(self.runners)
+            and all(runner.state is RunnerState.IDLE for runner in self.runners)
             and all(map(self.waits, self.runners))
         )
 
@@ -112,15 +118,23 @@ class RoundView:
         """The runner waits for work, was heard lately, and its Pod polls. If no job and no answer about
         it is known, no rule holds before its row or its Pod changes, or its poller falls silent."""
         pod = self.pod_of(runner)
+        return pod is not None and _seems_to_wait(runner, pod) and self._is_heard(runner)
+
+    def is_calm(self, runner: Runner, *, removed: float) -> bool:
+        """Whether a runner that by its row and its Pod waits or works does so by all else, too. Without
+        an answer about it, no rule holds for one that works before its row, its job, its account or
+        its Pod changes, or before it has held its JIT for `removed` seconds."""
+        if runner.state is RunnerState.IDLE:
+            return runner.id not in self.words and self._is_heard(runner)
+        words = self.words.get(runner.id)
         return (
-            runner.state is RunnerState.IDLE
-            and runner.heard_at is not None
-            and self.now - runner.heard_at <= HEARD
-            and not runner.forced_by
-            and not runner.job_marked_at
-            and pod is not None
-            and polls(pod, shape=runner.shape)
+            (words is None or words.job is not JobState.COMPLETED)
+            and runner.account not in self.removals
+            and _age(runner.acknowledged_at or runner.since, self.now) < removed
         )
+
+    def _is_heard(self, runner: Runner) -> bool:
+        return runner.heard_at is not None and self.now - runner.heard_at <= HEARD
 
 
 class Gatherer:
@@ -132,13 +146,18 @@ class Gatherer:
         clock: Clock,
         view: PodView,
         asker: GitHubLookups,
+        thresholds: Thresholds,
     ) -> None:
         self._store = store
         self._clock = clock
         self._view = view
         self._asker = asker
+        self._thresholds = thresholds
         self._own_words = RunnerLog(fleet)
         self._answers: dict[RunnerId, _Answers] = {}
+        #: Runners that waited or worked in the last round, with the row and the Pod that showed it:
+        #: while both are the same objects, what they show is the same.
+        self._calm: dict[RunnerId, tuple[Runner, Pod]] = {}
         self._answering_since: float | None = None
         #: By how much the clock was ahead of the monotonic one at the last look.
         self._ahead: float | None = None
@@ -228,15 +247,26 @@ class Gatherer:
             hinted_age=_ago(known.hinted_at, now) or 0.0,
         )
 
-    def to_examine(self, look: RoundView) -> list[Runner]:
-        """The runners for which a rule may hold: in a large fleet most only wait. Those that have
-        waited longest for a question come first: the budget must not go to the same ones in every
-        round."""
-        chosen = [
-            runner
-            for runner in look.runners
-            if runner.id in look.words or runner.id in self._answers or not look.waits(runner)
-        ]
+    async def to_examine(self, look: RoundView) -> list[Runner]:
+        """The runners for which a rule may hold: in a large fleet most only wait or work. Those that
+        have waited longest for a question come first: the budget must not go to the same ones in
+        every round."""
+        before, calm, removed = self._calm, {}, self._thresholds.removed
+        chosen = []
+        for number, runner in enumerate(look.runners, 1):
+            if number % _LOOKED_OVER_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            pod = look.pod_of(runner)
+            known = before.get(runner.id)
+            if known is None or known[0] is not runner or known[1] is not pod:
+                if pod is None or not (_seems_to_wait(runner, pod) or _seems_to_work(runner, pod)):
+                    chosen.append(runner)
+                    continue
+                known = runner, pod
+            calm[runner.id] = known
+            if runner.id in self._answers or not look.is_calm(runner, removed=removed):
+                chosen.append(runner)
+        self._calm = calm
         return sorted(chosen, key=self._last_asked)
 
     def _pod(self, runner: Runner, look: RoundView) -> PodSeen:
@@ -320,6 +350,21 @@ class Gatherer:
                 age = _age(runner.acknowledged_at, look.now)
                 found[runner.key] = max(age, found.get(runner.key, 0.0))
         return found
+
+
+def _seems_to_wait(runner: Runner, pod: Pod) -> bool:
+    """By its row and its Pod alone."""
+    return (
+        runner.state is RunnerState.IDLE
+        and not runner.forced_by
+        and not runner.job_marked_at
+        and polls(pod, shape=runner.shape)
+    )
+
+
+def _seems_to_work(runner: Runner, pod: Pod) -> bool:
+    """By its row and its Pod alone."""
+    return runner.state is RunnerState.BUSY and not runner.forced_by and runs(pod)
 
 
 def _surplus(runners: list[Runner], balances: Mapping[KeyId, Balance]) -> frozenset[RunnerId]:

@@ -108,7 +108,12 @@ class Recovery:
         self._stamper = Stamper(fleet=fleet, clock=clock)
         self._asker = GitHubLookups(github=github, clock=clock, apps=apps, most=terms.questions)
         self._gatherer = Gatherer(
-            store=store, fleet=fleet, clock=clock, view=view, asker=self._asker
+            store=store,
+            fleet=fleet,
+            clock=clock,
+            view=view,
+            asker=self._asker,
+            thresholds=terms.thresholds,
         )
         acting = Acting(store=store, clock=clock, terms=terms)
         self._search = RunnerSearch(store=store, github=github, clock=clock, apps=apps)
@@ -285,7 +290,7 @@ class Recovery:
         if self._stale(look):
             await self._view.refresh()
             look = await self._gatherer.look()
-        examined = () if look.quiet else self._gatherer.to_examine(look)
+        examined = () if look.quiet else await self._gatherer.to_examine(look)
         for number, runner in enumerate(examined, 1):
             if not self._looks_ended(runner, look):
                 await self._runners.examine(runner, look)

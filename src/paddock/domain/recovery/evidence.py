@@ -389,6 +389,15 @@ def polls(pod: Pod, *, shape: str) -> bool:
     )
 
 
+def runs(pod: Pod) -> bool:
+    """Its runner has started and has not ended, and its end was not asked for."""
+    return (
+        not pod.phase.terminal
+        and pod.deletion_requested_at is None
+        and container_seen(pod.containers) is Container.STARTED
+    )
+
+
 def pod_absent(reads: int) -> PodSeen:
     return PodSeen(sighting=Sighting.ABSENT, absent_reads=reads)
 
