@@ -26,9 +26,11 @@ class Phase(StrEnum):
     FAILED = "Failed"
     UNKNOWN = "Unknown"
 
-    @property
-    def terminal(self) -> bool:
-        return self in (Phase.SUCCEEDED, Phase.FAILED)
+    #: An attribute, not a property: loops read it of ten thousand Pods at a time.
+    terminal: bool
+
+    def __init__(self, value: str) -> None:
+        self.terminal = value in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,6 +130,8 @@ def _surplus(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
     """Those that have not started go first, then stale ones, which would have to go soon anyway. Among
     equals the newest go first: the longest proven stay."""
     surplus = max(0, aim.occupied + len(there) - aim.target)
+    if not surplus:
+        return ()
     newest_first = sorted(there, key=_age, reverse=True)
     order = sorted(newest_first, key=lambda each: (each.ready, not _stale(aim, each)))
     why = f"its pool has {surplus} more than the {aim.target} it wants"
@@ -139,6 +141,8 @@ def _surplus(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
 def _rolled(aim: PoolAim, there: Sequence[Candidate]) -> tuple[Fence, ...]:
     """Paced by availability, not by time: enough runners stay ready, and new ones that do not become
     ready stop the exchange instead of emptying the pool (I52)."""
+    if not any(_stale(aim, each) for each in there):
+        return ()
     fresh_starting = sum(not each.ready and not _stale(aim, each) for each in there)
     enough = max(0, max(0, aim.target - aim.occupied) - aim.may_be_missing)
     may_go = max(0, len(there) - enough - fresh_starting)

@@ -57,6 +57,8 @@ _LONGEST_BREATH: Final = 2.0
 #: server and database. Every `_YIELD` a round sees whether they still have to.
 _LONGEST_YIELD: Final = 2.5
 _YIELD: Final = 0.2
+#: Runners looked at in one go, some 1 ms: Pods are answered in between.
+_AT_ONCE: Final = 512
 #: How old the stored terms of a decision may be while its numbers stay the same.
 _TERMS_EVERY: Final = timedelta(seconds=15)
 
@@ -135,7 +137,7 @@ class Reconciler:
         )
         self._past.add(survey.decisions)
         terms = self._terms(survey.pools)
-        waiting = _candidates(survey, pods, now=self._clock.now())
+        waiting = await _candidates(survey, pods, now=self._clock.now())
         sized = self._sized(survey, terms, waiting)
         decisions = decide(
             sized,
@@ -148,6 +150,7 @@ class Reconciler:
         self._yields = self._is_to_yield(survey, seen)
         orders = []
         for pool in survey.pools:
+            await asyncio.sleep(0)
             mine, decision = waiting.get(pool.id, []), decisions.get(pool.id)
             if seen.complete:
                 orders += self._lost_orders(pool, mine, pods)
@@ -280,7 +283,9 @@ class Reconciler:
         lost = [
             each.runner
             for each in waiting
-            if each.runner.spec_hash == pool.spec_hash and self._orders.lost(each.runner, pods)
+            if each.runner.state is RunnerState.BOOTING
+            and each.runner.spec_hash == pool.spec_hash
+            and self._orders.lost(each.runner, pods)
         ]
         for runner in lost:
             self._orders.note(runner)
@@ -324,25 +329,30 @@ def _is_quiet(
     )
 
 
-def _candidates(
+async def _candidates(
     survey: Survey, pods: Mapping[PodName, Pod], *, now: datetime
 ) -> dict[PoolId, list[Candidate]]:
     refused = {pool.id: survey.refused_in(pool.id) for pool in survey.pools}
     newest = {pool.id: pool.version for pool in survey.pools}
+
+    def is_old(runner: Runner) -> bool:
+        is_newest = newest.get(runner.pool) == runner.version
+        return not is_newest or now - runner.created_at >= EXCHANGED_AFTER
+
     found: dict[PoolId, list[Candidate]] = {}
-    for runner in survey.waiting:
+    for number, runner in enumerate(survey.waiting, 1):
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
         pod = pods.get(runner.pod_name)
         if pod is not None and runner.pod_uid not in (None, pod.uid):
             pod = None
-        pool = runner.pool
-        old = newest.get(pool) != runner.version or now - runner.created_at >= EXCHANGED_AFTER
-        found.setdefault(pool, []).append(
+        found.setdefault(runner.pool, []).append(
             Candidate(
                 runner=runner,
                 host=pod.node if pod else runner.node,
                 ended=pod is not None
                 and (pod.phase.terminal or pod.deletion_requested_at is not None),
-                refused=old and runner.version in refused.get(pool, ()),
+                refused=runner.version in refused.get(runner.pool, ()) and is_old(runner),
             )
         )
     return found

@@ -92,12 +92,7 @@ class Adoption:
         self._known: dict[PodName, _Known] = {}
 
     async def round(self, look: RoundView) -> None:
-        rows = {runner.pod_name: runner for runner in look.runners}
-        strangers = [
-            pod
-            for name, pod in look.pods.items()
-            if not _is_known(rows.get(name), pod) and not self._is_going(pod)
-        ]
+        strangers = [pod for pod in await _strangers(look) if not self._is_going(pod)]
         names = {pod.name for pod in strangers}
         self._known = {name: known for name, known in self._known.items() if name in names}
         if not strangers:
@@ -240,6 +235,18 @@ class Adoption:
             # paddock never knew its pool, so only this log line records that it ended.
             _log.warning("pod.ended_without_pool", pod=pod.name, pool=pod.pool)
         return adopted is not None
+
+
+async def _strangers(look: RoundView) -> list[Pod]:
+    """The Pods that no row of the look knows."""
+    known = {runner.pod_name: runner.pod_uid for runner in look.runners}
+    await asyncio.sleep(0)
+    missing = object()
+    return [
+        pod
+        for name, pod in look.pods.items()
+        if (uid := known.get(name, missing)) is not None and uid != pod.uid
+    ]
 
 
 def _is_known(runner: Runner | None, pod: Pod) -> bool:
