@@ -19,6 +19,7 @@ from paddock.domain.runners import WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import Conclusion
 from paddock.pools.hosts import Hosts
+from paddock.recovery import gather
 from paddock.recovery.jobs import JobRecovery
 from paddock.store import matching
 from simulator.engine.checks import Promise
@@ -50,6 +51,7 @@ def _serve_without_asking(undo: ExitStack, _session: Session) -> None:
     "A runner that has been running or busy for two minutes is taken for dead.",
     "long-job",
     breaks=Promise.VERDICT,
+    also="that rounds pass over runners that work",
 )
 def _age_ends_running(undo: ExitStack, _session: Session) -> None:
     too_old: Rule[Any, Any] = Rule(
@@ -61,6 +63,7 @@ def _age_ends_running(undo: ExitStack, _session: Session) -> None:
         holds=lambda e, _: e.state in (RunnerState.RUNNING, RunnerState.BUSY) and e.since >= 120,
     )
     undo.enter_context(table(Subject.RUNNER, before("pod-ended", too_old)))
+    undo.enter_context(swapped(gather, "_seems_to_work", lambda *_: False))
 
 
 @mutant(
