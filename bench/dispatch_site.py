@@ -45,9 +45,18 @@ class Http:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int, tls: ssl.SSLContext | None = None) -> Http:
-        name = None if tls is None else "localhost"
-        return cls(*await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name))
+    async def open(
+        cls, port: int, tls: ssl.SSLContext | None = None, *, address: str | None = None
+    ) -> Http:
+        """`address`: the peer's own."""
+        opened = await asyncio.open_connection(
+            "127.0.0.1",
+            port,
+            ssl=tls,
+            server_hostname=None if tls is None else "localhost",
+            local_addr=None if address is None else (address, 0),
+        )
+        return cls(*opened)
 
     async def post(
         self, path: str, headers: dict[str, str], body: bytes = b""

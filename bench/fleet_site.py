@@ -10,6 +10,7 @@ import asyncio
 import base64
 import itertools
 import os
+import sys
 import tempfile
 import time
 from collections import defaultdict, deque
@@ -112,6 +113,7 @@ class Site:
         self._turn = itertools.cycle(self.replicas)
         self._logins = {each.owner.login: each for each in self.made.repositories}
         self._hooks: list[Http] = []
+        self._addresses = itertools.count()
 
     def begin(self, coroutine: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(coroutine)
@@ -139,7 +141,7 @@ class Site:
             self.begin(self.live(name, pool))
 
     async def live(self, name: str, pool: str) -> None:
-        http = await Http.open(next(self._turn).port)
+        http = await self._connect()
         pod = Pod(name, http)
         wait = self.dice.uniform(1.0, LONG_WAIT[1])
         while (handed := await self._ask(pod, wait)) is None:
@@ -155,6 +157,15 @@ class Site:
         job.completed_at = SystemClock().now()
         await self._hook(job, "completed")
         self.tell([(name, pool)], Stage.ENDED)
+
+    async def _connect(self) -> Http:
+        """A Pod's connection. Pods have addresses of their own, and the server limits how many
+        connections of one address it waits for."""
+        number = next(self._addresses)
+        address = f"127.1.{number // 250 % 250}.{number % 250 + 1}"
+        return await Http.open(
+            next(self._turn).port, address=address if sys.platform == "linux" else None
+        )
 
     async def _ask(self, pod: Pod, wait: float) -> Handed | None:
         try:
@@ -218,7 +229,7 @@ class Site:
             self.begin(self._send())
 
     async def stay_busy(self, name: str) -> None:
-        http = await Http.open(next(self._turn).port)
+        http = await self._connect()
         await asyncio.sleep(self.dice.uniform(0.0, VITALS_EVERY))
         while True:
             began = time.perf_counter()
