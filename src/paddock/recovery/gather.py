@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from heapq import nlargest
@@ -183,9 +183,8 @@ class Gatherer:
         return await self.look_closely(await self.glance())
 
     async def look_closely(self, glance: RoundView) -> RoundView:
-        """The glance, with everything else that rules need."""
+        """The glance, with everything else that shows whether a rule may hold."""
         runners = glance.runners
-        keys = sorted({runner.key for runner in runners if runner.key is not None})
         balances = await self._store.balances(recent=glance.now - RECENT)
         living = {runner.id for runner in runners}
         self._answers = {id_: known for id_, known in self._answers.items() if id_ in living}
@@ -194,7 +193,6 @@ class Gatherer:
             pools={pool.id: pool for pool in await self._store.list_pools()},
             balances=balances,
             words=await self._store.job_words(),
-            places=await self._store.key_places(keys) if keys else {},
             removals=await self._store.removed_accounts(),
             surplus=_surplus(runners, balances),
         )
@@ -268,6 +266,11 @@ class Gatherer:
                 chosen.append(runner)
         self._calm = calm
         return sorted(chosen, key=self._last_asked)
+
+    async def to_ask_about(self, look: RoundView, runners: Sequence[Runner]) -> RoundView:
+        """The look, with the places at GitHub where these runners are registered."""
+        keys = sorted({runner.key for runner in runners if runner.key is not None})
+        return replace(look, places=await self._store.key_places(keys)) if keys else look
 
     def _pod(self, runner: Runner, look: RoundView) -> PodSeen:
         pod = look.pod_of(runner)

@@ -291,6 +291,7 @@ class Recovery:
             await self._view.refresh()
             look = await self._gatherer.look()
         examined = () if look.quiet else await self._gatherer.to_examine(look)
+        look = await self._gatherer.to_ask_about(look, examined)
         for number, runner in enumerate(examined, 1):
             if not self._looks_ended(runner, look):
                 await self._runners.examine(runner, look)
