@@ -47,6 +47,30 @@ async def test_the_end_is_recorded_before_the_pod_is_deleted(scene: Yard) -> Non
     assert runner.pod_name not in scene.fleet.pods
 
 
+async def test_a_look_at_the_pods_that_changed_finds_their_ends(scene: Yard) -> None:
+    ended, other, recovery = await scene.running(), await scene.running(), scene.recovery()
+    await scene.viewed.refresh()
+    await recovery.ends(whole=False)
+    scene.fleet.end_runner(ended.pod_name, exit_code=0)
+    await scene.viewed.refresh()
+    await recovery.ends(whole=False)
+    assert (await scene.row(ended)).state is RunnerState.GONE
+    assert (await scene.row(other)).state is RunnerState.RUNNING
+    assert ended.pod_name not in scene.fleet.pods
+
+
+async def test_an_end_that_such_a_look_missed_is_found_by_a_whole_one(scene: Yard) -> None:
+    """I28"""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.end_runner(runner.pod_name, exit_code=0)
+    await scene.viewed.refresh()
+    assert [pod.name for pod in scene.viewed.take_changed()] == [runner.pod_name]
+    await recovery.ends(whole=False)
+    assert (await scene.row(runner)).state is RunnerState.RUNNING
+    await recovery.ends()
+    assert (await scene.row(runner)).state is RunnerState.GONE
+
+
 @pytest.mark.parametrize(
     ("program", "spec_hash", "ending"),
     [

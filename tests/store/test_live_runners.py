@@ -9,6 +9,7 @@ import pytest
 
 from paddock.domain.endings import Ending
 from paddock.domain.ids import RunnerId
+from paddock.domain.names import PodName
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.store.database import Database
@@ -136,3 +137,13 @@ async def test_whoever_acts_through_the_same_store_shares_what_is_known(world: W
     [same, *_] = await world.store.acting_as("operator:ana").live_runners()
     assert first is same
     assert first.id in ids
+
+
+async def test_the_runners_of_some_pods_are_those_of_all(world: World) -> None:
+    first, second, third = await waiting(world, 3)
+    await end(world, third)
+    runners = {runner.id: runner for runner in await world.store.live_runners()}
+    assert set(runners) == {first, second}
+    names = [runner.pod_name for runner in runners.values()]
+    assert await world.store.live_runners_of([*names, PodName("unknown")]) == [*runners.values()]
+    assert await world.store.live_runners_of(names[:1]) == [runners[first]]

@@ -68,6 +68,10 @@ class EvidenceStore(PlaceStore, PoolListStore, Protocol):
 
     async def live_runners(self) -> list[Runner]: ...
 
+    async def live_runners_of(self, pods: Sequence[PodName]) -> list[Runner]:
+        """Those of Pods of these names."""
+        ...
+
     async def balances(self, *, recent: datetime) -> Mapping[KeyId, Balance]:
         """Supply and demand of every key with live runners; suspects among those acknowledged since
         `recent`."""

@@ -179,6 +179,17 @@ class Gatherer:
             answering=self._answering(heard[0] if heard else None, now),
         )
 
+    async def glance_at(self, pods: Sequence[Pod]) -> RoundView:
+        """These Pods alone and their rows. It is not complete: no other Pod is missing."""
+        names = [pod.name for pod in pods]
+        return RoundView(
+            now=self._clock.now(),
+            runners=await self._store.live_runners_of(names) if names else [],
+            pods={pod.name: pod for pod in pods},
+            complete=False,
+            read_at=self._view.read_at,
+        )
+
     async def look(self) -> RoundView:
         return await self.look_closely(await self.glance())
 

@@ -74,6 +74,8 @@ class PodView:
         self._read_at: datetime | None = None
         self._readable_since: datetime | None = None
         self._listeners: list[asyncio.Event] = []
+        #: Pods that changed since `take_changed` was called, in the order of their changes.
+        self._changed: dict[PodName, None] = {}
         #: Pods that reported a version since the last write of versions.
         self._versioned: dict[PodName, Pod] = {}
         self._has_versions = asyncio.Event()
@@ -84,6 +86,7 @@ class PodView:
         # Another replica may have led meanwhile: what was seen before is out of date.
         self._seen.clear()
         self._deleted.clear()
+        self._changed.clear()
         self._complete, self._read_at, self._empty = False, None, 0
         self._readable_since = None
         self._resting = False
@@ -128,6 +131,12 @@ class PodView:
         event = asyncio.Event()
         self._listeners.append(event)
         return event
+
+    def take_changed(self) -> list[Pod]:
+        """The Pods that changed since the last call, as they are now; for one caller. A Pod that is
+        gone is not among them."""
+        changed, self._changed = self._changed, {}
+        return [self._seen[name].pod for name in changed if name in self._seen]
 
     async def refresh(self) -> bool:
         """Read everything now; whether that was a read that may prove absence."""
@@ -229,11 +238,13 @@ class PodView:
         same = seen is not None and seen.pod.uid == pod.uid and seen.looks == looks
         since = seen.since if seen is not None and same else self._clock.monotonic()
         self._seen[pod.name] = _Seen(pod, looks, since, self._changes)
+        self._changed[pod.name] = None
         self._tell()
 
     def _drop(self, name: PodName) -> None:
         self._changes += 1
         del self._seen[name]
+        self._changed.pop(name, None)
         self._deleted[name] = self._changes
         self._tell()
 

@@ -20,6 +20,7 @@ from paddock.domain.ids import (
     PoolId,
     RunnerId,
 )
+from paddock.domain.names import PodName
 from paddock.domain.recovery.records import RunnerEnd
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
@@ -29,11 +30,16 @@ from paddock.store.live_runners import runner_of
 from paddock.store.sql import named
 
 _SQL = named("runners")
+_LIVING = named("living")
 
 
 class RunnerStore(Part):
     async def live_runners(self) -> list[Runner]:
         return await self._living.read(self._database.rows)
+
+    async def live_runners_of(self, pods: Sequence[PodName]) -> list[Runner]:
+        rows = await self._database.rows(*_LIVING["of_pods"](pods=sorted(pods)))
+        return [runner_of(row) for row in rows]
 
     async def plan_runners(
         self, pool: PoolId, pods: Sequence[tuple[RunnerId, str]], *, why: str

@@ -13,3 +13,13 @@ SELECT r.xmin, r.*, a.login, p.name AS pool_name,
   LEFT JOIN accounts a ON a.id = r.account_id
  WHERE r.id = ANY (:runners) AND r.gone_at IS NULL
  ORDER BY r.id
+
+-- name: of_pods[]
+-- The runners of the Pods of these names that are not gone, oldest first, with the names that logs need.
+SELECT r.*, a.login, p.name AS pool_name,
+       CASE WHEN p.spec_hash = r.spec_hash THEN p.runner END AS program
+  FROM runners r
+  JOIN pools p ON p.id = r.pool_id
+  LEFT JOIN accounts a ON a.id = r.account_id
+ WHERE r.pod_name = ANY (:pods) AND r.gone_at IS NULL
+ ORDER BY r.created_at, r.id
