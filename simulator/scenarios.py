@@ -376,6 +376,36 @@ async def _online_without_a_job(scene: Scene) -> None:
     scene.at_github(assign_delay=(0.0, 0.0))
 
 
+#: While a runner that ended counts as supply, recovery looks every seven seconds and asks GitHub once.
+ASKED_WITHIN: Final = 12.0
+
+
+@_told(
+    "job-after-an-end",
+    "I68",
+    "A runner ends without a job. Then, while all others wait, a job comes.",
+)
+async def _job_after_an_end(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    await _online_without_a_job(scene)
+    await scene.sleep(20.0)
+    ended = next((pod for pod in scene.living if pod.jit), None)
+    if ended is None:
+        return
+    scene.story.stage.pods.kill(ended, "killed", {Ending.GUEST_OOM_OR_KILL})
+    await scene.sleep(_ALL_WAIT)
+    job = scene.queue(30.0)
+    if not await scene.until(lambda: any(pod.jit for pod in scene.living), within=ASKED_WITHIN):
+        scene.broken(
+            Promise.PROMPT, f"job {job.id} was not served within {ASKED_WITHIN:.0f} s of idle Pods"
+        )
+    await scene.executed(job)
+
+
+#: After this an ended runner is replaced, and recovery finds nothing to do.
+_ALL_WAIT: Final = 25.0
+
+
 def _job_at(scene: Scene, turn: str, *, lasts: float = 50.0) -> list[Job]:
     """A job that reaches the waiting runner at that moment. From then on webhooks come minutes late:
     a runner of which GitHub says that its job has begun is busy, and no longer retired."""

@@ -46,6 +46,23 @@ def _serve_without_asking(undo: ExitStack, _session: Session) -> None:
 
 
 @mutant(
+    "rests-while-supply-lasts",
+    "I68",
+    "Recovery rests as soon as all runners wait, though one that ended still counts as supply.",
+    "job-after-an-end",
+    breaks=Promise.PROMPT,
+)
+def _rests_while_supply_lasts(undo: ExitStack, _session: Session) -> None:
+    round_ = vars(JobRecovery)["round"]
+
+    async def resting(self: Any, look: Any) -> bool:
+        await round_(self, look)
+        return True
+
+    undo.enter_context(swapped(JobRecovery, "round", resting))
+
+
+@mutant(
     "age-ends-running",
     "I27",
     "A runner that has been running or busy for two minutes is taken for dead.",
