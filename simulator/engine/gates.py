@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
@@ -19,6 +19,8 @@ from simulator.engine.faults import Fault, Faults
 from simulator.engine.fleet import SimFleet
 from simulator.engine.replica_process import ReplicaProcess
 from simulator.engine.trace import Trace
+
+R = TypeVar("R")
 
 #: Called after every store method that committed, with its name, its arguments and its result.
 Committed = Callable[[str, tuple[Any, ...], object], None]
@@ -307,3 +309,7 @@ class LeaseDatabase:
             yield session
         finally:
             self._leases.release(session, session.locks)
+
+    async def promptly(self, _session: LeaseSession, answer: Awaitable[R]) -> R:
+        """Every session answers, or is lost."""
+        return await answer

@@ -110,6 +110,11 @@ class Database:
         """A new session outside the pool, for the heartbeat that checks the pool's sessions."""
         return await self._pool.apart()
 
+    async def promptly(self, connection: Connection, answer: Awaitable[R]) -> R:
+        """The answer of a session from `acquire`. One that does not come ends the session, and raises
+        `DatabaseUnavailable`."""
+        return await self._pool.promptly(connection, answer)
+
     async def end_sessions(self) -> None:
         """End all sessions: they are dead. The calls that use them fail and can be repeated."""
         await self._pool.end_all()

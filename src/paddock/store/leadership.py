@@ -52,7 +52,7 @@ def led(
             async with leading(name, database) as connection:
                 if connection is not None:
                     _log.info("leader.acquired", loop=name)
-                    await _while_connected(connection, run)
+                    await _while_connected(database, connection, run)
             await clock.sleep(_LOOK_AGAIN)
 
     return follow
@@ -65,11 +65,14 @@ async def leading(name: str, database: Database) -> AsyncIterator[Session | None
     number = zlib.crc32(name.encode()) - 2**31
     async with database.acquire() as connection:
         silent_for = f"{_SILENT_FOR // timedelta(milliseconds=1)}ms"
-        mine = await connection.fetchval(_TRY_LOCK, _LEADERS, number, silent_for)
+        trying = connection.fetchval(_TRY_LOCK, _LEADERS, number, silent_for)
+        mine = await database.promptly(connection, trying)
         yield connection if mine else None
 
 
-async def _while_connected(connection: Session, run: Callable[[], Awaitable[None]]) -> None:
+async def _while_connected(
+    database: Database, connection: Session, run: Callable[[], Awaitable[None]]
+) -> None:
     ended = asyncio.Event()
     connection.add_termination_listener(lambda _: ended.set())
     task = asyncio.ensure_future(run())
@@ -78,7 +81,7 @@ async def _while_connected(connection: Session, run: Callable[[], Awaitable[None
         while not task.done():
             await asyncio.wait({task, ending}, timeout=_ALIVE, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                await connection.execute("SELECT 1")
+                await database.promptly(connection, connection.execute("SELECT 1"))
                 if ended.is_set():
                     raise DatabaseUnavailable("The session by which this replica leads has ended.")
         await task

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
+from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import asyncpg
 
@@ -30,11 +32,22 @@ STATEMENT_TIMEOUT = 60
 # A machine that vanishes does not close its connections. Its sessions, and the advisory locks that make
 # it leader, end after 10 + 3 × 5 s instead of the kernel's two hours.
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 10, 5, 3
+# The same on our side. libpq does it, asyncpg does not: if the network forgets one connection, a query
+# in it would wait for its answer for ever. Not every system has every option.
+_KEEPALIVE: Final = {
+    "TCP_KEEPIDLE": KEEPALIVE_IDLE,
+    "TCP_KEEPINTVL": KEEPALIVE_INTERVAL,
+    "TCP_KEEPCNT": KEEPALIVE_COUNT,
+    "TCP_USER_TIMEOUT": 1000 * (KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT),
+}
 
 CONNECT_TIMEOUT = 10.0  # a TLS handshake over a bad network takes two
 # If all connections are busy for this long, they are stuck. The client of the waiting request has given
 # up by then.
 ACQUIRE_TIMEOUT = 15.0
+# A session that is silent for this long is dead, also if the heartbeat's lives: a proxy keeps its half
+# of one connection.
+ANSWER_TIMEOUT = 10.0
 CLOSE_TIMEOUT = 5.0  # how long closing waits for queries that are under way
 # As many as a quiet replica uses at once: to match, to mint and to answer pollers.
 AT_HAND = 3
@@ -59,6 +72,8 @@ SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 """
+
+R = TypeVar("R")
 
 #: A connection of asyncpg, which has no types of its own.
 Session = Any
@@ -214,9 +229,11 @@ class Pool:
 
     async def apart(self) -> Session:
         """A session outside the pool."""
-        return await asyncpg.connect(
+        connection = await asyncpg.connect(
             self._url, timeout=CONNECT_TIMEOUT, server_settings=self._server_settings
         )
+        _keep_alive(connection)
+        return connection
 
     async def give_back(self, connection: Session) -> None:
         """Without a reset: for sessions that were used only for transactions."""
@@ -247,10 +264,19 @@ class Pool:
         """Whether the server has sent a message that was not read yet. An unrequested message says that
         the server has ended the session. asyncpg reads it on a later turn of the event loop, which may
         be too late."""
-        socket = connection._transport.get_extra_info("socket")  # noqa: SLF001 - no public access
         unread = select.poll()
-        unread.register(socket.fileno(), select.POLLIN)
+        unread.register(_socket_of(connection).fileno(), select.POLLIN)
         return bool(unread.poll(0))
+
+    async def promptly(self, connection: Session, answer: Awaitable[R]) -> R:
+        """The answer of a session that nothing else bounds. If it does not come, the session is
+        ended."""
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                return await answer
+        except TimeoutError:
+            end(connection)
+            raise self.lost() from None
 
     async def distrust(self) -> None:
         """Replace every session that is not in use, when a caller next needs it."""
@@ -346,7 +372,21 @@ def end(connection: Session) -> None:
 
 
 async def _begin_session(connection: Session) -> None:
+    _keep_alive(connection)
     await connection.execute(_SESSION)
+
+
+def _keep_alive(connection: Session) -> None:
+    its = _socket_of(connection)
+    if its.family != socket.AF_UNIX:
+        its.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            if hasattr(socket, option):
+                its.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _socket_of(connection: Session) -> Any:
+    return connection._transport.get_extra_info("socket")  # noqa: SLF001 - no public access
 
 
 async def _leave_as_is(connection: Session) -> None:

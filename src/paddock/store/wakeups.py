@@ -81,7 +81,8 @@ class PgWakeups:
         while True:
             try:
                 async with self._database.acquire() as connection:
-                    await connection.add_listener(CHANNEL, self._heard)
+                    listening = connection.add_listener(CHANNEL, self._heard)
+                    await self._database.promptly(connection, listening)
                     ready.set()
                     self._wake(*Topic)
                     await self._until_lost(connection)
@@ -98,7 +99,7 @@ class PgWakeups:
                 async with asyncio.timeout(_ALIVE):
                     await lost.wait()
                     return
-            await connection.execute("SELECT 1")
+            await self._database.promptly(connection, connection.execute("SELECT 1"))
 
     def _heard(self, _connection: object, _pid: int, _channel: str, payload: str) -> None:
         # A replica one version ahead may name topics this one does not know.
