@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from paddock.dispatch import dispatcher
 from paddock.dispatch.debts import DebtCollector
 from paddock.dispatch.dispatcher import _LOOK_AGAIN, Dispatcher
 from paddock.dispatch.minting import AT_ONCE, Minter
@@ -27,7 +28,7 @@ from paddock.domain.limits import Limits
 from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import PodIdentity, PodOrder
 from paddock.domain.recovery.stale_claim import MINT_DEADLINE
-from paddock.domain.runners import WaitingPod
+from paddock.domain.runners import Match, WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FaultKind, JobSpec
 from paddock.fakes.runner import decode_jit
@@ -275,6 +276,35 @@ async def test_a_pod_that_comes_while_its_key_is_short_of_pods_is_matched_at_onc
     asked = yard.clock.monotonic()
     assert isinstance(await yard.dispatcher.poll(second, wait=30), Handover)
     assert yard.clock.monotonic() - asked < _LOOK_AGAIN / 2
+
+
+async def test_a_pod_that_comes_while_a_match_is_written_is_not_forgotten(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I77: the match did not see it, and leaves a job for it. No wake-up tells of a Pod that asks
+    again."""
+    monkeypatch.setattr(dispatcher, "_LOOK_AGAIN", 600.0)
+    monkeypatch.setattr(dispatcher, "_WITHHELD_AGAIN", 600.0)
+    first, second = await yard.pods(2)
+    match, late = yard.scene.store.match, list[asyncio.Task[Any]]()
+
+    async def slowly_written(pods: Any) -> Match:
+        done = await match(pods)
+        if done.claims and not late:
+            late.append(asyncio.create_task(other.poll(second, wait=20)))
+            await asyncio.sleep(0.3)
+        return done
+
+    async with yard.replica() as other:
+        for pod in (first, second):
+            assert await other.poll(pod, wait=0.3) == NothingYet()
+        with mute(yard.dispatcher):
+            monkeypatch.setattr(yard.scene.store, "match", slowly_written)
+            waits = asyncio.create_task(other.poll(first, wait=20))
+            await asyncio.sleep(0.3)
+            await yard.queue(2)
+            assert isinstance(await waits, Handover)
+            assert isinstance(await late[0], Handover)
 
 
 async def test_a_request_that_another_replica_has_answered_keeps_no_pod_from_its_job(

@@ -330,8 +330,8 @@ class Dispatcher:
             return NothingYet()
         waiter = _Waiter(pod, asyncio.get_running_loop().create_future())
         self._waiting.enter(waiter, hurried=hurried)
-        if self._unmet:
-            self._look.set()
+        # Also while a match is written that may leave demand for this Pod: only its end tells.
+        self._look.set()
         try:
             async with asyncio.timeout(left):
                 return await waiter.told
