@@ -23,6 +23,9 @@ _log = structlog.get_logger()
 
 #: A group created at GitHub after a job needed it is found within this.
 _LOOK_AGAIN: Final = 600.0
+#: After a read that failed: the account's jobs for such pools are refused meanwhile. Only the accounts
+#: that were not read are read again.
+_AGAIN: Final = 30.0
 #: The group of every user's repositories, and the default of every organisation.
 _DEFAULT_GROUP: Final = 1
 
@@ -44,25 +47,30 @@ class RunnerGroups:
 
     async def run(self) -> None:
         while True:
-            await self.round()
-            if not await self._woken.wait(_LOOK_AGAIN):
-                self._read.clear()
+            self._read.clear()
+            left = _LOOK_AGAIN
+            while left > 0:
+                wait = left if await self.round() else min(_AGAIN, left)
+                if not await self._woken.wait(wait):
+                    left -= wait
 
-    async def round(self) -> None:
-        """Look up the group numbers of every account. An account is read again only when the pools name
-        other groups, or after a while."""
+    async def round(self) -> bool:
+        """Look up the group numbers of every account; return whether all could be read. An account is
+        read again only when the pools name other groups, or after a while."""
         wanted = await self._store.wanted_groups()
         if not wanted:
-            return
+            return True
         names = frozenset(name for _, name in wanted)
+        complete = True
         for app in self._apps:
             for account in await self._store.served_accounts(app.app):
                 if (account.id, names) not in self._read:
-                    await self._number(app, account, wanted)
+                    complete &= await self._number(app, account, wanted)
+        return complete
 
     async def _number(
         self, app: RegisteredApp, account: ServedAccount, wanted: Sequence[tuple[PoolId, str]]
-    ) -> None:
+    ) -> bool:
         try:
             ids = await self._ids(app, account)
         except GitHubError as error:
@@ -71,7 +79,7 @@ class RunnerGroups:
                 account=account.login,
                 error=error.failure.sentence,
             )
-            return
+            return False
         found = {
             pool: _DEFAULT_GROUP if ids is None else ids[name.lower()]
             for pool, name in wanted
@@ -79,6 +87,7 @@ class RunnerGroups:
         }
         await self._store.set_groups(account.id, found)
         self._read.add((account.id, frozenset(name for _, name in wanted)))
+        return True
 
     async def _ids(self, app: RegisteredApp, account: ServedAccount) -> dict[str, int] | None:
         """Every group's number by name; `None` for a user, because a user's runners are in the group of
