@@ -268,6 +268,29 @@ async def test_too_many_bytes_at_once_are_answered_503(
     assert (await site.post(workflow_job())).status_code == 202
 
 
+async def test_senders_that_keep_their_last_byte_back_keep_no_delivery_out(
+    site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eleven such senders without the secret filled the room for all bodies (I1)."""
+    monkeypatch.setattr(receiver, "MAX_HELD", 100_000)
+    senders = []
+    for _ in range(5):
+        reader, writer = await site.connect()
+        writer.write(head(b"", "Content-Length: 40000") + b"x" * 39_999)
+        senders.append((reader, writer))
+    for number in range(5):
+        answer = await site.post(workflow_job(name="x" * 30_000), guid=f"genuine-{number}")
+        assert answer.status_code == 202
+    assert len(await site.guids()) == 5
+    assert [await status(reader) for reader, _ in senders[:3]] == [503] * 3
+    # What was displaced is no longer counted: a body of nearly that size has room again.
+    reader, writer = await site.connect()
+    writer.write(head(b"", "Content-Length: 99000") + b"x" * 99_000)
+    assert await status(reader) == 401
+    for _, each in (*senders, (reader, writer)):
+        each.close()
+
+
 async def test_too_many_that_wait_are_answered_503(
     site: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,7 @@ class Disconnected(Exception):
 class _Request:
     """A request, with the part of its body that has arrived."""
 
-    __slots__ = ("body", "headers", "held", "is_read", "receive")
+    __slots__ = ("body", "headers", "held", "is_displaced", "is_read", "receive")
 
     def __init__(self, headers: Mapping[bytes, bytes], receive: Receive) -> None:
         self.headers = headers
@@ -98,6 +98,8 @@ class _Request:
         self.body = b""
         self.held = 0
         self.is_read = False
+        #: Refused while its body was arriving, because others needed the room.
+        self.is_displaced = False
 
 
 class Receiver:
@@ -115,6 +117,8 @@ class Receiver:
         self._clock = clock
         self._refusals = RefusalLog()
         self._held = 0
+        #: Requests whose bodies are arriving, the oldest first, with their deadlines.
+        self._arriving: dict[_Request, asyncio.Timeout] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self._clock.monotonic()
@@ -182,9 +186,15 @@ class Receiver:
             request.body, request.is_read = message["body"], True
             return
         try:
-            async with asyncio.timeout(BODY_TIMEOUT):
-                await self._read_on(request, message)
+            async with asyncio.timeout(BODY_TIMEOUT) as deadline:
+                self._arriving[request] = deadline
+                try:
+                    await self._read_on(request, message)
+                finally:
+                    self._arriving.pop(request, None)
         except TimeoutError:
+            if request.is_displaced:
+                raise _too_much() from None
             raise WebhookRefused(
                 WebhookRefusal.TOO_SLOW, f"The body did not come within {BODY_TIMEOUT:g} s."
             ) from None
@@ -206,8 +216,19 @@ class Receiver:
         self._held += len(chunk)
         if request.held > MAX_BODY:
             raise _too_large()
-        if self._held > MAX_HELD:
-            raise WebhookRefused(WebhookRefusal.OVERLOADED, "Too much is being received at once.")
+        while self._held > MAX_HELD:
+            self._make_room(request)
+
+    def _make_room(self, request: _Request) -> None:
+        """Refuse the request that has been arriving for the longest time. No sender has proven to be
+        GitHub yet: a dozen that keep their last byte back must not keep deliveries out."""
+        oldest = next(iter(self._arriving), request)
+        if oldest is request:
+            raise _too_much()
+        self._held -= oldest.held
+        oldest.held = 0
+        oldest.is_displaced = True
+        self._arriving.pop(oldest).reschedule(0)
 
     def _refuse(self, request: _Request, refused: WebhookRefused) -> HttpResponse:
         REFUSALS.labels(refused.refusal).inc()
@@ -217,6 +238,10 @@ class Receiver:
 
 def _too_large() -> WebhookRefused:
     return WebhookRefused(WebhookRefusal.TOO_LARGE, f"The body is larger than {MAX_BODY} bytes.")
+
+
+def _too_much() -> WebhookRefused:
+    return WebhookRefused(WebhookRefusal.OVERLOADED, "Too much is being received at once.")
 
 
 async def _send_and_linger(answer: HttpResponse, request: _Request, send: Send) -> None:
