@@ -46,10 +46,13 @@ _log = structlog.get_logger()
 BACKLOG: Final = 4096
 #: Bytes given to the parser at a time. Most requests have fewer.
 _PIECE: Final = 16 * 1024
-#: A request has some twenty headers, forty behind proxies. Each costs 150 bytes of memory besides its
-#: own, so with a limit in bytes alone a head of empty headers could use thirty times its size.
+#: A request has some twenty headers, forty behind proxies.
 _MOST_HEADERS: Final = 256
-#: Requests sent ahead of their answers. Browsers, proxies and Pods send none.
+#: What each costs in memory besides its own bytes: with a limit in bytes alone, heads of empty headers
+#: could use thirty times their size.
+_HEADER_MEMORY: Final = 150
+#: Requests sent ahead of their answers. Browsers, proxies and Pods send none. All of a connection
+#: together may have as many bytes as one head, bodies included.
 _MOST_PIPELINED: Final = 8
 #: Open files for everything else: the database, the cluster, GitHub, pipes to runners.
 _OTHER_FILES: Final = 512
@@ -91,8 +94,9 @@ class ListenerLimits:
     #: A request's bytes that are not its body: its head, sizes of chunks, trailers.
     head_bytes: int = 64 * 1024
     url_bytes: int = 8 * 1024
-    #: Bytes of the heads of all requests that have not arrived completely.
-    incomplete_bytes: int = 32 * 1024 * 1024
+    #: Memory for all peers together: heads of requests that have not arrived completely, requests that
+    #: were sent ahead, and answers that are not read.
+    held_bytes: int = 32 * 1024 * 1024
     handshake_seconds: float = 10.0
     head_seconds: float = 10.0
     #: A webhook has less time (`paddock.web.receiver`); no other body is larger than 64 KiB.
@@ -148,9 +152,9 @@ class _ListenerState(ServerState):
         self.waiting: dict[_Connection, None] = {}
         #: Connections on which only health checks are answered, the oldest first.
         self.reserved: dict[_Connection, None] = {}
-        #: Bytes of the heads of incomplete requests, the oldest first.
-        self.incomplete: dict[_Connection, int] = {}
-        self.incomplete_bytes = 0
+        #: The memory that connections use while they wait for their peers, the oldest first.
+        self.held: dict[_Connection, int] = {}
+        self.held_bytes = 0
         self._closed: Tally[str] = Tally()
         self._log_at = 0.0
         self._deadlines = {
@@ -182,13 +186,13 @@ class _ListenerState(ServerState):
             self.waiting[connection] = None
 
     def hold(self, connection: _Connection, size: int) -> None:
-        self.incomplete_bytes += size - self.incomplete.get(connection, 0)
+        self.held_bytes += size - self.held.get(connection, 0)
         if size:
-            self.incomplete[connection] = size
+            self.held[connection] = size
         else:
-            self.incomplete.pop(connection, None)
-        while self.incomplete_bytes > self.limits.incomplete_bytes:
-            self.close(next(iter(self.incomplete)), "memory")
+            self.held.pop(connection, None)
+        while self.held_bytes > self.limits.held_bytes:
+            self.close(next(iter(self.held)), "memory")
 
     def close(self, connection: _Connection, reason: str) -> None:
         """Close a connection at once, without an answer."""
@@ -201,7 +205,7 @@ class _ListenerState(ServerState):
         self.connections.discard(cast("Any", connection))
         self.waiting.pop(connection, None)
         self.reserved.pop(connection, None)
-        self.incomplete_bytes -= self.incomplete.pop(connection, 0)
+        self.held_bytes -= self.held.pop(connection, 0)
 
     def tick(self, elapsed: float) -> None:
         # After being busy, the process has not yet read what its peers sent meanwhile.
@@ -250,8 +254,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.peer = ""
         self._limits = self.server_state.limits
         self._part = _Part.NONE
-        #: Bytes of this request so far, without its body.
+        #: Bytes of this request so far, without its body; of requests sent ahead, all bytes.
         self._overhead = 0
+        #: Headers of this request, and of those sent ahead.
+        self._header_count = 0
         self._rejection = (HTTPStatus.BAD_REQUEST, "malformed")
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -282,7 +288,8 @@ class LimitedProtocol(HttpToolsProtocol):
         while rest:
             left = self._limits.head_bytes - self._overhead
             if left <= 0:
-                self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "head_size")
+                reason = "pipelined" if self.pipeline else "head_size"
+                self._reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
             size = left if self._part is _Part.HEAD and left < _PIECE else _PIECE
             piece, rest = (rest, b"") if len(rest) <= size else _split(rest, size)
             self.parser.feed_data(piece)
@@ -297,7 +304,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._part = _Part.HEAD
-        self._overhead = 0
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        if not self.pipeline:
+            self._overhead = self._header_count = 0
 
     def on_url(self, url: bytes) -> None:
         if len(self.url) + len(url) > self._limits.url_bytes:
@@ -310,18 +321,20 @@ class LimitedProtocol(HttpToolsProtocol):
             self._reject(HTTPStatus.BAD_REQUEST, "pipelined")
         super().on_headers_complete()
         self._part = _Part.BODY
+        self._header_count += len(self.headers)
         # uvicorn would add trailers to the headers that the application reads. A proxy that removes or
         # sets a header does not look at trailers.
         self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        self._overhead -= len(body)
+        if not self.pipeline:
+            self._overhead -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._part = _Part.NONE
-        self._overhead = 0
+        self._count_anew()
 
     def on_response_complete(self) -> None:
         """uvicorn's method starts a timer for the next request; here `tick` checks the deadline."""
@@ -332,6 +345,7 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._start_asgi_task(*self.pipeline.pop())
         cycle = self.cycle
         if cycle and cycle.response_complete and self._part is _Part.NONE:
+            self._count_anew()
             # A connection may be kept for a minute. Its last request's head is not needed that long.
             self.headers, self.scope = [], {}  # type: ignore[typeddict-item]
             cycle.scope = self.scope
@@ -364,10 +378,15 @@ class LimitedProtocol(HttpToolsProtocol):
             what = _WaitsFor.IDLE
         if what is not self.waits_for:
             state.wait(self, what)
-        if part is not _Part.NONE:
-            state.hold(self, max(0, self._overhead))
-        elif self in state.incomplete:
+        if part is not _Part.NONE or self.pipeline or self.flow.write_paused:
+            state.hold(self, self._memory())
+        elif self in state.held:
             state.hold(self, 0)
+
+    def _memory(self) -> int:
+        headers = self._header_count + len(self.headers)
+        unread = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
+        return max(0, self._overhead) + headers * _HEADER_MEMORY + unread
 
     def expect(self, *, more: bool) -> None:
         """Called by a protocol that has taken the connection over. `more`: the peer has still to send

@@ -405,7 +405,7 @@ def test_a_process_that_was_busy_cuts_no_peer_off(listen: Listen) -> None:
     """It has not read what its peers sent meanwhile."""
     target = listen(head_seconds=60.0)
     peer = target.send(b"GET / HTTP/1.1\r\n")
-    target.until(lambda: target.state.incomplete_bytes > 0)
+    target.until(lambda: target.state.held_bytes > 0)
     before = target.state.time
     target.loop.call_soon_threadsafe(target.state.tick, 3600.0)
     target.until(lambda: target.state.time > before)
@@ -440,7 +440,7 @@ def test_a_slow_body_makes_room_like_an_idle_connection(listen: Listen) -> None:
 
 
 def test_an_answer_that_is_not_read_makes_room(listen: Listen) -> None:
-    target = listen(connections=5, reserved=1)
+    target = listen(connections=5, reserved=1, held_bytes=10 * len(ANSWER))
     for _ in range(5):
         target.send(request("/long"), buffer=4096)
     target.until(lambda: len(target.state.waiting) == 5)
@@ -488,34 +488,47 @@ def test_many_pods_may_hold_polls_from_one_address(listen: Listen) -> None:
     assert [status(poll) for poll in polls] == [200] * 200
 
 
-@pytest.mark.parametrize("rest", [b"", b"\r\nContent-Length: 9\r\n\r\n"], ids=["head", "body"])
-def test_incomplete_requests_together_use_little_memory(listen: Listen, rest: bytes) -> None:
-    """Heads that have no end, and whole heads whose bodies do not come."""
+@pytest.mark.parametrize(
+    ("begin", "size"),
+    [
+        (b"POST /read HTTP/1.1\r\nX-A: " + b"a" * 60_000, 60_000),
+        (
+            b"POST /read HTTP/1.1\r\nX-A: " + b"a" * 60_000 + b"\r\nContent-Length: 9\r\n\r\n",
+            60_000,
+        ),
+        (b"POST /read HTTP/1.1\r\n" + b"a:\r\n" * 250, 30_000),
+        (b"POST /read HTTP/1.1\r\nContent-Length: 9\r\n" + b"a:\r\n" * 250 + b"\r\n", 30_000),
+    ],
+    ids=["head", "body", "empty headers", "body after empty headers"],
+)
+def test_incomplete_requests_together_use_little_memory(
+    listen: Listen, begin: bytes, size: int
+) -> None:
+    """Heads that have no end, and whole heads whose bodies do not come. Small headers need much more
+    memory than they have bytes."""
     most = 1024 * 1024
-    target = listen(incomplete_bytes=most)
+    target = listen(held_bytes=most)
     peers = []
     for _ in range(100):
-        peers.append(target.send(b"POST /read HTTP/1.1\r\nX-A: " + b"a" * 60_000 + rest))
-        assert target.look(lambda: target.state.incomplete_bytes) <= most
-    target.until(lambda: len(target.state.connections) <= most // 60_000)
-    held, counted = target.look(
-        lambda: (target.state.incomplete_bytes, sum(target.state.incomplete.values()))
-    )
-    assert 60_000 < held <= most
+        peers.append(target.send(begin))
+        assert target.look(lambda: target.state.held_bytes) <= most
+    target.until(lambda: len(target.state.connections) <= most // size)
+    held, counted = target.look(lambda: (target.state.held_bytes, sum(target.state.held.values())))
+    assert size < held <= most
     assert held == counted
     assert target.ask("/") == 200
     for peer in peers:
         peer.close()
-    target.until(lambda: target.state.incomplete_bytes == 0 and not target.state.incomplete)
+    target.until(lambda: target.state.held_bytes == 0 and not target.state.held)
 
 
 def test_a_slow_head_that_fits_uses_memory_until_it_is_whole(listen: Listen) -> None:
     target = listen()
     peer = target.send(b"GET / HTTP/1.1\r\nX-A: " + b"a" * 10_000)
-    target.until(lambda: target.state.incomplete_bytes > 10_000)
+    target.until(lambda: target.state.held_bytes > 10_000)
     peer.sendall(b"\r\n\r\n")
     assert status(peer) == 200
-    assert target.look(lambda: target.state.incomplete_bytes) == 0
+    assert target.look(lambda: target.state.held_bytes) == 0
 
 
 def test_an_idle_connection_keeps_nothing_of_its_last_request(listen: Listen) -> None:
@@ -544,6 +557,58 @@ def test_many_requests_sent_ahead_end_the_connection(listen: Listen) -> None:
     assert taken(peer, request("/") * 1000, most=MUCH) < MUCH
     assert status(peer) == 0
     target.until(lambda: not target.state.connections)
+
+
+AHEAD = {
+    "head": request("/", "X-A: " + "a" * 40_000),
+    "body": request("/read", "Content-Length: 40000", method="POST") + b"a" * 40_000,
+    "headers": request("/", *["a:"] * 200),
+}
+
+
+@pytest.mark.parametrize("ahead", ["head", "body"])
+def test_requests_sent_ahead_together_may_have_64_kib(listen: Listen, ahead: str) -> None:
+    target = listen()
+    for count, answers in ((1, 2), (2, 0)):
+        held = target.app.held
+        peer = target.send(request("/hold"))
+        target.until(lambda held=held: target.app.held > held)  # type: ignore[misc]
+        with suppress(ConnectionError):
+            peer.sendall(AHEAD[ahead] * count)
+        if answers:
+            target.until(lambda: target.state.held_bytes > 40_000)
+            target.release()
+            read = b""
+            while read.count(b"HTTP/1.1 200 ") < answers:
+                read += peer.recv(1000)
+            target.until(lambda: target.state.held_bytes == 0)
+            target.app.release.clear()
+        else:
+            assert rest_of(peer) == b""
+
+
+@pytest.mark.parametrize("ahead", list(AHEAD))
+def test_requests_sent_ahead_by_all_peers_use_little_memory(listen: Listen, ahead: str) -> None:
+    most = 1024 * 1024
+    target = listen(held_bytes=most)
+    peers = []
+    for number in range(60):
+        peers.append(target.send(request("/hold")))
+        target.until(lambda number=number: target.app.held > number)  # type: ignore[misc]
+        peers[-1].sendall(AHEAD[ahead])
+    target.until(lambda: len(target.state.connections) <= most // 30_000)
+    held = target.look(lambda: (target.state.held_bytes, sum(target.state.held.values())))
+    assert held[0] == held[1]
+    assert held[0] > most // 2
+
+
+def test_answers_that_are_not_read_use_little_memory_together(listen: Listen) -> None:
+    """The kernel has buffers of its own, beside the one of the process."""
+    target = listen(held_bytes=len(ANSWER))
+    for _ in range(6):
+        target.send(request("/long"), buffer=4096)
+    target.until(lambda: len(target.state.connections) < 6)
+    assert target.look(lambda: target.state.held_bytes) <= len(ANSWER)
 
 
 def test_rubbish_behind_a_request_is_no_part_of_its_answer(listen: Listen) -> None:
