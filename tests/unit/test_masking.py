@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.forensics.masking import MASK, mask
-from paddock.forensics.post_mortem import TAIL_BYTES, TAIL_LINES, fit_to_keep
+from paddock.forensics.post_mortem import READ_BYTES, TAIL_BYTES, TAIL_LINES, fit_to_keep
 
 _CORPUS = Path(__file__).with_name("masking_corpus.txt")
 
@@ -66,6 +66,28 @@ def test_each_is_masked_whatever_stands_around_it(cases: list[str]) -> None:
 def test_colours_between_a_name_and_its_value_hide_nothing() -> None:
     kept = fit_to_keep("\x1b[36mtoken\x1b[0m=\x1b[32mhunter2hunter2\x1b[0m level=info")
     assert kept == f"token={MASK} level=info"
+
+
+def test_character_sets_between_a_name_and_its_value_hide_nothing() -> None:
+    """`tput sgr0` writes them."""
+    assert fit_to_keep("DB_PASSWORD\x1b(B\x1b[m=\x1b(Bhunter2") == f"DB_PASSWORD={MASK}"
+
+
+@pytest.mark.parametrize("after", ["an ordinary line\n", "password=" + "x" * 1000 + "\n"])
+@pytest.mark.parametrize("limit", [READ_BYTES, TAIL_BYTES])
+def test_a_secret_is_masked_wherever_the_log_is_cut(after: str, limit: int) -> None:
+    """A fleet reads the last bytes of a log, from the middle of a line, and what is kept is cut again.
+    The text is shorter after it was masked, so that its first line may be among what is kept."""
+    line = "DB_PASSWORD=correct horse battery\n"
+    for cut in range(0, len(line), 5):
+        rest = (after * (limit // len(after) + 1))[cut - limit :]
+        log = "before\n" * READ_BYTES + line + rest
+        assert "battery" not in fit_to_keep(log[-READ_BYTES:])
+
+
+def test_the_end_of_a_log_that_is_one_line_is_kept() -> None:
+    kept = fit_to_keep("progress " * READ_BYTES)
+    assert TAIL_BYTES - 9 < len(kept) <= TAIL_BYTES
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from unicodedata import category
 
 #: Controls (C0 and C1), formats (bidirectional, invisible), half characters, separators of lines.
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-#: Colours and movements in the logs of ordinary programs; without the escape they are only noise.
-#: The lengths are bounded, so that no input takes more than linear time.
-_SEQUENCE: Final = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
+#: Colours, movements and character sets (`tput sgr0`) in the logs of ordinary programs; without the
+#: escape they are only noise. The lengths are bounded, so that no input takes more than linear time.
+_SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|[()][0-9A-Z])")
 _TAB: Final = " " * 4
 
 

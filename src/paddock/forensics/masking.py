@@ -81,7 +81,8 @@ _KEYWORD: Final = (
     r"(?<=[a-z0-9][_.-])pat(?![a-z])|(?<![\w.-])pat(?==)|"
     r"(?:api|access|account|app|application|auth|client|consumer|deploy|encryption|license|master|"
     r"private|service|shared|signing|ssh|storage|subscription)[_ -]?key|"
-    r"(?<![a-z])auth(?![a-z_]))"
+    r"(?<![a-z])auth(?![a-z_])|"
+    r"(?<![a-z])(?:j|php)?sess(?:ion)?[_-]?id(?![a-z]))"
 )
 #: What may follow it within a name: `_ACCESS_KEY`, `Value`, `2`, `s`.
 _REST: Final = r"(?:[_.-][A-Za-z0-9]{1,24}|[A-Z][a-z0-9]{1,24}|[0-9]{1,4}|[sS](?![A-Za-z])){0,5}+"
@@ -109,7 +110,8 @@ _QUOTED: Final = r"\"(?:[^\"\\\n]|\\.){1,4096}+|'(?:[^'\\\n]|\\.){1,4096}+"
 _WORD: Final = r"(?:(?![&;,][\"']?[A-Za-z_][\w.-]{0,64}[\"']?[=:]|</)[^\s\"'\\]|\\(?!\"))++"
 #: JSON within JSON, once or more often.
 _ESCAPED: Final = r'\\{1,7}"(?:(?!\\{1,7}")[^\n]){1,4096}+'
-_VALUE: Final = rf"(?:{_ESCAPED}|[\[({{]?(?:{_QUOTED})|{_WORD})"
+#: `b` and `u` as Python writes them before a quote.
+_VALUE: Final = rf"(?:{_ESCAPED}|[\[({{]?[bBuUrR]{{0,2}}(?:{_QUOTED})|{_WORD})"
 
 #: `name=value`, `"name": "value"`, `name => value`, `<name>value`.
 _SETTING: Final = re.compile(
@@ -117,7 +119,17 @@ _SETTING: Final = re.compile(
     r"(?P<between>[\\\"'\]]{0,8}[ \t]{0,8}(?:=>|:=|==?|:(?![:/]))[ \t]{0,8}|>)"
     rf"(?P<value>{_VALUE})"
 )
-_OPENING: Final = re.compile(r"[\[({]?(?:\\{1,7}\"|[\"'])|")
+_OPENING: Final = re.compile(r"[\[({]?(?:\\{1,7}\"|[bBuUrR]{0,2}[\"'])|")
+#: `name%3Dvalue` in an address; `&quot;name&quot;:&quot;value` in XML; `name\u003dvalue` as some
+#: programs write JSON.
+_CODED_QUOTE: Final = r"(?:%2[27]|&quot;|&#3[49];|\\u002[27])"
+_CODED_SPACE: Final = r"(?:%20|\+| ){0,2}"
+_CODED: Final = re.compile(
+    rf"(?P<name>{_KEYWORD}{_REST})"
+    rf"(?P<between>(?:{_CODED_QUOTE}?{_CODED_SPACE}(?:%3[AaDd]|&#61;|\\u003[dD])"
+    rf"|{_CODED_QUOTE}{_CODED_SPACE}[:=]){_CODED_SPACE}{_CODED_QUOTE}?)"
+    rf"(?P<value>(?:(?!{_CODED_QUOTE}|%26|&amp;|\\u0026|%0[AaDd])[^\s\"'&<])++)"
+)
 #: A variable as `env` shows it: its value has the rest of the line.
 _VARIABLE: Final = re.compile(
     r"^(?P<between>[ \t]{0,16}(?:export |declare -x |set )?(?P<name>[A-Z][A-Z0-9_]{0,80})=)"
@@ -134,10 +146,10 @@ _PAIR: Final = re.compile(
     r"(?P<name>[a-z0-9_.-]{1,80})"
     rf"[\"']?,?\s{{1,40}}[\"']?value[\"']?[ \t]{{0,4}}[:=][ \t]{{0,4}})(?P<value>{_VALUE})"
 )
-#: `ENV NAME value` of a Dockerfile; `setx` and `setenv` of shells.
+#: `ENV NAME value` of a Dockerfile; `setx` and `setenv` of shells; `npm config set`.
 _SPACED: Final = re.compile(
-    r"(?P<between>(?:\bENV|(?i:\bsetx|\bsetenv))[ \t]{1,4}"
-    r"(?P<name>[A-Za-z][A-Za-z0-9_]{0,80})[ \t]{1,4})"
+    r"(?P<between>(?:\bENV|(?i:\bsetx|\bsetenv|\bconfig(?:ure)?[ \t]{1,4}set))[ \t]{1,4}"
+    r"(?P<name>[A-Za-z/@][A-Za-z0-9_./:@-]{0,120})[ \t]{1,4})"
     rf"(?P<value>{_VALUE})"
 )
 _BLOCK_HEADER: Final = re.compile(r"[|>][+-]?[0-9]?")
@@ -154,11 +166,15 @@ _AFTER: Final = tuple(
     for pattern in (
         r"(?i)(\bauthorization[\"']?\s{0,4}[:=][\s\"']{0,4}(?:[a-z0-9-]{3,20}\s{1,4})?)([^\s\"',;]++)",
         r"(?i)(\b(?:set-)?cookie:[ \t]{0,4})([^\n]++)",
+        r"(?i)(\b(?:set-)?cookie[\"']:[ \t]{0,4}[\"'])([^\"'\n]++)",
         r"(?i)(\bx-(?:api|auth)-(?:key|token):[ \t]{0,4})([^\s\"']++)",
         r"(?i)(\b(?:bearer|basic|remoteauth)[ \t]{1,4})([a-z0-9+/_=.~-]{16,}+)",
         r"(?i)(\b(?:token|password|secret)[ \t]{1,4})((?=[a-z_-]{0,64}[0-9])[a-z0-9+/_=.~-]{16,}+)",
         r"(?i)(\blogin [^\s]{1,80} password )(\S++)",
-        r"(?i)(\b(?:identified by|password) {1,4}')([^'\n]++)",
+        r"(?i)(\b(?:identified by|password)(?: for [^\s=]{1,80} ?=)?(?: {1,4}|\()')([^'\n]++)",
+        r"(?i)(\bidentified by {1,4}\")([^\"\n]++)",
+        r"(?i)(\b(?:password|passphrase|secret|token) is:[ \t]{1,4})([^\s]++)",
+        r"(\b(?:requirepass|masterauth)[ \t]{1,4})([^\s]++)",
         r"(\b(?:mysql|mariadb)[a-z-]{0,12}[ \t][^\n]{0,200}?(?<=[ \t])-p)([^\s]++)",
         r"(\b(?:redis-cli|ldap[a-z]{1,10}|unzip|zip)\b[^\n]{0,200}?[ \t]-[awP][ \t]{1,2})([^\s-]\S*+)",
         r"(?i)((?:-pass(?:in|out)?|-k)[ \t=]{1,2}pass:)(\S++)",
@@ -193,11 +209,11 @@ _HINTS: Final = (
         "-mask",
         "sig",
     ),
-    "webhooks",
+    *("webhooks", "sess"),
 )
 #: The user's part of an address: all before its last @; for HTTP also a token without a password.
 _PASSWORD_IN_URL: Final = re.compile(r"(://[^/\s:@\"']{0,256}:)[^/\s\"']{1,4096}(?=@)")
-_TOKEN_IN_URL: Final = re.compile(r"(?i)(\bhttps?://)[^/\s:@\"']{8,1024}(?=@)")
+_TOKEN_IN_URL: Final = re.compile(r"(?i)(\bhttps?://)[^/\s:@\"']{8,1024}(?=@|:(?:x-oauth-basic)?@)")
 
 _KEY_EDGE: Final = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{1,60}-----")
 _KEY_IN_LINE: Final = re.compile(r"(-----BEGIN [A-Z0-9 ]{1,60}-----)(?:(?!-----END)[^\n])++")
@@ -223,14 +239,14 @@ def mask(text: str) -> str:
 
 def _mask_line(line: str) -> str:
     if "@" in line:
-        line = _PASSWORD_IN_URL.sub(rf"\g<1>{MASK}", line)
         line = _TOKEN_IN_URL.sub(rf"\g<1>{MASK}", line)
+        line = _PASSWORD_IN_URL.sub(rf"\g<1>{MASK}", line)
     lower = line.lower()
     if not any(hint in lower for hint in _HINTS):
         return line
     for pattern in _AFTER:
         line = pattern.sub(rf"\g<1>{MASK}", line)
-    for pattern in (_VARIABLE, _SPACED, _SETTING, _OPTION):
+    for pattern in (_VARIABLE, _SPACED, _SETTING, _CODED, _OPTION):
         line = pattern.sub(_without_value, line)
     return line
 

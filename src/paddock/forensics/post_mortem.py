@@ -41,6 +41,9 @@ _log = structlog.get_logger()
 
 TAIL_LINES: Final = 200
 TAIL_BYTES: Final = 64 * 1024
+#: Read before what is kept: a secret is known by what stands before it in its line.
+_BEFORE: Final = 16 * 1024
+READ_BYTES: Final = TAIL_BYTES + _BEFORE
 #: A node that answers does so in milliseconds.
 TIMEOUT: Final = 5.0
 #: Between two requests to a node that did not answer: some twenty until the time is up.
@@ -185,7 +188,7 @@ class PostMortem:
         try:
             async with asyncio.timeout(TIMEOUT):
                 text = await self._fleet.log_tail(
-                    wanted.pod_name, uid=wanted.pod_uid, lines=TAIL_LINES, most_bytes=TAIL_BYTES
+                    wanted.pod_name, uid=wanted.pod_uid, lines=TAIL_LINES, most_bytes=READ_BYTES
                 )
         except (TimeoutError, FleetUnavailable) as error:
             _log.info("log.unreadable", **_fields(wanted), error=str(error) or "no answer in time")
@@ -262,6 +265,16 @@ _tolerating = partial(tolerating_outages, loop="post-mortem")
 def fit_to_keep(text: str) -> str:
     # Colours would hide a secret's name from what masks it. PostgreSQL keeps any text without a NUL.
     # A fleet reads no more than a tail; a character has up to four bytes.
-    words = mask(without_sequences(text[-4 * TAIL_BYTES :].replace("\0", "")))
+    text = text[-4 * TAIL_BYTES :]
+    words = mask(without_sequences(text.replace("\0", "")))
+    if len(text.encode()) > TAIL_BYTES:
+        words = _without_first_line(words)
     lines = words.splitlines(keepends=True)[-TAIL_LINES:]
     return "".join(lines).encode()[-TAIL_BYTES:].decode(errors="ignore")
+
+
+def _without_first_line(words: str) -> str:
+    """The text was cut, perhaps between a secret's name and the secret. Of a first line that is longer
+    than what is read before, the end is kept: no other line may be there."""
+    first, end, rest = words.partition("\n")
+    return rest if end and len(first) <= _BEFORE else words

@@ -26,10 +26,10 @@ _log = structlog.get_logger()
 
 #: Lines have no maximum length: at most this much is read to find the end of a log.
 _LOG_READ: Final = 32 * 1024 * 1024
-#: The most lines that are kept of an end.
+#: The most that is kept of an end: as much as `paddock.forensics.post_mortem` reads.
 _LINES: Final = 200
-_BYTES: Final = 64 * 1024
-#: Pods whose log tails are kept: 16 MB at most. An end is concluded within seconds of its announcement.
+_BYTES: Final = 80 * 1024
+#: Pods whose log tails are kept: 20 MB at most. An end is concluded within seconds of its announcement.
 _KEPT: Final = 256
 #: Logs read at the same time. A drained node announces the ends of all its Pods at once, and requests
 #: share few connections.
