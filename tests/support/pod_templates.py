@@ -290,6 +290,33 @@ MORE = [
         ),
     ),
     Feature(
+        "variables from paddock's volumes",
+        None,
+        in_container(
+            env=st.sampled_from(["paddock-stage", "paddock-dispatch", "paddock-vitals"]).map(
+                lambda volume: [
+                    {"name": "A", "value": "a"},
+                    {
+                        "name": "B",
+                        "valueFrom": {
+                            "fileKeyRef": {"volumeName": volume, "path": "jit", "key": "B"}
+                        },
+                    },
+                ]
+            )
+        ),
+    ),
+    Feature(
+        "unknown sources of variables",
+        "acceptRisk",
+        in_container(env=st.just([{"name": "A", "valueFrom": {"laterRef": {"name": "a"}}}])),
+    ),
+    Feature(
+        "unknown sources of all variables",
+        "acceptRisk",
+        in_container(envFrom=st.just([{"laterRef": {"name": "a"}}])),
+    ),
+    Feature(
         "paddock's directory",
         None,
         mounted(
@@ -382,8 +409,14 @@ HARMLESS = [
         "environment",
         None,
         in_container(
-            env=st.just([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
-            envFrom=st.just([{"secretRef": {"name": "a"}}]),
+            env=st.sampled_from(
+                [
+                    {"secretKeyRef": {"name": "a", "key": "b"}},
+                    {"fieldRef": {"fieldPath": "metadata.name"}},
+                    {"fileKeyRef": {"volumeName": "work", "path": "env", "key": "A"}},
+                ]
+            ).map(lambda source: [{"name": "A", "valueFrom": source}]),
+            envFrom=st.just([{"prefix": "X_", "secretRef": {"name": "a"}}]),
         ),
     ),
     Feature(

@@ -85,6 +85,10 @@ def _own_volumes(spec: Json, own: OwnParts) -> Iterator[FieldFinding]:
             for device in container.get("volumeDevices", []):
                 if str(device.get("name")).startswith(own.prefix):
                     yield FieldFinding(f"{path}.volumeDevices", OWN_VOLUME)
+            for variable in container.get("env", []):
+                file = variable.get("valueFrom", {}).get("fileKeyRef")
+                if file is not None and file["volumeName"].startswith(own.prefix):
+                    yield FieldFinding(f"{path}.env", OWN_VOLUME)
 
 
 def _within(path: str, directory: str) -> bool:

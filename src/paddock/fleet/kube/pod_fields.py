@@ -211,9 +211,9 @@ _POD_CONTEXT: Final = Fields(
 )
 _HANDLER: Final = Fields(
     {
-        "exec": OBJECT,
-        "sleep": OBJECT,
-        "grpc": OBJECT,
+        "exec": Fields(_anything("command")),
+        "sleep": Fields(_anything("seconds")),
+        "grpc": Fields(_anything("port", "service")),
         "httpGet": Fields(
             {
                 "host": Checked(TEXT, HOST_PROBE, _one_of("")),
@@ -228,14 +228,32 @@ _PROBE: Final = _HANDLER | _anything(
     *("terminationGracePeriodSeconds", "timeoutSeconds"),
 )
 _RESOURCES: Final = Fields({"limits": OBJECT, "requests": OBJECT, "claims": LIST})
+_VARIABLE: Final = Fields(
+    {
+        **_anything("name", "value"),
+        "valueFrom": Fields(
+            {
+                **dict.fromkeys(
+                    ("configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"), OBJECT
+                ),
+                # `pod_checks` decides from which volumes.
+                "fileKeyRef": Fields(
+                    {"volumeName": TEXT, **_anything("key", "optional", "path")},
+                    required=("volumeName",),
+                ),
+            }
+        ),
+    }
+)
+_VARIABLES: Final = Fields({"prefix": ANY, "configMapRef": OBJECT, "secretRef": OBJECT})
 _CONTAINER: Final = Fields(
     {
         "name": TEXT,
         "image": TEXT,
         "command": _TEXTS,
         "args": _TEXTS,
-        "env": ListOf(OBJECT),
-        "envFrom": ListOf(OBJECT),
+        "env": ListOf(_VARIABLE),
+        "envFrom": ListOf(_VARIABLES),
         "lifecycle": Fields({"postStart": _HANDLER, "preStop": _HANDLER, "stopSignal": TEXT}),
         "livenessProbe": _PROBE,
         "readinessProbe": _PROBE,

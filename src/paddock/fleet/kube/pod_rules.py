@@ -132,7 +132,7 @@ SHARED_PROCESSES: Final = FieldRule(
     in_baseline=False,
 )
 OWN_VOLUME: Final = FieldRule(
-    refuses="mounts of paddock's volumes, and mounts below `/run/paddock`",
+    refuses="mounts of paddock's volumes, variables from their files, and mounts below `/run/paddock`",
     why="it holds paddock's tokens or the runner's credential",
     in_baseline=False,
 )
