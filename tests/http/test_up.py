@@ -171,3 +171,13 @@ async def test_an_app_without_a_runner_for_its_jobs_is_refused_in_a_sentence(
     refused = await paddock("up", "--demo", "chaos", "--data-dir", directory / "data", **app)
     assert "--demo is for a GitHub of our own" in refused.err
     assert not (directory / "data").exists()
+
+
+async def test_chaos_is_refused_with_runners_that_do_not_die_on_demand(directory: Path) -> None:
+    program = directory / "github-act-runner"
+    program.touch(mode=0o755)
+    chosen = {"PADDOCK_LOCAL_RUNNER": str(directory)}
+    refused = await paddock("up", "--demo", "chaos", "--data-dir", directory / "data", **chosen)
+    assert refused.code == 1
+    assert "unset PADDOCK_LOCAL_RUNNER" in refused.err
+    assert not (directory / "data").exists()

@@ -154,6 +154,17 @@ async def test_a_refusal_that_only_the_log_shows_stops_the_version(
     )
 
 
+async def test_the_name_of_a_job_stops_no_version(scene: Yard) -> None:
+    """A job ends its runner before any webhook tells of it."""
+    runner = await scene.running()
+    await scene.world.rows("UPDATE runners SET runner_version = '2.330.0' RETURNING id")
+    scene.says(runner, f"Running job: {REFUSED_AT_ITS_POLL}")
+    scene.fleet.end_runner(runner.pod_name, exit_code=137)
+    await scene.rounds(scene.recovery())
+    assert (await scene.verdict(runner))["log_tail"]
+    assert await scene.world.rows("SELECT FROM version_schedules") == []
+
+
 async def test_other_failures_to_open_a_session_stop_no_version(scene: Yard) -> None:
     runner = await scene.running()
     await scene.world.rows("UPDATE runners SET runner_version = '2.330.0' RETURNING id")

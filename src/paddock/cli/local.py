@@ -22,7 +22,8 @@ class LocalRunners:
         self, settings: Settings, *, environment: Mapping[str, str], grace: float = GRACE
     ) -> None:
         self.root = settings.data_dir.expanduser().absolute() / "runners"
-        self._installed = settings.local.runner
+        given = settings.local.runner
+        self._installed = Installation(given) if given else None
         self._environment = environment
         self._grace = grace
         self._fleet: LocalFleet | None = None
@@ -37,20 +38,19 @@ class LocalRunners:
 
     @property
     def described(self) -> str:
-        what = "actions/runner" if self._installed else "processes of this machine"
+        what = self._installed.described if self._installed else "processes of this machine"
         if self.limited:
             return f"{what}, with their pool's memory as limit"
         return f"{what}, without limits ({self.unlimited_because})"
 
     async def fleet(self) -> LocalFleet:
         if self._fleet is None:
-            installed = Installation(self._installed) if self._installed else None
             self._fleet = LocalFleet(
                 self.root,
                 Programs.of_agent(),
                 clock=SystemClock(),
                 ids=SystemIds(),
-                runner=installed or FAKE_RUNNER,
+                runner=self._installed or FAKE_RUNNER,
                 environment=self._environment,
                 cgroup_parent=self._cgroup,
                 grace=self._grace,

@@ -78,8 +78,8 @@ def up(demo: DemoMode = None, config: Config = None, data_dir: DataDir = None) -
 
     Nothing else has to be installed. Without a GitHub App in the settings it starts a fake
     GitHub with some jobs, and runs them as processes of this machine; `--demo chaos` breaks
-    things, and shows how paddock detects and repairs them. With an App, and actions/runner
-    installed (PADDOCK_LOCAL_RUNNER), it serves real jobs.
+    things, and shows how paddock detects and repairs them. With PADDOCK_LOCAL_RUNNER, the directory
+    of an unpacked actions/runner, that program runs them. With an App too, it serves real jobs.
 
     Ctrl-C stops everything it started; the next start uses the same data directory.
 
@@ -95,6 +95,11 @@ def up(demo: DemoMode = None, config: Config = None, data_dir: DataDir = None) -
     if settings.github.all_apps:
         _check_for_a_real_github(settings, demo)
     mode = demo or Mode.STEADY
+    if mode is Mode.CHAOS and settings.local.runner is not None:
+        raise SettingsError(
+            "--demo chaos needs runners that die when they are told to: unset PADDOCK_LOCAL_RUNNER, or "
+            "choose another demonstration."
+        )
     if "log_level" not in settings.model_fields_set:
         # The screen already shows what happens.
         settings = settings.model_copy(update={"log_level": LogLevel.WARNING})

@@ -25,6 +25,7 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.concurrent_tasks import ConcurrentTasks
+from paddock.domain.dialects import shows_a_job
 from paddock.domain.ids import RunnerId
 from paddock.domain.plain_text import without_sequences
 from paddock.domain.recovery.records import WantedLog
@@ -245,7 +246,9 @@ class PostMortem:
                 ended_at=wanted.ended_at.isoformat(),
                 log=words,
             )
-            if says_it_was_refused(words):
+            # A runner that had a job was not refused: the author of a job chooses its name, which is in
+            # the log.
+            if says_it_was_refused(words) and not shows_a_job(words):
                 await note_refusal(self._store, wanted.runner, _fields(wanted))
 
 

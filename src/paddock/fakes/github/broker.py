@@ -185,8 +185,8 @@ class RunnerBroker:
         except RegistrationDeletedError:
             raise runner_not_found() from None
         except VersionDeprecatedError as error:
-            key = "AccessDeniedException"
-            raise broker_error(403, "RunnerVersionTooOld", str(error), key=key) from None
+            # Without a key: at one, github-act-runner opens a new session and polls at once.
+            raise broker_error(403, "RunnerVersionTooOld", str(error)) from None
         match found:
             case Offer():
                 return None if busy else self._job_request(runner)

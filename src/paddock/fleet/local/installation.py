@@ -48,6 +48,10 @@ class Installation:
             "actions/runner there."
         )
 
+    @property
+    def described(self) -> str:
+        return f"{self._directory / _PROGRAMS[self.program][0]}"
+
     def version(self) -> RunnerVersion | None:
         """Read anew: the program may be replaced while paddock runs. `None`: not known."""
         try:
