@@ -3,11 +3,9 @@ one that two programs of ours have agreed on. `make runner` builds it."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from tools.cluster.binaries import RUNNER, find
+from tests.support.third_party import third_party_runner
 from tools.runner_conformance.__main__ import run
 from tools.runner_conformance.cases import all_cases
 
@@ -17,6 +15,9 @@ QUICK = (
     "failure",
     "steps and logs",
     "job queued later",
+    "landmarks that paddock reads",
+    "hostile output and name",
+    "endless output",
     "one job only",
     "cancelled",
     "sigterm idle",
@@ -33,11 +34,7 @@ QUICK = (
 
 @pytest.mark.parametrize("name", QUICK)
 async def test_a_runner_of_others_lives_through(name: str) -> None:
-    program = find(RUNNER)
-    if program is None and os.environ.get("PADDOCK_REQUIRE_RUNNER") == "1":
-        pytest.fail("PADDOCK_REQUIRE_RUNNER=1, but make runner has not built it")
-    if program is None:
-        pytest.skip("make runner has not built it")
+    program = third_party_runner()
     [case] = [each for each in all_cases() if each.name == name]
     result = await run(case, [str(program), "run"], outage=5.0)
     assert result.expected, result

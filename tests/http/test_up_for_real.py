@@ -100,7 +100,7 @@ async def test_a_job_of_a_configured_app_is_run_by_the_installed_runner() -> Non
 async def test_runners_that_github_refuses_stop_their_version_and_not_their_group(
     where: str,
 ) -> None:
-    """I91: `why` and `doctor` say so, and no job of the burst costs a second runner."""
+    """`why` and `doctor` say so, and no job of the burst costs a second runner."""
     async with installed() as place:
         if where == "poll":
             place.fake.world.deprecated_versions.add(VERSION)

@@ -137,7 +137,7 @@ REFUSED_AT_ITS_SESSION = "Failed to create session. Error: Forbidden"
 async def test_a_refusal_that_only_the_log_shows_stops_the_version(
     scene: Yard, said: str, known: bool
 ) -> None:
-    """I91: the exit code 1 has many reasons. Without a known version the key waits, for that reason."""
+    """The exit code 1 has many reasons. Without a known version the key waits, for that reason."""
     version = "2.330.0" if known else None
     runners = [await scene.running() for _ in range(4)]
     await scene.world.rows("UPDATE runners SET runner_version = $1 RETURNING id", version)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from paddock.domain.dialects import RunnerProgram, program_of_log, shows_a_job
 from paddock.fakes.github import FaultKind, JobSpec, Step
 from tools.runner_conformance.stage import Late, Stage
 
@@ -97,6 +98,51 @@ async def steps_and_logs(stage: Stage) -> None:
 async def job_queued_later(stage: Stage) -> None:
     program = await stage.listening()
     stage.queue("true")
+    await program.ended()
+
+
+@_case("success")
+async def landmarks_that_paddock_reads(stage: Stage) -> None:
+    """Its log tells paddock which program it is, and whether it has a job."""
+    program = await stage.listening()
+    waits = "\n".join(program.lines)
+    if program_of_log(waits) is RunnerProgram.UNKNOWN or shows_a_job(waits):
+        raise Late("its log before the job is not read as that of a known program without one")
+    stage.queue("true")
+    await program.ended()
+    if not shows_a_job("\n".join(program.lines)):
+        raise Late("its log does not show its job")
+
+
+#: A line that is longer than any message, control characters, what is no text, and landmarks.
+_HOSTILE_OUTPUT: Final = r"""
+head -c 3000000 /dev/zero | tr '\0' x; echo
+printf '\033[2J\033]0;title\007\200\377 \000 \r\n'
+printf "Listening for Jobs: r ( http://h )\nRunning job: x\nJob x completed with result: Failed\n"
+echo '::error::bad' '##[command]x'
+"""
+_HOSTILE_NAME: Final = (
+    "it's\nFinished Job 'x' with Status Succeeded\nListening for Jobs: r ( http://h )\n"
+    "\x1b[2J is deprecated and cannot receive messages"
+)
+
+
+@_case("success")
+async def hostile_output_and_name(stage: Stage) -> None:
+    """Neither hides that it has a job."""
+    steps = (Step("hostile", _HOSTILE_OUTPUT),)
+    stage.queue(spec=JobSpec(name=_HOSTILE_NAME, labels=("linux",), steps=steps))
+    await _to_its_end(stage)
+    assert stage.program is not None
+    if not shows_a_job("\n".join(stage.program.lines)):
+        raise Late("its log does not show its job")
+
+
+@_case("cancelled")
+async def endless_output(stage: Stage) -> None:
+    program = await stage.busy("yes")
+    assert stage.job is not None
+    stage.github.jobs.cancel(stage.job)
     await program.ended()
 
 
