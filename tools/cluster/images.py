@@ -1,8 +1,9 @@
 """The tests' images, made from this machine's files: busybox, this Python, paddock's source.
 
-    busybox    a shell and the usual tools; also runs the sandbox of every Pod (`pause`)
-    agent      Python and `paddock.agent`, which it runs
-    runner     Python and the fake runner, where images for runners have the real one
+    busybox     a shell and the usual tools; also runs the sandbox of every Pod (`pause`)
+    agent       Python and `paddock.agent`, which it runs
+    runner      Python and the fake runner, where images for runners have the real one
+    act-runner  github-act-runner, if `make runner` has built it
 
 They are imported into the node's containerd, never pulled. Their names cannot be resolved (.test is
 reserved), so a Pod that would pull one fails at once and does not reach a foreign image.
@@ -15,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tools.cluster import binaries
 from tools.cluster.archives import Image, Layer, write_archive
 from tools.cluster.facts import PAUSE
 from tools.cluster.layout import Layout
@@ -31,6 +33,7 @@ from tools.cluster.rootfs import (
 BUSYBOX: Final = "paddock.test/busybox:1"
 AGENT: Final = "paddock.test/agent:1"
 RUNNER: Final = "paddock.test/runner:1"
+ACT_RUNNER: Final = "paddock.test/act-runner:1"
 
 RUNNER_UID: Final = 1001
 AGENT_UID: Final = 65532
@@ -41,7 +44,9 @@ _PATH: Final = "PATH=/usr/local/bin:/bin"
 
 def import_all(layout: Layout) -> None:
     archive = layout.node / "images.tar"
-    write_archive(archive, [pause(), busybox(), agent(), runner()])
+    program = binaries.find(binaries.RUNNER)
+    third_party = [act_runner(program)] if program else []
+    write_archive(archive, [pause(), busybox(), agent(), runner(), *third_party])
     ctr(layout, "images", "import", str(archive))
     archive.unlink()
     _mark(layout).write_text(_digest())
@@ -87,6 +92,21 @@ def runner() -> Image:
     )
 
 
+def act_runner(program: Path) -> Image:
+    home = Layer()
+    # It writes beside itself, and below HOME.
+    home.directory(_RUNNER_HOME, owner=RUNNER_UID)
+    home.copy(program, f"{_RUNNER_HOME}/{binaries.RUNNER}")
+    return Image(
+        ACT_RUNNER,
+        (_shell(), home),
+        command=(f"{_RUNNER_HOME}/{binaries.RUNNER}", "run"),
+        environment=(_PATH, f"HOME={_RUNNER_HOME}"),
+        user=f"{RUNNER_UID}:{RUNNER_UID}",
+        directory=_RUNNER_HOME,
+    )
+
+
 @cache
 def _shell() -> Layer:
     layer = Layer()
@@ -116,4 +136,5 @@ def _digest() -> str:
     digest = hashlib.sha256()
     for part in (*sorted(Path(__file__).parent.glob("*.py")), *paddock_files()):
         digest.update(part.read_bytes())
+    digest.update(str(binaries.find(binaries.RUNNER)).encode())
     return digest.hexdigest()
