@@ -20,6 +20,7 @@ BENCHMARKS = {
     "claims": "claims per second beside other queues on PostgreSQL, within limits and without",
     "dispatch": "from a webhook to the JIT in a Pod's hands, and what idle Pods cost",
     "fleet": "dispatch in a small fleet and in a large one: what grows, and by how much",
+    "runner": "a thousand jobs of a runner program of others: its own time per job, and paddock's",
     "tls": "what TLS costs the server: processor time per poll, memory per held poll",
     "watch": "Pods followed per second and in how much memory, beside kubernetes_asyncio and kopf",
     "webhooks": "webhooks per second to a durable row, beside Flask with psycopg",

@@ -43,7 +43,7 @@ async def run(*, quick: bool, github_latency: float = 0.0) -> Report:
     neighbours = Neighbours()
     bursts = []
     async with postgres() as server:
-        about = await environment(server)
+        about = await environment(server.url)
         async with burst_site(server, github_latency=github_latency) as site:
             for jobs in effort.bursts:
                 await site.warm()

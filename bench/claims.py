@@ -200,7 +200,7 @@ async def run(*, quick: bool) -> Report:
     results: Results = {}
     workers: dict[str, int] = {}
     async with postgres() as server:
-        about = await environment(server)
+        about = await environment(server.url)
         for cell in CELLS:
             results[cell] = await _measure(server, cell, effort, workers)
     about["neighbours"] = neighbours.share()

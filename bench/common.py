@@ -78,8 +78,8 @@ async def session(url: str) -> AsyncIterator[asyncpg.Connection]:
         await connection.close()
 
 
-async def environment(server: EmbeddedPostgres) -> dict[str, object]:
-    async with session(server.url) as connection:
+async def environment(url: str) -> dict[str, object]:
+    async with session(url) as connection:
         version = await connection.fetchval("SHOW server_version")
         settings = {name: await connection.fetchval(f"SHOW {name}") for name in SERVER}
     return {

@@ -117,7 +117,7 @@ class Results:
 async def run(*, quick: bool) -> Report:
     effort, dice = QUICK if quick else FULL, Random(1)
     async with postgres() as server:
-        about = await environment(server)
+        about = await environment(server.url)
         async with site(server) as place:
             say("one idle Pod")
             await _singles(place, 3, dice)  # tokens are fetched and statements prepared meanwhile

@@ -94,7 +94,7 @@ async def run(*, quick: bool) -> Report:
     )
     neighbours = Neighbours()
     async with postgres() as server:
-        about = await environment(server)
+        about = await environment(server.url)
         measured = [await _measure(server, world, effort) for world in (small, large)]
     about["neighbours"] = neighbours.share()
     return Report(environment=about, data=_data(*measured), show=lambda: _tables(*measured))

@@ -59,7 +59,7 @@ async def run(*, quick: bool) -> Report:
             f'pods_certificate_file = "{volume.certificate}"\npods_key_file = "{volume.key}"\n'
         )
         async with postgres() as server:
-            about = await environment(server)
+            about = await environment(server.url)
             async with site(server, settings) as place:
                 doors = (Door("plain", place.port, None), Door("TLS", port, trusting))
                 tokens = await place.tokens(2 * effort.held)

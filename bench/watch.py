@@ -133,7 +133,7 @@ async def run(*, quick: bool) -> Report:
     effort = QUICK if quick else FULL
     neighbours = Neighbours()
     async with postgres() as server:
-        about = await environment(server)
+        about = await environment(server.url)
         say(f"writing what a list of {effort.pods:,} Pods shows to their rows")
         applied = await _applied(server, effort)
     contestants = followers()

@@ -148,7 +148,7 @@ async def _send(ports: Sequence[int], seed: int) -> dict[str, Any]:
 async def run(*, quick: bool) -> Report:
     effort = QUICK if quick else FULL
     async with postgres() as server:
-        about = await environment(server)
+        about = await environment(server.url)
         cells = [await _measure(server, processes, effort) for processes in effort.processes]
     return Report(environment=about, data=_data(cells), show=lambda: _tables(cells, about))
 
