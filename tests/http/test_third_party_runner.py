@@ -141,7 +141,6 @@ REFUSED_ONCE = (
     (FaultKind.NOT_FOUND, "runner.acquire"),
     (FaultKind.BAD_CREDENTIALS, "runner.acquire"),
     (FaultKind.NOT_FOUND, "runner.acknowledge"),
-    (FaultKind.REPLY_LOST, "runner.session"),
     (FaultKind.CONFLICT, "runner.session"),
     (FaultKind.REPLY_LOST, "runner.complete"),
 )
@@ -149,7 +148,6 @@ REFUSED_ONCE = (
 
 async def test_a_call_that_is_refused_once(site: ThirdPartySite) -> None:
     """The runner repeats it, or ends and its job runs on another."""
-    site.timing(fetch_within=5.0)
     ends = {}
     for fault, route in REFUSED_ONCE:
         site.inject(fault, route)
