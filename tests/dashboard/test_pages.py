@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 PAGES = (
     *("/", "/jobs", "/runners", "/runners?live=false", "/pools", "/pools/linux-x64", "/accounts"),
-    *("/endings", "/rules", "/deliveries", "/settings", "/nothing"),
+    *("/endings", "/recovery", "/deliveries", "/settings", "/nothing"),
 )
 EMPTY = {
     "/": "paddock pools apply FILE",
@@ -32,7 +32,7 @@ EMPTY = {
     "/pools": "paddock pools apply FILE",
     "/accounts": "Install the GitHub App",
     "/endings": "No runner has ended yet",
-    "/rules": "Nothing had to be recovered yet",
+    "/recovery": "Nothing had to be recovered yet",
     "/deliveries": "/webhooks/github",
 }
 

@@ -22,7 +22,7 @@ from tests.support.serving import Served, client_of, served
 
 TOKEN = "correct horse battery staple"
 
-PAGES = ("/", "/jobs", "/runners", "/pools", "/accounts", "/endings", "/rules", "/deliveries")
+PAGES = ("/", "/jobs", "/runners", "/pools", "/accounts", "/endings", "/recovery", "/deliveries")
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
@@ -415,7 +415,7 @@ async def test_what_strangers_wrote_is_only_text(enter: Enter) -> None:
     """Names of jobs, notes and logs, on every page that shows them."""
     site = enter("open")
     [job] = (await site.client.get("/api/v1/jobs?refused=true")).json()["items"]
-    [oom] = (await site.client.get("/api/v1/verdicts?ending=host-oom&limit=1")).json()["items"]
+    [oom] = (await site.client.get("/api/v1/endings?ending=host-oom&limit=1")).json()["items"]
     seen = 0
     for path in (
         *("/", "/jobs?refused=true", f"/jobs/{job['id']}", f"/runners/{oom['pod']}"),

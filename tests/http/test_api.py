@@ -100,7 +100,7 @@ async def test_a_job_says_why_it_waits_and_what_is_next(site: Served) -> None:
 
 
 async def test_a_runner_is_found_by_id_pod_and_name(site: Served) -> None:
-    [verdict] = (await get(site, "/verdicts?ending=host-oom&limit=1"))["items"]
+    [verdict] = (await get(site, "/endings?ending=host-oom&limit=1"))["items"]
     story = await get(site, f"/runners/{verdict['pod']}")
     assert story == await get(site, f"/runners/{verdict['runner']}")
     assert story == await get(site, f"/runners/{story['names'][0]['name']}")
@@ -133,7 +133,7 @@ def _timeless(sentence: str) -> str:
 
 
 async def test_a_clean_exit_is_not_shown_as_an_error(site: Served) -> None:
-    [verdict] = (await get(site, "/verdicts?ending=completed&limit=1"))["items"]
+    [verdict] = (await get(site, "/endings?ending=completed&limit=1"))["items"]
     assert (verdict["exit_code"], verdict["reason"]) == (100, "Error")  # as a kubelet says it
     words = "exit code 100: clean exit, job succeeded"
     assert verdict["exit_text"] == words
@@ -168,11 +168,11 @@ async def test_everything_else_is_there(site: Served) -> None:
     assert (await get(site, "/pools/linux-x64"))["decisions"]
     await get(site, "/pools/nobody", 404)
     assert {each["login"] for each in (await get(site, "/accounts"))["items"]} >= {"initech"}
-    rules = {rule["name"]: rule for rule in (await get(site, "/rules"))["items"]}
+    rules = {rule["name"]: rule for rule in (await get(site, "/recovery/rules"))["items"]}
     assert rules["silent"]["lately"] == {"done": 2}
     [dead] = (await get(site, "/deliveries?state=dead"))["items"]
     assert dead["note"] == "it names no installation <at all>"
-    assert (await get(site, "/actions?rule=suspect"))["items"]
+    assert (await get(site, "/recovery/actions?rule=suspect"))["items"]
     assert (await get(site, "/nothing", 404))["error"].endswith("says what there is.")
 
 

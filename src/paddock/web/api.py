@@ -156,7 +156,7 @@ LISTS: Final = (
         cursor=_UUID,
     ),
     List(
-        path="/verdicts",
+        path="/endings",
         summary="How runners ended",
         read=lambda reading, _, wanted, paging: reading.verdicts(wanted, paging),
         wanted=VerdictFilter,
@@ -171,7 +171,7 @@ LISTS: Final = (
         line=EventLine,
     ),
     List(
-        path="/actions",
+        path="/recovery/actions",
         summary="What recovery did",
         read=lambda reading, _, wanted, paging: reading.actions(wanted, paging),
         wanted=ActionFilter,
@@ -218,7 +218,7 @@ class Api:
             f"{ROOT}/pools": self._pools,
             f"{ROOT}/pools/{{name}}": self._pool,
             f"{ROOT}/accounts": self._accounts,
-            f"{ROOT}/rules": self._all_rules,
+            f"{ROOT}/recovery/rules": self._all_rules,
             f"{ROOT}/settings": self._all_settings,
             f"{ROOT}/stream": self._stream,
         }

@@ -28,7 +28,7 @@ _WHOLE: Final[dict[str, tuple[str, Any]]] = {
     "/trends": ("How the last hour went", Trends),
     "/pools": ("Pools, with their sizes and why they have them", Page[PoolLine]),
     "/accounts": ("Accounts, with what they use and may use", Page[AccountLine]),
-    "/rules": ("The rules of recovery, and what each did in the last day", Page[RuleLine]),
+    "/recovery/rules": ("The rules of recovery, and what each did in the last day", Page[RuleLine]),
     "/settings": ("The settings in force, without secrets", Page[SettingLine]),
 }
 _ONE: Final[dict[str, tuple[str, str, Any, Any]]] = {

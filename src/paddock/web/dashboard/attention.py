@@ -100,7 +100,7 @@ def _notes(seen: Overview) -> Iterator[Note]:
         yield Note(
             "info",
             f"{count(seen.debts, 'runner record')} at GitHub may have to be removed.",
-            "/rules",
+            "/recovery",
         )
     if waiting := seen.jobs.get(JobState.WAITING, 0):
         yield Note(

@@ -86,7 +86,7 @@ class Pages:
             "/pools/{name}": self._pool,
             "/accounts": self._accounts,
             "/endings": self._endings,
-            "/rules": self._all_rules,
+            "/recovery": self._recovery,
             "/deliveries": self._deliveries,
             "/settings": self._shown_settings,
         }
@@ -270,7 +270,7 @@ class Pages:
             bar=bar,
         )
 
-    async def _all_rules(self, request: Request, visitor: Visitor) -> Response:
+    async def _recovery(self, request: Request, visitor: Visitor) -> Response:
         wanted, paging = _asked(request, ActionFilter)
         if "noteworthy" not in request.query_params:
             wanted = replace(wanted, noteworthy=True)
@@ -278,7 +278,7 @@ class Pages:
         rules = await self._rules.lines()
         groups = {subject: [rule for rule in rules if rule.about == subject] for subject in Subject}
         return self._page(
-            "rules.html",
+            "recovery.html",
             request,
             visitor,
             groups=groups,

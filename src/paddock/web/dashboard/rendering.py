@@ -45,7 +45,7 @@ NAVIGATION: Final = (
     ("/pools", "Pools"),
     ("/accounts", "Accounts"),
     ("/endings", "Endings"),
-    ("/rules", "Recovery"),
+    ("/recovery", "Recovery"),
     ("/deliveries", "Deliveries"),
     ("/settings", "Settings"),
 )
