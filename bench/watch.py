@@ -262,5 +262,5 @@ def _tables(
             rows=rows,
         ),
         f"What a list shows is written to {applied:,.0f} rows per second.",
-        f"The server used {most:.0%} of a core at most, so it held nobody up.\n",
+        f"The server used {most:.0%} of a core at most, so it delayed no client.\n",
     ]

@@ -321,7 +321,7 @@ def _tables(
     shown += [
         f"ours over Flask, 1 process each: {_ratio(cells[0]):.2f} (goal: at least {GOALS['flask']:g})",
         f"answers of ours that were not 2xx: {sum(cell['ours'].non_2xx for cell in cells)} (goal: 0)",
-        f"The sender used {most:.0%} of a core at most, so it held nobody up.\n",
+        f"The sender used {most:.0%} of a core at most, so it delayed no client.\n",
     ]
     if float(str(about["load_before"])) > BUSY:
         shown.append(

@@ -535,7 +535,7 @@ async def _same_name(scene: Scene) -> None:
     account = scene.story.installations[0].account
     runner = scene.github.runners.add_foreign(
         account,
-        name="somebody-elses",
+        name="foreign-runner",
         group=scene.github.world.groups[account.id][0],
         labels=("self-hosted", "bench"),
         ephemeral=True,
@@ -668,7 +668,7 @@ async def _match_unanswered(scene: Scene) -> None:
     while not await scene.session.fetch("SELECT FROM runners WHERE state = 'claimed'"):
         await scene.sleep(0.1)
     losing.clear()
-    scene.note("a match was committed, and nobody knows")
+    scene.note("a match was committed, and no replica knows")
     first = jobs[0]
     jobs += [scene.queue(60.0, repository="umbrella/core") for _ in range(3)]
     if not await scene.until(lambda: _begun(first), within=SERVED_AFTER_FAILOVER):
@@ -992,7 +992,7 @@ async def _given_back(scene: Scene) -> None:
     account = scene.story.installations[0].account
     runner = scene.github.runners.add_foreign(
         account,
-        name="somebody-elses",
+        name="foreign-runner",
         group=scene.github.world.groups[account.id][0],
         labels=LINUX,
         ephemeral=True,
@@ -1248,8 +1248,8 @@ async def _node_of_many(scene: Scene) -> None:
     await scene.sleep(150.0)
 
 
-@_told("nobody-registers", "I74", "For eight minutes no runner comes online.")
-async def _nobody_registers(scene: Scene) -> None:
+@_told("none-registers", "I74", "For eight minutes no runner comes online.")
+async def _none_registers(scene: Scene) -> None:
     await scene.sleep(WARM)
     until = scene.story.stage.clock.now() + timedelta(minutes=8)
     scene.force(Fault.NEVER_REGISTERS, lambda: scene.story.stage.clock.now() < until)
@@ -1556,7 +1556,7 @@ async def _removed_for_a_moment(scene: Scene) -> None:
     await scene.executed(job, within=2400.0)
 
 
-#: The runner's next version, in an image that nobody has installed yet.
+#: The runner's next version, in an image that no pool uses yet.
 _NEXT_VERSION: Final = "2.337.0"
 #: GitHub is asked about a version that was just seen, or just became due, within a minute.
 _ASKED_WITHIN: Final = 90.0

@@ -183,7 +183,7 @@ class Session:
         return False
 
     def terminate(self) -> None:
-        raise AssertionError("the simulator's session is everybody's, and nobody may end it")
+        raise AssertionError("all replicas share the simulator's session: none may end it")
 
 
 class _OneSession(Pool):

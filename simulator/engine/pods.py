@@ -172,7 +172,7 @@ class Pods:
         self.end_processes(pod)
         self.fleet.fated(pod, fate, endings)
         pod.silent = True
-        self.trace.note(pod.name, f"{fate}; nobody sees it")
+        self.trace.note(pod.name, f"{fate}; no watch sees it")
 
     def vanish(self, pod: SimPod, fate: str) -> None:
         """Deletes the object by force, in any state."""

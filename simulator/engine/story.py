@@ -327,7 +327,7 @@ class Story:
         if idle:
             self.stage.faults.happened(Fault.RECORD_DELETED)
             runner = self.rng.choice(idle)
-            self.stage.trace.note("github", f"somebody deletes runner {runner.name}")
+            self.stage.trace.note("github", f"an operator deletes runner {runner.name}")
             self.stage.github.runners.delete(runner)
 
     async def _shut_out(self) -> None:

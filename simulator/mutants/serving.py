@@ -140,7 +140,7 @@ def _left_out_served(undo: ExitStack, _session: Session) -> None:
     "suspects-without-bound",
     "I74",
     "Every late runner is replaced, however many are late.",
-    "nobody-registers",
+    "none-registers",
     breaks=Promise.ENOUGH,
 )
 def _suspects_without_bound(undo: ExitStack, _session: Session) -> None:

@@ -21,7 +21,7 @@ from paddock.agent.stage import Stage
 from tests.agent.scripted import PATIENCE, Scripted, scripted_server
 
 AGENT = Path(paddock.agent.__file__).parent
-TOKEN = "token-that-nobody-may-see"
+TOKEN = "token-that-no-log-may-show"
 JIT = "aml0LXRoYXQtbm9ib2R5LW1heS1zZWU="
 
 #: The interpreter as images start it: without the virtual environment.

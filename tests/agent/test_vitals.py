@@ -137,7 +137,7 @@ async def test_a_mark_that_was_refused_is_reported_again(pod: Pod, runner: Runne
     await _ends(pod, sidecar, runner)
 
 
-async def test_when_nobody_wants_reports_it_is_silent_until_the_end(
+async def test_when_no_reports_are_wanted_it_is_silent_until_the_end(
     pod: Pod, runner: Runner
 ) -> None:
     """A sidecar that ends is started again."""
@@ -233,7 +233,7 @@ def _without(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("harm", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_whatever_a_job_puts_there_instead_says_nothing(
+async def test_other_files_that_a_job_puts_there_say_nothing(
     pod: Pod, runner: Runner, harm: Callable[[Path, Path], object]
 ) -> None:
     (pod.directory / "samples").write_text(f"7 {REST}\n")  # what "a link for all" would lead to

@@ -25,9 +25,9 @@ DISPATCH, VITALS = AUDIENCES
 #: Sends a request as any client could, and prints the answer's status.
 ASK = """
 import ssl, sys, urllib.error, urllib.request
-anybody = ssl._create_unverified_context()
+any_server = ssl._create_unverified_context()
 try:
-    print(urllib.request.urlopen(sys.argv[1], data=b"{}", timeout=10, context=anybody).status)
+    print(urllib.request.urlopen(sys.argv[1], data=b"{}", timeout=10, context=any_server).status)
 except urllib.error.HTTPError as error:
     print(error.code)
 """
@@ -63,7 +63,7 @@ async def found(release: Release, pod: str) -> dict[str, str]:
     return {name: said for name, _, said in (line.partition(": ") for line in lines)}
 
 
-async def test_as_installed_nobody_gets_more_than_is_meant_for_him(release: Release) -> None:
+async def test_as_installed_no_peer_gets_more_than_is_meant_for_it(release: Release) -> None:
     """I21: one installation, for it takes longer than all that is tried on it."""
     env = [{"name": "ACTIONS_RUNNER_PRINT_LOG_TO_STDOUT", "value": "1"}]
     await release.install(pools={"linux": {"minIdle": 2, "template": runner_template(env=env)}})

@@ -158,9 +158,11 @@ async def test_a_projected_token_is_vouched_for_with_its_pod_and_audience(
 
 
 async def test_a_token_for_another_audience_is_not_vouched_for(api: Api, namespace: str) -> None:
-    account = {"metadata": {"name": "somebody"}}
+    account = {"metadata": {"name": "an-account"}}
     await api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
-    status = await review(api, await api.token(namespace, "somebody", audiences=["somebody-else"]))
+    status = await review(
+        api, await api.token(namespace, "an-account", audiences=["another-audience"])
+    )
     assert not status.get("authenticated")
     assert "audiences" in status["error"]
 

@@ -91,7 +91,7 @@ OOM = Cause("out of memory", "host-oom", take, ended(137, "OOMKilled"), die="oom
 DELETED = Cause("deleted while busy", "terminated", stay)
 EVICTED = Cause("evicted", "evicted", fill, told="scratch")
 #: The server did not see this one, unless it ended slowly.
-UNSEEN = Cause("deleted while nobody looked", "terminated", stay, words=None)
+UNSEEN = Cause("deleted while no watch ran", "terminated", stay, words=None)
 STRIPPED = Cause("hard delete", "hard-deleted", stay, words=False)
 LATER = (
     Cause("clean exit", "completed", later, ended(0, "Completed"), die="exit=0", words=False),

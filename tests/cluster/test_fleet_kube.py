@@ -128,7 +128,7 @@ async def test_tokens_are_told_apart_by_what_they_are_for(place: Installed, kube
     for token in (
         await place.api.token(place.namespace, "paddock-runner", pod=pod),
         await place.api.token(place.namespace, "default", audiences=list(AUDIENCES)[:1]),
-        "nobody's",
+        "unknown",
     ):
         assert await kube.reviewer.review(token, peer="10.0.0.7") is None
     assert set(AUDIENCES.values()) == set(Audience)

@@ -185,7 +185,7 @@ async def test_a_half_finished_run_is_made_good_and_told(kube_mac: KubeMac) -> N
     assert await kube_mac.told() == ("True", "Bootstrapped")
 
 
-async def test_a_host_can_speak_for_itself_and_for_nobody_else(
+async def test_a_host_can_speak_for_itself_only(
     cluster: Cluster, kube_mac: KubeMac, fake_nodes: FakeNodes
 ) -> None:
     [other] = await fake_nodes.make(labels=MAC)

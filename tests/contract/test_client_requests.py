@@ -161,7 +161,7 @@ async def _find(s: Scene) -> None:
         name = f"r-{scope.repository}"
         minted = await s.mint(name, scope)
         assert await s.github.find_runner(s.who, scope, name=name) == minted.runner
-        assert isinstance(await s.github.find_runner(s.who, scope, name="nobody"), Absent)
+        assert isinstance(await s.github.find_runner(s.who, scope, name="unknown"), Absent)
 
 
 async def _list_runners(s: Scene) -> None:

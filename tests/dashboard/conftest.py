@@ -69,7 +69,7 @@ async def _serving(
         database = await Database.connect(url)
         try:
             store = PgStore(
-                database, clock=SystemClock(), ids=SystemIds(), actor="operator:somebody else"
+                database, clock=SystemClock(), ids=SystemIds(), actor="operator:a colleague"
             )
             async with served(database, dashboard=dashboard, open_to_this_machine=is_open) as site:
                 yield site.url, store

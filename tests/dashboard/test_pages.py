@@ -52,9 +52,7 @@ def walk(page: Page, site: Site) -> list[str]:
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1360), ("dark", 320)])
-def test_every_page_can_be_used_by_everybody(
-    browser: Browser, bad_day: Site, theme: str, width: int
-) -> None:
+def test_every_page_is_accessible(browser: Browser, bad_day: Site, theme: str, width: int) -> None:
     found = {}
     viewport = {"width": width, "height": 900}
     with look(browser, color_scheme=theme, viewport=viewport) as page:
@@ -108,7 +106,7 @@ def test_pages_renew_themselves_when_something_moves(page: Page, bad_day: Site) 
     bad_day.do(partial(bad_day.store.pause_pool, pool, why="a test"))
     try:
         expect(page.locator("#title")).to_contain_text("paused")
-        expect(page.locator("#events")).to_contain_text("operator:somebody else")
+        expect(page.locator("#events")).to_contain_text("operator:a colleague")
     finally:
         bad_day.do(partial(bad_day.store.resume_pool, pool, why="a test"))
     expect(page.locator("#title")).not_to_contain_text("paused")
@@ -221,7 +219,7 @@ def test_pages_work_without_scripts(browser: Browser, bad_day: Site) -> None:
         expect(page.locator("h1")).to_have_text("How runners ended")
 
 
-def test_whoever_has_the_token_gets_in(
+def test_a_visitor_with_the_token_gets_in(
     browser: Browser, postgres: EmbeddedPostgres, chaotic_template: str
 ) -> None:
     token = "a token that is long enough"

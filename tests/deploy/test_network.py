@@ -158,7 +158,7 @@ def test_what_is_globally_reachable_is_the_internet(address: str) -> None:
 
 
 @BOTH
-def test_nobody_reaches_a_runner(pod: Peer) -> None:
+def test_no_peer_reaches_a_runner(pod: Peer) -> None:
     net = network()
     for source in (SERVER, STRANGER, SIBLING, GITHUB):
         assert not net.lets(source, pod, 8080)

@@ -297,7 +297,7 @@ class TestAssignment:
         assert scene.github.truth.executors() == {job.runner.id: job.id}
         assert scene.webhooks() == []
 
-    def test_a_waiting_job_is_given_to_nobody_until_it_is_approved(self, scene: Scene) -> None:
+    def test_a_waiting_job_is_given_to_no_runner_until_it_is_approved(self, scene: Scene) -> None:
         session = scene.online()
         job = scene.queue(gated=True)
         assert scene.github.runners.poll(session) is None
@@ -315,7 +315,7 @@ class TestAssignment:
         scene.passes(0.1)
         assert scene.github.runners.poll(session) == Offer(job.id)
 
-    def test_a_job_that_is_not_fetched_goes_to_somebody_else(self, scene: Scene) -> None:
+    def test_a_job_that_is_not_fetched_goes_to_another_runner(self, scene: Scene) -> None:
         dead = scene.online("dead")
         job = scene.queue()
         assert scene.github.runners.poll(dead) == Offer(job.id)
@@ -376,7 +376,7 @@ class TestLife:
     def test_a_job_cancelled_in_the_queue_has_no_runner_or_runner_zero(self, scene: Scene) -> None:
         runners = set()
         for _ in range(20):
-            scene.github.jobs.cancel(scene.queue("nobody"))
+            scene.github.jobs.cancel(scene.queue("unserved"))
         for _, action, body in scene.webhooks():
             if action == "completed":
                 assert body["workflow_job"]["conclusion"] == "cancelled"
@@ -391,7 +391,7 @@ class TestLife:
         scene.github.runners.complete(session, job.id, "cancelled")
         assert job.conclusion == "cancelled"
 
-    def test_a_cancellation_nobody_answers_ends_by_itself(self, scene: Scene) -> None:
+    def test_a_cancellation_without_an_answer_ends_by_itself(self, scene: Scene) -> None:
         _, _, job = scene.busy()
         scene.github.jobs.cancel(job)
         scene.passes(300)
@@ -412,8 +412,8 @@ class TestLife:
         again = job.run.latest[0]
         assert (again.id == job.id, again.attempt, job.run.status) == (False, 2, "queued")
 
-    def test_a_job_nobody_takes_is_cancelled_after_a_day(self, scene: Scene) -> None:
-        job = scene.queue("nobody")
+    def test_a_job_that_no_runner_takes_is_cancelled_after_a_day(self, scene: Scene) -> None:
+        job = scene.queue("unserved")
         scene.passes(86_400)
         assert job.conclusion == "cancelled"
 
@@ -634,7 +634,7 @@ class TestWebhooks:
         scene = Scene(seed=3, faults=faults)
         scene.passes(60)
         scene.webhooks()
-        jobs = [scene.queue("nobody").id for _ in range(10)]
+        jobs = [scene.queue("unserved").id for _ in range(10)]
         assert scene.webhooks() == []
         scene.passes(60)
         arrived = [body["workflow_job"]["id"] for _, _, body in scene.webhooks()]

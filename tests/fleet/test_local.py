@@ -169,7 +169,7 @@ async def test_it_is_a_fleet_and_a_reviewer(machine: Machine) -> None:
     fleet: Fleet = await machine.fleet()
     reviewer: Reviewer = LocalReviewer(machine.root, machine.clock)
     assert (await fleet.list()).pods == ()
-    assert await reviewer.review("nobody's", peer="127.0.0.1") is None
+    assert await reviewer.review("unknown", peer="127.0.0.1") is None
 
 
 async def test_a_life_from_polling_to_the_end(machine: Machine) -> None:
@@ -763,7 +763,7 @@ async def test_a_stamp_is_the_owners_label(machine: Machine) -> None:
     fleet = await machine.fleet(poller=UNTIL_WORK)
     pod = await fleet.create(order())
     assert pod.owner is None
-    await fleet.stamp(pod.name, uid="another", owner="somebody")
+    await fleet.stamp(pod.name, uid="another", owner="an-owner")
     await fleet.stamp(pod.name, uid=pod.uid, owner="octo-org")
     assert [each.owner for each in (await fleet.list()).pods] == ["octo-org"]
     labels = json.loads((machine.directory(pod) / "pod.json").read_text())["labels"]

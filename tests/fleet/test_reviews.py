@@ -60,7 +60,7 @@ def test_the_token_for_vitals_is_only_that() -> None:
         ),
     ],
 )
-def test_what_is_not_a_pods_token_for_us_is_nobodys(review: TokenReview) -> None:
+def test_what_is_not_a_pods_token_for_us_is_refused(review: TokenReview) -> None:
     """I21"""
     assert identity(review, expires_at=EXPIRY, service_account=RUNNER) is None
 

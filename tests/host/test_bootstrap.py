@@ -147,7 +147,7 @@ def test_main_rules_that_forgot_the_anchor_name_it_again(mac: Mac) -> None:
     assert (mac.root / "etc/pf.conf").read_text().count("anchor") == 2
 
 
-def test_main_rules_with_a_mistake_of_somebody_elses_stay_as_they_are(mac: Mac) -> None:
+def test_main_rules_with_a_foreign_mistake_stay_as_they_are(mac: Mac) -> None:
     main = mac.root / "etc/pf.conf"
     main.write_text("what is this\n")
     outcome = mac.keeping().until_it_succeeds(1)

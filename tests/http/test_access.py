@@ -76,7 +76,7 @@ async def status(site: Served, path: str, **headers: str) -> int:
     return (await site.client.get(path, headers=headers)).status_code
 
 
-async def test_serve_lets_nobody_in_until_somebody_is_named(enter: Enter) -> None:
+async def test_serve_lets_no_visitor_in_until_an_operator_is_named(enter: Enter) -> None:
     site = enter("closed")
     for path in (*PAGES, "/settings", "/nothing"):
         answer = await site.client.get(path)
@@ -202,7 +202,7 @@ async def test_a_session_cannot_be_made_up_or_prolonged(enter: Enter) -> None:
 @pytest.mark.parametrize(
     "elsewhere", ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:1", ""]
 )
-async def test_nobody_is_sent_to_another_site(enter: Enter, elsewhere: str) -> None:
+async def test_no_visitor_is_sent_to_another_site(enter: Enter, elsewhere: str) -> None:
     site = enter("token")
     entered = await site.client.post(
         "/login",
@@ -383,7 +383,7 @@ async def test_a_form_of_another_is_no_form_of_mine(enter: Enter) -> None:
 async def test_rubbish_is_refused_in_a_sentence(enter: Enter) -> None:
     site = enter("acting")
     assert (await act(site, "explode")).status_code == 409
-    assert (await act(site, "pause-pool", name="nobody")).status_code == 409
+    assert (await act(site, "pause-pool", name="unknown")).status_code == 409
     assert (await act(site, "pause-pool", name="\x00")).status_code == 409
     assert (await act(site, "pause-pool", why="x" * 20_000)).status_code == 413
     assert (await site.client.get("/actions/pause-pool")).status_code == 405
@@ -439,7 +439,7 @@ async def test_what_strangers_wrote_is_only_text(enter: Enter) -> None:
         ({"proxy_header": "X User", "proxy_networks": "10.0.0.1"}, "pattern"),
     ],
 )
-def test_settings_that_would_let_anybody_in_are_refused(
+def test_settings_that_would_let_every_visitor_in_are_refused(
     settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValidationError, match=said):

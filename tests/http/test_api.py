@@ -95,8 +95,8 @@ async def test_a_job_says_why_it_waits_and_what_is_next(site: Served) -> None:
     assert "label" in story["told"]["why"]
     assert story["events"][0]["after"] == "queued"
     assert (await get(site, f"/jobs/{job['id']}?host=github.example", 404))["error"]
-    for nobody in ("1", "x", "9" * 30, "-1"):
-        await get(site, f"/jobs/{nobody}", 404)
+    for unknown in ("1", "x", "9" * 30, "-1"):
+        await get(site, f"/jobs/{unknown}", 404)
 
 
 async def test_a_runner_is_found_by_id_pod_and_name(site: Served) -> None:
@@ -107,8 +107,8 @@ async def test_a_runner_is_found_by_id_pod_and_name(site: Served) -> None:
     assert story["verdict"]["ending"] == "host-oom"
     assert story["vitals"][0]["memory_limit"] == 16 * 2**30
     assert "host-oom" in story["told"]["why"]
-    for nobody in ("nobody", "a" * 300, "%00"):
-        await get(site, f"/runners/{nobody}", 404)
+    for unknown in ("unknown", "a" * 300, "%00"):
+        await get(site, f"/runners/{unknown}", 404)
 
 
 async def test_every_queued_job_of_a_list_says_why_it_waits(site: Served) -> None:
@@ -166,7 +166,7 @@ async def test_everything_else_is_there(site: Served) -> None:
         said = r"by ana since \d{4}-\d\d-\d\d \d\d:\d\d UTC: " + why
         assert re.search(said, (await site.client.get(path)).text), path
     assert (await get(site, "/pools/linux-x64"))["decisions"]
-    await get(site, "/pools/nobody", 404)
+    await get(site, "/pools/unknown", 404)
     assert {each["login"] for each in (await get(site, "/accounts"))["items"]} >= {"initech"}
     rules = {rule["name"]: rule for rule in (await get(site, "/recovery/rules"))["items"]}
     assert rules["silent"]["lately"] == {"done": 2}

@@ -68,7 +68,7 @@ async def test_a_job_still_queued_in_a_run_in_progress_is_found(scene: Missed) -
     unsent(scene)
     group = scene.fake.world.groups[scene.site.owner.id][0]
     scene.fake.runners.add_foreign(
-        scene.site.owner, name="somebody", group=group, labels=["gpu"], ephemeral=True
+        scene.site.owner, name="foreign", group=group, labels=["gpu"], ephemeral=True
     )
     started, waits = scene.fake.jobs.queue_run(
         scene.site, [JobSpec(labels=("gpu",), seconds=600), JobSpec(labels=LABELS)]
@@ -154,7 +154,7 @@ async def test_a_job_that_github_does_not_know_any_more_is_left_to_recovery(
     assert await scene.rows("SELECT job_id, answer FROM job_checks") == [(queued.id, "absent")]
 
 
-async def test_jobs_for_nobodys_pool_are_not_taken_in(scene: Missed) -> None:
+async def test_jobs_that_fit_no_pool_are_not_taken_in(scene: Missed) -> None:
     unsent(scene)
     [job] = scene.fake.jobs.queue_run(scene.site, [JobSpec(labels=("ubuntu-latest",))]).jobs
     await scene.comparison.round()

@@ -103,10 +103,10 @@ async def test_a_delivery_that_can_never_be_applied_does_not_delay_the_next(
 
 
 async def test_one_that_the_database_refuses_is_set_aside_alone(scene: GitHubScene) -> None:
-    """I13: an id beyond 63 bits passes no decoder, a repository without an owner no constraint."""
+    """I13, I90: an id beyond 63 bits passes no decoder, a repository without an owner no constraint."""
     await scene.installations.read_all()
     host, app = scene.registered.host, scene.registered.app
-    bad = workflow_job(job=1, installation=scene.installation.id, repository="nobody")
+    bad = workflow_job(job=1, installation=scene.installation.id, repository="ownerless")
     good = workflow_job(job=2, installation=scene.installation.id, repository="acme/site")
     bad["repository"]["id"] = 99
     await scene.store.store_deliveries(

@@ -467,7 +467,7 @@ async def test_a_key_that_was_rotated_still_opens_what_it_sealed(yard: Yard) -> 
         assert await rotated.poll(pod, wait=1) == first
 
 
-async def test_an_unknown_pod_is_nobodys(yard: Yard) -> None:
+async def test_an_unknown_pod_gets_no_work(yard: Yard) -> None:
     stranger = PodIdentity(pod_name=PodName("stranger"), pod_uid="x", expires_at=yard.clock.now())
     assert await yard.dispatcher.poll(stranger, wait=1) is None
 
@@ -510,7 +510,7 @@ def test_states_a_pod_may_wait_in() -> None:
     }
 
 
-async def test_whoever_does_not_wait_is_still_there_for_one_match(yard: Yard) -> None:
+async def test_a_pod_that_does_not_wait_is_still_there_for_one_match(yard: Yard) -> None:
     [pod] = await yard.pods(1)
     await yard.queue()
     # The mint may take longer than the poll, but it was made for this Pod all the same.

@@ -113,7 +113,9 @@ async def test_the_command_tells_of_the_database_and_ends_with_one_if_something_
     health = {each["about"]: each["health"] for each in found}
     assert (health["database"], health["schema"], health["pools"]) == ("ok", "ok", "warning")
     failed = await paddock(
-        "doctor", PADDOCK_DATABASE_URL="postgresql://nobody@127.0.0.1:9/none", PADDOCK_FLEET="kube"
+        "doctor",
+        PADDOCK_DATABASE_URL="postgresql://operator@127.0.0.1:9/none",
+        PADDOCK_FLEET="kube",
     )
     assert failed.code == 1
     assert "failed  database: " in failed.out

@@ -73,7 +73,7 @@ async def scene(database: Database) -> AsyncIterator[Scene]:
         yield Scene(site, fork, review)
 
 
-async def test_where_no_pool_asks_nobody_is_asked(scene: Scene) -> None:
+async def test_where_no_pool_asks_github_is_not_asked(scene: Scene) -> None:
     await scene.pool("ignore")
     await scene.queue(forked=True)
     await scene.rounds()
@@ -100,7 +100,7 @@ async def test_one_question_answers_for_all_jobs_of_a_run(scene: Scene) -> None:
     assert scene.site.calls("/actions/runs/") == []
 
 
-async def test_a_pool_that_refuses_strangers_serves_nobody_it_does_not_know(scene: Scene) -> None:
+async def test_a_pool_that_refuses_strangers_serves_no_unknown_author(scene: Scene) -> None:
     """I62: not even until GitHub has answered."""
     await scene.pool("refuse")
     await scene.queue(forked=True)

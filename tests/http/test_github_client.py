@@ -377,7 +377,7 @@ async def test_a_hundred_calls_at_once_ask_for_one_token(script: Script, github:
     assert len(script.asked("GET", f"{RUNNERS}/7")) == 100
 
 
-async def test_a_caller_that_stops_waiting_takes_the_token_from_nobody(
+async def test_a_caller_that_stops_waiting_takes_the_token_from_no_other(
     script: Script, github: GitHub, clock: ManualClock
 ) -> None:
     script.on("GET", f"{RUNNERS}/7", Reply(200, runner()))
@@ -1223,7 +1223,7 @@ async def test_a_scope_of_another_host_is_a_mistake_that_is_not_sent(
     assert not script.seen
 
 
-async def test_an_app_nobody_configured_is_named(github: GitHub) -> None:
+async def test_an_app_that_is_not_configured_is_named(github: GitHub) -> None:
     with pytest.raises(GitHubError, match=r"App 99 .* is not configured") as raised:
         await github.list_installations(AppKey(host=HOST, app=GitHubAppId(99)))
     failure = raised.value.failure

@@ -123,7 +123,14 @@ async def test_what_is_no_amount_is_refused(scene: Scene, number: str) -> None:
 
 PAGES = (
     *("/", "/jobs", "/jobs?refused=true", "/runners", "/runners?live=false", "/pools", "/accounts"),
-    *("/pools/linux-x64", "/endings", "/recovery?noteworthy=", "/deliveries", "/settings", "/nothing"),
+    *(
+        "/pools/linux-x64",
+        "/endings",
+        "/recovery?noteworthy=",
+        "/deliveries",
+        "/settings",
+        "/nothing",
+    ),
 )
 
 

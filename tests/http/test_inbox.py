@@ -92,14 +92,14 @@ async def test_those_who_come_during_a_write_share_the_next(
     assert len(await guids(world)) == 26
 
 
-async def test_a_commit_nobody_knows_the_end_of_is_repeated(world: World) -> None:
+async def test_a_commit_of_unknown_outcome_is_repeated(world: World) -> None:
     """I6: it was stored, and is not stored again."""
     async with Inbox.open(Trouble(world, OutcomeUnknown("lost")), world.clock) as box:
         await box.store(new(world, "a"))
     assert await guids(world) == ["a"]
 
 
-async def test_a_database_that_is_away_is_told_to_those_who_asked_and_nobody_else(
+async def test_only_callers_are_told_of_a_database_that_is_away(
     world: World,
 ) -> None:
     store = Trouble(world, DatabaseUnavailable("away"))
@@ -110,7 +110,7 @@ async def test_a_database_that_is_away_is_told_to_those_who_asked_and_nobody_els
     assert await guids(world) == ["b"]
 
 
-async def test_whoever_is_cancelled_takes_nobody_with_them(world: World) -> None:
+async def test_a_cancelled_caller_cancels_no_other(world: World) -> None:
     store = Trouble(world)
     store.gate.clear()
     async with Inbox.open(store, world.clock) as box:
@@ -140,7 +140,7 @@ async def test_a_write_that_hangs_holds_up_no_other(
         assert await box.store(new(world, "b")) is True
 
 
-async def test_whoever_waited_too_long_is_told_so_and_not_stored(
+async def test_a_caller_that_waited_too_long_is_told_so_and_not_stored(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their sender has hung up, or is about to."""
@@ -173,7 +173,7 @@ async def test_there_is_an_end_to_how_many_may_wait(
     assert len(await guids(world)) == 3
 
 
-async def test_nobody_is_left_waiting_when_it_closes(world: World) -> None:
+async def test_no_caller_is_left_waiting_when_it_closes(world: World) -> None:
     store = Trouble(world)
     store.gate.clear()
     async with Inbox.open(store, world.clock) as box:

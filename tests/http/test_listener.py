@@ -365,7 +365,7 @@ def test_an_idle_connection_is_closed(listen: Listen) -> None:
     assert is_closed(peer)
 
 
-def test_after_an_upgrade_a_connection_is_idle_whatever_is_sent(listen: Listen) -> None:
+def test_after_an_upgrade_a_connection_is_idle_even_if_it_sends(listen: Listen) -> None:
     target = listen(idle_seconds=SOON)
     peer = target.send(request("/", "Connection: Upgrade", "Upgrade: websocket"))
     assert status(peer) == 200

@@ -80,7 +80,7 @@ async def test_deliveries_are_filtered_by_their_event(paddock: Commands, world: 
     assert len(paddock.json("deliveries", "--event", "workflow_job")) == 2
 
 
-async def test_all_dispatch_is_paused_in_somebodys_name_and_resumed(
+async def test_all_dispatch_is_paused_in_an_operators_name_and_resumed(
     paddock: Commands, world: World
 ) -> None:
     account, pool = await world.account(), await world.pool()

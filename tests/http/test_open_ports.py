@@ -28,7 +28,7 @@ from tests.support.fleetless import NoFleet
 from tests.support.webhooks import app
 
 
-class Nobody:
+class NoReviewer:
     async def review(self, token: str, *, peer: str) -> PodIdentity | None:
         return None
 
@@ -51,7 +51,7 @@ def free() -> str:
 @asynccontextmanager
 async def opened(database: Database, **more: Any) -> AsyncIterator[Ports]:
     async def parts(_: str) -> FleetParts:
-        return FleetParts(fleet=NoFleet(), reviewer=Nobody())
+        return FleetParts(fleet=NoFleet(), reviewer=NoReviewer())
 
     ready = asyncio.get_running_loop().create_future()
     settings = Settings(

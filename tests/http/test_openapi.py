@@ -116,13 +116,13 @@ class Signed(requests.auth.AuthBase):
 
 @schema.exclude(path_regex="^/api/").parametrize()
 @bounded
-def test_whatever_is_sent_is_answered_as_documented(case: Case, url: str) -> None:
+def test_each_request_is_answered_as_documented(case: Case, url: str) -> None:
     case.call_and_validate(base_url=url)
 
 
 @schema.include(path_regex="^/v1/").parametrize()
 @bounded
-def test_whatever_a_pod_sends_is_answered_as_documented(case: Case, url: str) -> None:
+def test_each_request_of_a_pod_is_answered_as_documented(case: Case, url: str) -> None:
     case.call_and_validate(
         base_url=url,
         headers={"Authorization": f"Bearer {TOKEN}"},
@@ -133,7 +133,7 @@ def test_whatever_a_pod_sends_is_answered_as_documented(case: Case, url: str) ->
 
 @schema.include(path_regex="^/api/").exclude(path=f"{ROOT}/stream").parametrize()
 @settings(bounded, max_examples=8)
-def test_whatever_an_operator_asks_is_answered_as_documented(case: Case, url: str) -> None:
+def test_each_request_of_an_operator_is_answered_as_documented(case: Case, url: str) -> None:
     case.call_and_validate(
         base_url=url,
         headers={"Authorization": f"Bearer {OPERATOR}"},
@@ -153,7 +153,7 @@ def test_a_pods_body_that_is_not_utf_8_is_answered_400(url: str) -> None:
 
 @signed_schema.parametrize()
 @bounded
-def test_whatever_is_signed_is_answered_as_documented(case: Case, url: str) -> None:
+def test_each_signed_body_is_answered_as_documented(case: Case, url: str) -> None:
     # JSON Schema cannot express all of the decoder's rules: 1.0 is an integer to it, and a form's
     # field any text. GitHub's own examples show that valid input is accepted (`tests/contract`).
     case.call_and_validate(base_url=url, auth=Signed(), excluded_checks=[positive_data_acceptance])

@@ -204,10 +204,10 @@ async def test_dead_deliveries_are_listed_with_their_error_and_tried_again(
 @pytest.mark.parametrize(
     "words",
     [
-        ("accounts", "pause", "nobody"),
+        ("accounts", "pause", "unknown"),
         ("pools", "pause", "nothing"),
         ("pools", "apply", "/nowhere/pools.yaml"),
-        ("accounts", "limits", "nobody", "--runners", "many"),
+        ("accounts", "limits", "unknown", "--runners", "many"),
     ],
 )
 async def test_what_is_not_there_is_a_sentence_and_a_failure(
@@ -256,6 +256,6 @@ async def test_a_runner_is_ended_by_force_only_when_that_was_confirmed(
 
 
 async def test_a_runner_that_is_not_there_is_a_sentence(paddock: Commands) -> None:
-    done = paddock("runners", "retire", "linux-nobody")
+    done = paddock("runners", "retire", "linux-unknown")
     assert done.returncode == 3
-    assert "There is no runner linux-nobody" in done.stderr
+    assert "There is no runner linux-unknown" in done.stderr

@@ -104,7 +104,7 @@ async def test_a_pod_is_handed_a_jit_acknowledges_it_and_is_told_to_leave(gate: 
 
 
 @pytest.mark.parametrize("token", [None, "forged", "x" * 10_000, "é"])
-async def test_a_token_that_is_nobodys_is_refused(gate: Gate, token: str | None) -> None:
+async def test_a_token_of_no_pod_is_refused(gate: Gate, token: str | None) -> None:
     headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
     for path in ("/v1/dispatch", "/v1/dispatch/ack", "/v1/vitals"):
         answer = await gate.client.post(path, headers=headers)

@@ -103,7 +103,7 @@ async def test_the_same_is_told_to_programs(paddock: Commands, world: PoolWorld)
     assert len(told["runners"]["idle"]) == 2
 
 
-async def test_a_pool_that_nobody_decided_on_asks_whether_paddock_runs(
+async def test_a_pool_without_a_decision_asks_whether_paddock_runs(
     paddock: Commands, world: PoolWorld
 ) -> None:
     await world.apply()

@@ -237,7 +237,7 @@ async def test_a_body_that_never_ends_is_answered_408(
     writer.close()
 
 
-async def test_a_body_that_breaks_off_stores_nothing_and_harms_nobody(site: Served) -> None:
+async def test_a_body_that_breaks_off_stores_nothing_and_harms_no_other(site: Served) -> None:
     body = encoded(workflow_job())
     _, writer = await site.connect()
     writer.write(head(body, f"Content-Length: {len(body)}") + body[:-1])
@@ -349,7 +349,7 @@ async def test_a_database_that_is_away_is_answered_503_until_it_is_back(
     assert [log["reason"] for log in refusals] == ["not_stored"]
 
 
-async def test_whoever_hangs_up_takes_nobody_with_them(site: Served) -> None:
+async def test_a_client_that_hangs_up_harms_no_other(site: Served) -> None:
     body = encoded(workflow_job())
     async with locked(site.database):
         _, writer = await site.connect()

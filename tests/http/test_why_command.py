@@ -44,7 +44,7 @@ async def test_a_job_is_found_by_its_number_and_its_address_and_a_stranger_is_no
         "GitHub created the job",
         "the job is queued: test",
     ]
-    unknown = why(database_url, "linux-nobody")
+    unknown = why(database_url, "linux-unknown")
     assert unknown.returncode == 3
     assert unknown.stdout == ""
-    assert "Nothing is known of linux-nobody" in unknown.stderr
+    assert "Nothing is known of linux-unknown" in unknown.stderr

@@ -495,7 +495,7 @@ async def test_a_pod_that_vanished_is_hard_deleted_after_three_reads(scene: Yard
     assert (await scene.verdict(runner))["ending"] == "hard-deleted"
 
 
-async def test_an_empty_list_is_not_the_end_of_everybody(scene: Yard) -> None:
+async def test_an_empty_list_is_not_the_end_of_all_runners(scene: Yard) -> None:
     """I29"""
     runners = [await scene.running() for _ in range(3)]
     recovery = scene.recovery()
@@ -506,7 +506,7 @@ async def test_an_empty_list_is_not_the_end_of_everybody(scene: Yard) -> None:
     assert {(await scene.row(each)).state for each in runners} == {RunnerState.RUNNING}
 
 
-async def test_the_ends_that_nobody_saw_are_limited(scene: Yard) -> None:
+async def test_the_ends_that_no_list_showed_are_limited(scene: Yard) -> None:
     """I29: if the reading is wrong, its harm is slow."""
     runners = [await scene.running() for _ in range(5)]
     stays = await scene.running()
@@ -589,7 +589,7 @@ async def test_one_that_ended_by_itself_when_our_request_arrived_ended_by_itself
 
 
 @pytest.mark.parametrize(("earlier", "ending"), [(1, "left"), (3, "terminated")])
-async def test_whoever_asked_first_ended_it(
+async def test_the_client_that_asked_first_ended_it(
     scene: Yard, earlier: float, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another component asked just before us: the Pod's deletion time shows that, as far as two clocks
@@ -677,7 +677,7 @@ async def test_exit_0_without_a_reported_job_is_never_ran_when_github_has_its_re
 
 
 @pytest.mark.parametrize(("exit_code", "ending"), [(0, "completed"), (79, "crash")])
-async def test_one_container_that_ends_as_no_poller_does_had_a_jit_whatever_its_row_knows(
+async def test_one_container_that_ends_as_no_poller_does_had_a_jit_even_if_its_row_knows_none(
     scene: Yard, exit_code: int, ending: str
 ) -> None:
     """I70: the row is of a backup from before its claim."""

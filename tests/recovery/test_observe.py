@@ -126,7 +126,7 @@ async def test_a_pod_that_is_heard_is_not_absent(scene: Yard) -> None:
     assert (await scene.row(runner)).absent_reads == 0
 
 
-async def test_a_pod_that_no_host_takes_looks_the_same_whatever_the_scheduler_says(
+async def test_a_pod_that_no_host_takes_looks_the_same_with_any_scheduler(
     scene: Yard,
 ) -> None:
     """I50: the scheduler's message names other hosts each time; the wait is one wait."""

@@ -69,7 +69,7 @@ async def test_a_job_whose_run_was_deleted_does_not_wait_for_ever(scene: Yard) -
     assert ("job-deleted", "done") in await scene.actions()
 
 
-async def test_without_suspects_nobody_is_asked(scene: Yard) -> None:
+async def test_without_suspects_github_is_not_asked(scene: Yard) -> None:
     """S2: no candidates, no calls."""
     await scene.idle()
     await scene.running()
@@ -268,7 +268,7 @@ async def test_a_job_whose_run_was_deleted_before_its_approval_is_stale(scene: Y
     assert ("job-deleted", "done") in await scene.actions()
 
 
-async def test_a_job_that_github_took_back_from_a_runner_nobody_knows_is_served_again(
+async def test_a_job_that_github_took_back_from_an_unknown_runner_is_served_again(
     scene: Yard,
 ) -> None:
     """I37: its row may be lost with a backup; then paddock cannot know that its runner is gone."""
@@ -300,7 +300,7 @@ async def test_silence_counts_only_while_others_are_answered(scene: Yard) -> Non
     assert (await states(scene, silent))[0] in (S.RETIRING, S.GONE)
 
 
-async def test_after_an_outage_nobody_is_silent_before_everybody_could_ask(scene: Yard) -> None:
+async def test_after_an_outage_no_poller_is_silent_before_all_could_ask(scene: Yard) -> None:
     """The first Pod that polls again makes no other one late."""
     silent, other = await scene.idle(), await scene.idle()
     recovery = scene.recovery()

@@ -78,7 +78,7 @@ async def test_one_that_ended_with_its_jit_may_have_had_a_job(single: Yard) -> N
     assert (evidence["started"], evidence["job"]) == ("unknown", "unknown")
 
 
-async def test_one_that_was_sent_away_before_anybody_saw_it_has_left(single: Yard) -> None:
+async def test_one_that_was_sent_away_before_a_list_showed_it_has_left(single: Yard) -> None:
     """It was created and deleted from outside between two readings."""
     name = pod_name(PoolName("linux"), "neverseen")
     [planned] = await single.world.store.plan_runners(
@@ -112,7 +112,7 @@ async def test_a_claim_is_not_released_under_a_runner_at_work(single: Yard) -> N
     assert {rule for rule, _ in await single.actions()} == {"executing"}
 
 
-async def test_a_claim_is_not_released_while_nobody_can_say_what_became_of_it(
+async def test_a_claim_is_not_released_while_its_outcome_is_unknown(
     single: Yard,
 ) -> None:
     """I70"""

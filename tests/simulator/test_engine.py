@@ -162,7 +162,7 @@ async def _break(_parts: FleetParts) -> None:
 def test_time_stands_still_while_the_store_is_asked(session: Session, loop: VirtualLoop) -> None:
     async def ask() -> list[str]:
         others: list[str] = []
-        loop.call_soon(others.append, "somebody else ran")
+        loop.call_soon(others.append, "another callback ran")
         await session.fetch("SELECT pg_sleep(0.02)")
         assert loop.time() == 0.0
         return list(others)
@@ -305,6 +305,7 @@ def test_with_every_fault_every_promise_is_kept_twice_alike(
 
 
 def test_limits_of_every_kind_are_held_against_what_pods_take() -> None:
+    """I92"""
     ledger = Ledger(first_job=0.0)
     ledger.set_limits("acme", Limits(vcpu_milli=4000), at=0.0)
     ledger.set_limits("acme", Limits(vcpu_milli=2000, memory_mib=1024), at=100.0)

@@ -118,11 +118,11 @@ async def test_every_change_of_an_operator_is_an_event_in_his_name(world: World)
 
 
 async def test_what_does_not_exist_cannot_be_changed(world: World) -> None:
-    nobody = AccountId(999)
-    assert not await world.store.set_account_limits(nobody, UNLIMITED)
-    assert not await world.store.set_weight(nobody, 2)
-    assert not await world.store.pause_account(nobody, why="test")
-    assert not await world.store.resume_account(nobody, why="test")
+    unknown = AccountId(999)
+    assert not await world.store.set_account_limits(unknown, UNLIMITED)
+    assert not await world.store.set_weight(unknown, 2)
+    assert not await world.store.pause_account(unknown, why="test")
+    assert not await world.store.resume_account(unknown, why="test")
     assert not await world.store.pause_pool(PoolId(999), why="test")
 
 

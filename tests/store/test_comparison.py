@@ -118,7 +118,7 @@ async def test_an_account_with_two_apps_is_asked_about_through_one(world: World)
     assert found.asker == (other, 99)
 
 
-async def test_a_comparison_is_remembered_and_wakes_nobody(world: World) -> None:
+async def test_a_comparison_is_remembered_and_wakes_no_loop(world: World) -> None:
     account = await world.account()
     await world.queue(account, await world.key(account, await world.pool()), 1)
     heard: list[str] = []

@@ -107,7 +107,7 @@ async def test_what_a_session_carried_is_gone_when_it_is_given_back(database_url
         async with database.acquire() as connection:
             await connection.execute("SET lock_timeout = 0")
             await connection.execute("SELECT pg_advisory_lock(1)")
-            await connection.execute("LISTEN somebody")
+            await connection.execute("LISTEN a_topic")
     for _ in range(2):
         async with database.transaction() as one, database.transaction() as other:
             for connection in (one, other):
@@ -167,7 +167,7 @@ async def test_a_pool_with_nothing_free_says_so(
     await database.close()
 
 
-async def test_whoever_waits_for_a_session_gets_the_next_one_that_is_given_back(
+async def test_a_waiting_caller_gets_the_next_session_that_is_given_back(
     database_url: str,
 ) -> None:
     database = await Database.connect(database_url, max_size=2)
@@ -254,7 +254,7 @@ def unanswered(word: bytes) -> Callable[[bytes], Fate]:
     return lambda data: Fate.IS_NOT_ANSWERED if word in data else Fate.ARRIVES
 
 
-async def test_a_commit_nobody_answered_is_not_repeated(
+async def test_a_commit_without_an_answer_is_not_repeated(
     database_url: str, directory: Path, database: Database
 ) -> None:
     async with database.transaction() as connection:
@@ -278,7 +278,7 @@ async def test_a_commit_nobody_answered_is_not_repeated(
     assert attempts == 1
 
 
-async def test_a_begin_nobody_answered_is_tried_once_more(
+async def test_a_begin_without_an_answer_is_tried_once_more(
     database_url: str, directory: Path
 ) -> None:
     seen = 0
@@ -365,7 +365,7 @@ async def test_the_loser_of_a_deadlock_tries_again(database: Database) -> None:
     assert attempts > 2
 
 
-async def test_whoever_loses_every_time_gives_up(database: Database) -> None:
+async def test_a_caller_that_loses_every_time_gives_up(database: Database) -> None:
     attempts = 0
 
     @retrying
@@ -455,14 +455,14 @@ async def test_an_unknown_database(tcp: TcpServer) -> None:
     assert "has no such database: create it" in error.message
 
 
-async def test_a_port_nobody_listens_at() -> None:
+async def test_a_port_without_a_listener() -> None:
     error = await refusal(f"postgresql://alice:{PASSWORD_IN_URL}@127.0.0.1:{free_port()}/paddock")
     assert isinstance(error, DatabaseUnavailable)
     assert "nothing listens there" in error.message
     assert "***@127.0.0.1" in error.message
 
 
-async def test_a_host_nobody_knows() -> None:
+async def test_an_unknown_host() -> None:
     error = await refusal("postgresql://paddock@no-such-host.invalid/paddock")
     assert isinstance(error, DatabaseUnavailable)
     assert "host name is not known" in error.message

@@ -126,7 +126,7 @@ async def test_what_others_have_flushed_here_is_still_waited_for_elsewhere(world
         assert await _waits(connection.execute("SELECT await_durability()"))
 
 
-async def test_whoever_asks_for_no_standby_waits_for_none(world: World) -> None:
+async def test_a_transaction_that_asks_for_no_standby_waits_for_none(world: World) -> None:
     account, pool = await world.account(), await world.pool()
     await world.queue(account, await world.key(account, pool), 1)
     pods = await world.idle_pods(pool, 1)

@@ -91,7 +91,7 @@ async def test_it_listens_on_no_network(data_dir: Path) -> None:
         assert await query(server.url, "SHOW listen_addresses") == ""
 
 
-async def test_nobody_else_can_reach_the_socket(data_dir: Path) -> None:
+async def test_no_other_user_can_reach_the_socket(data_dir: Path) -> None:
     async with EmbeddedPostgres(data_dir, settings=QUICK):
         sockets = data_dir / "run"
         assert sockets.stat().st_mode & 0o077 == 0
@@ -300,7 +300,7 @@ async def test_a_damaged_directory_is_left_alone(directory: Path) -> None:
     assert "is damaged" in await refusal(directory / "data")
 
 
-async def test_somebody_elses_files_are_left_alone(directory: Path) -> None:
+async def test_foreign_files_are_left_alone(directory: Path) -> None:
     (directory / "photo.jpg").touch()
     assert "not empty and was not made by paddock" in await refusal(directory)
     assert [entry.name for entry in directory.iterdir()] == ["photo.jpg"]

@@ -131,7 +131,7 @@ async def test_a_restored_row_under_an_old_transactions_number_is_read_again(
     assert [each.state for each in await reader.read()] == [RunnerState.RETIRING]
 
 
-async def test_whoever_acts_through_the_same_store_shares_what_is_known(world: World) -> None:
+async def test_actors_of_the_same_store_share_what_is_known(world: World) -> None:
     ids = await waiting(world, 3)
     [first, *_] = await world.store.live_runners()
     [same, *_] = await world.store.acting_as("operator:ana").live_runners()

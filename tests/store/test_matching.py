@@ -53,7 +53,7 @@ async def test_what_was_given_a_runner_is_not_demand_again(world: World) -> None
     assert (len(first.claims), len(second.claims)) == (3, 0)
 
 
-async def test_each_of_many_keys_has_its_oldest_job_that_nobody_serves(world: World) -> None:
+async def test_each_of_many_keys_has_its_oldest_job_without_a_runner(world: World) -> None:
     """With more keys than Pods one job of each is read, and that only once (I73)."""
     pool = await world.pool()
     queued: list[JobId] = []
@@ -165,7 +165,7 @@ async def test_a_limit_lowered_below_use_stops_claims_and_ends_nothing(world: Wo
     assert [tuple(row) for row in states] == [("idle", 1), ("claimed", 3)]
 
 
-async def test_mints_of_the_minute_count_whatever_became_of_them(database: Database) -> None:
+async def test_mints_of_the_minute_count_with_any_outcome(database: Database) -> None:
     """I25: GitHub got the request for a name also if it was settled within its minute."""
     world = await World(database).begin(mints=MintBudget(per_minute=5, per_hour=None))
     account, pool = await world.account(), await world.pool()

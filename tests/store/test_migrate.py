@@ -107,7 +107,7 @@ async def test_ten_replicas_at_once_apply_each_once(
         await replica.close()
 
 
-async def test_whoever_waits_for_another_replica_says_so(database: Database, files: Path) -> None:
+async def test_a_replica_that_waits_for_another_says_so(database: Database, files: Path) -> None:
     said: list[str] = []
     async with database.acquire() as other:
         await other.execute("SELECT pg_advisory_lock($1)", migrate_module._LOCK)

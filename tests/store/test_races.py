@@ -68,7 +68,7 @@ async def test_two_matchers_and_one_free_slot_make_one_claim(
     assert made == allowed
 
 
-async def test_whatever_isolation_the_database_prefers(
+async def test_with_each_default_isolation_of_the_database(
     database: Database, database_url: str
 ) -> None:
     """I25: a snapshot from before the lock would lack the claims of its previous holder."""
@@ -149,7 +149,7 @@ async def test_a_matcher_that_stalls_in_its_turn_is_thrown_out(
     assert len(match.claims) == 1
 
 
-async def test_a_match_waits_for_whoever_changes_who_may_claim(database: Database) -> None:
+async def test_a_match_waits_for_changes_to_what_may_be_claimed(database: Database) -> None:
     """I25: the changes take the lock for a transaction, the match for a session, and it is the same
     lock."""
     world, pods = await one_pod_and_its_job(database)
@@ -263,7 +263,7 @@ async def test_a_session_that_has_matched_may_be_silent_again(database: Database
         assert await session.fetchval("SHOW idle_session_timeout") == "0"
 
 
-@pytest.mark.parametrize("how", ["retiring", "claimed by another for somebody else"])
+@pytest.mark.parametrize("how", ["retiring", "claimed by another for another account"])
 async def test_a_pod_that_is_no_longer_idle_is_left_out_of_its_batch(
     database: Database, how: str
 ) -> None:

@@ -60,7 +60,7 @@ async def test_every_list_has_each_line_once_on_its_pages(reading: PgReading) ->
 
 
 @pytest.mark.parametrize(("name", "wanted"), LISTS)
-async def test_a_cursor_of_nobodys_is_refused(database: Database, name: str, wanted: Any) -> None:
+async def test_a_forged_cursor_is_refused(database: Database, name: str, wanted: Any) -> None:
     reading = PgReading(database, SystemClock())
     for cursor in ("", "x", "-1", "9" * 40, "1.", ".1", "99999.1", "1.2.3", "²"):
         with pytest.raises(BadCursor):
@@ -105,7 +105,7 @@ async def test_a_runner_is_found_by_every_name_it_has(reading: PgReading) -> Non
     assert story is not None
     assert await reading.runner(line.pod) == story
     assert await reading.runner(story.names[0].name) == story
-    assert await reading.runner("nobody") is None
+    assert await reading.runner("unknown") is None
     assert story.verdict == line
     assert story.log_tail is not None
     assert [job.id for job in story.jobs] == [line.job]
@@ -173,7 +173,7 @@ def test_a_queues_depth_is_counted_back_from_now() -> None:
     ]
 
 
-async def test_nobody_looks_for_longer_than_two_seconds(
+async def test_no_read_takes_longer_than_two_seconds(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(

@@ -55,7 +55,7 @@ async def test_a_burst_is_not_built_for_twice(world: PoolWorld) -> None:
     assert await world.counts() == {"claimed": 10}
 
 
-async def test_starts_are_limited_and_creates_nobody_has_seen_count(world: PoolWorld) -> None:
+async def test_starts_are_limited_and_unseen_creates_count(world: PoolWorld) -> None:
     """I49"""
     await world.apply(size=9, provisioning="{maxStarting: 2}")
     world.fleet.fail("create")
@@ -108,7 +108,7 @@ async def test_a_pod_that_is_slow_to_start_is_not_asked_for_again(world: PoolWor
     assert len(world.fleet.orders) == 1
 
 
-async def test_a_list_that_is_not_complete_makes_nobody_ask_again(world: PoolWorld) -> None:
+async def test_a_list_that_is_not_complete_repeats_no_create(world: PoolWorld) -> None:
     """I29"""
     await world.apply(size=1)
     await world.round()
@@ -147,7 +147,7 @@ async def test_a_queued_job_does_not_wait_behind_the_ends_of_others(world: PoolW
     assert len(world.fleet.pods) == 2 + 5 + 1
 
 
-async def test_a_deliberate_zero_sends_everybody_who_waits_home(world: PoolWorld) -> None:
+async def test_a_deliberate_zero_retires_all_waiting_runners(world: PoolWorld) -> None:
     """I54"""
     pool = await world.apply(minIdle=3)
     account = await world.account()
@@ -248,7 +248,7 @@ async def test_a_description_that_cannot_start_does_not_empty_the_pool(world: Po
     assert await world.counts() == {"idle": 6, "booting": 2}
 
 
-async def test_a_deleted_pool_waits_for_its_jobs_and_nobody_else(world: PoolWorld) -> None:
+async def test_a_deleted_pool_waits_for_its_jobs_only(world: PoolWorld) -> None:
     """I42"""
     pool = await world.apply(size=3)
     account = await world.account()
@@ -316,7 +316,7 @@ async def test_a_paused_pool_keeps_what_it_has(world: PoolWorld) -> None:
     assert await world.counts() == {"idle": 2}
 
 
-async def test_a_leaving_host_keeps_its_jobs_and_nobody_idle(database: Database) -> None:
+async def test_a_leaving_host_keeps_its_jobs_and_no_idle_runner(database: Database) -> None:
     """I43"""
     world = PoolWorld(database, hosts=("a", "b"))
     await world.begin()
@@ -490,7 +490,7 @@ async def test_one_create_that_fails_holds_up_no_other(world: PoolWorld) -> None
     assert await world.counts() == {"booting": 1, "idle": 2}
 
 
-async def test_a_fleet_that_is_slow_to_create_holds_up_nobody(world: PoolWorld) -> None:
+async def test_a_fleet_that_is_slow_to_create_holds_up_no_other(world: PoolWorld) -> None:
     """I57: the real loop runs, and none of its creates is answered."""
     await world.apply("slow", size=1)
     with world.fleet.stalled("create"):
@@ -505,7 +505,7 @@ async def test_a_fleet_that_is_slow_to_create_holds_up_nobody(world: PoolWorld) 
 
 
 async def test_a_pool_whose_description_is_no_use_stops_no_other(world: PoolWorld) -> None:
-    """I57"""
+    """I57, I88"""
     broken = await world.apply("broken", size=2)
     await world.apply("sound", size=1)
     await world.rows('UPDATE pools SET spec = \'{"size": "many"}\' WHERE id = $1', broken)

@@ -52,7 +52,7 @@ async def serve(scene: Yard) -> int:
     return len((await scene.world.store.match([waiting(await scene.idle())])).claims)
 
 
-async def test_a_runner_turns_busy_also_when_nobody_says_with_which_job(scene: Yard) -> None:
+async def test_a_runner_turns_busy_also_without_the_name_of_its_job(scene: Yard) -> None:
     runner = await scene.fenced(await scene.running())
     busy = await scene.world.store.occupy_runner(
         runner.id, generation=runner.generation, job=None, why="GitHub refused to delete it"
@@ -214,7 +214,7 @@ async def test_supply_and_demand_are_counted_per_key(scene: Yard) -> None:
     assert balance.queued == 2
 
 
-async def test_a_key_nobody_serves_has_no_place(scene: Yard) -> None:
+async def test_a_key_that_no_app_serves_has_no_place(scene: Yard) -> None:
     assert list(await scene.world.store.key_places([scene.key])) == [scene.key]
     await scene.world.rows("UPDATE installations SET state = 'suspended' RETURNING 1")
     assert await scene.world.store.key_places([scene.key]) == {}

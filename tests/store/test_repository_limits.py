@@ -339,7 +339,7 @@ async def test_jobs_that_limits_do_not_bind_are_reported(org: Organisation) -> N
     [first, second] = await org.queue("api", 2)
     [third] = await org.queue("site")
     [runner] = await org.run(pods[:1])
-    stranger = Executor(github_id=GitHubRunnerId(77), name="somebody-elses")
+    stranger = Executor(github_id=GitHubRunnerId(77), name="foreign-runner")
     await org.executes(runner, "api", first)
     await org.executes(stranger, "api", second)
     await org.executes(stranger, "site", third)

@@ -1,4 +1,4 @@
-"""Nothing is minted for a runner version that GitHub refuses, on a real PostgreSQL."""
+"""Nothing is minted for a runner version that GitHub refuses, on a real PostgreSQL (I91)."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ async def test_capacity_that_comes_free_wakes_the_matchers(
     assert await subscription.wait(30) == {Topic.DEMAND}
 
 
-async def test_what_nobody_asked_for_wakes_nobody(world: World, wakeups: PgWakeups) -> None:
+async def test_a_topic_without_subscribers_wakes_no_loop(world: World, wakeups: PgWakeups) -> None:
     account = await world.account()
     key = await world.key(account, await world.pool())
     others, mine = wakeups.subscribe(Topic.DELIVERIES), wakeups.subscribe(Topic.DEMAND)
@@ -67,7 +67,7 @@ async def test_what_nobody_asked_for_wakes_nobody(world: World, wakeups: PgWakeu
     assert await others.wait(0) == frozenset()
 
 
-async def test_a_runners_steps_between_its_claim_and_its_end_wake_nobody(
+async def test_a_runners_steps_between_its_claim_and_its_end_wake_no_loop(
     world: World, wakeups: PgWakeups
 ) -> None:
     """Each would hold the lock of all notifications until its commit is on the disk."""
@@ -84,7 +84,7 @@ async def test_a_runners_steps_between_its_claim_and_its_end_wake_nobody(
     assert not await subscription.wait(0)
 
 
-async def test_a_lost_listener_comes_back_and_wakes_everybody(
+async def test_a_lost_listener_comes_back_and_wakes_all_loops(
     world: World, wakeups: PgWakeups
 ) -> None:
     subscription = wakeups.subscribe(Topic.DEMAND)

@@ -200,7 +200,7 @@ def test_a_job_that_no_pool_takes(world: Tell) -> None:
     world(script)
 
 
-def test_a_job_whose_labels_are_nobodys(world: Tell) -> None:
+def test_a_job_whose_labels_no_pool_has(world: Tell) -> None:
     async def script(scene: Scene) -> None:
         job = scene.queue(10.0, labels=("ubuntu-latest",))
         await scene.sleep(5.0)
@@ -301,7 +301,7 @@ def test_a_runner_that_ran_out_of_memory(world: Tell) -> None:
     world(script)
 
 
-def test_a_runner_that_somebody_deleted_from_outside(world: Tell) -> None:
+def test_a_runner_that_another_client_deleted(world: Tell) -> None:
     async def script(scene: Scene) -> None:
         job = scene.queue(300.0)
         pod = await scene.started(job)
@@ -367,9 +367,9 @@ def test_a_runner_that_waits_for_work(world: Tell) -> None:
     world(script)
 
 
-def test_a_name_that_nobody_has(world: Tell) -> None:
+def test_a_name_that_is_unknown(world: Tell) -> None:
     async def script(scene: Scene) -> None:
-        for name in ("nobody", "99", "9" * 40, "", "²"):
+        for name in ("unknown", "99", "9" * 40, "", "²"):
             assert await reading(scene).find(name) == []
 
     world(script)

@@ -27,7 +27,7 @@ class NoFleet:
     """The test adds and removes Pods; creating or deleting one is an error."""
 
     async def create(self, order: PodOrder) -> Pod:
-        raise AssertionError(f"nobody asked for {order.name}")
+        raise AssertionError(f"no test asked for {order.name}")
 
     async def list(self) -> PodList:
         return PodList(pods=(), complete=False)

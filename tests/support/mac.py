@@ -155,7 +155,7 @@ class Mac:
 
     def send(self, report: Report) -> None:
         if self.unreachable:
-            raise ReportFailed("mac-1 could not read its Node: nobody is there.")
+            raise ReportFailed("mac-1 could not read its Node: no answer.")
         self.reports.append(report)
 
     @property

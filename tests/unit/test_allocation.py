@@ -355,7 +355,7 @@ def test_an_allocation_does_not_depend_on_the_order_of_its_input(case: Case) -> 
     used=st.lists(st.integers(0, 10), min_size=8, max_size=8),
     count=st.integers(0, 60),
 )
-def test_with_saturated_demand_nobody_ends_above_another_by_more_than_one_pod(
+def test_with_saturated_demand_no_account_ends_above_another_by_more_than_one_pod(
     weights: list[int], used: list[int], count: int
 ) -> None:
     """Weighted max-min: an account that received a Pod has, per unit of weight, no more than any other
@@ -378,7 +378,7 @@ def test_with_saturated_demand_nobody_ends_above_another_by_more_than_one_pod(
 
 
 @given(st.integers(2, 6), st.integers(1, 40))
-def test_nobody_starves_over_time(number: int, rounds: int) -> None:
+def test_no_account_starves_over_time(number: int, rounds: int) -> None:
     """I26: one Pod comes free at a time, runners end in the order they began, demand never ends:
     every account is served in turn."""
     used = dict.fromkeys(range(number), 0)

@@ -61,7 +61,7 @@ def test_every_program_has_a_lock_file() -> None:
         assert f"require {module.path} {module.version}\n" in lock
 
 
-async def test_a_process_is_stopped_by_whoever_finds_it(tmp_path: Path) -> None:
+async def test_a_process_is_stopped_by_a_client_that_finds_it(tmp_path: Path) -> None:
     Daemon("sleeper", ["/bin/sleep", "100"], Layout(tmp_path)).start()
     found = Daemon("sleeper", ["/bin/sleep", "100"], Layout(tmp_path))
     assert found.pid() is not None

@@ -171,7 +171,7 @@ def test_what_is_unknown_here_or_further_there_is_news() -> None:
     assert [each.id for each in news(listed, known)] == [1, 3]
 
 
-def test_a_status_nobody_has_seen_before_is_no_news() -> None:
+def test_an_unknown_status_is_no_news() -> None:
     """I29"""
     assert news([job(1, "hibernating")], {}) == []
 

@@ -73,7 +73,7 @@ def _overview(**changes: Any) -> Overview:
     return Overview(**{**nothing, "at": NOW, **changes})
 
 
-def test_a_quiet_fleet_needs_nobody() -> None:
+def test_a_quiet_fleet_needs_no_operator() -> None:
     assert attention(_overview(endings={Ending.COMPLETED: 400})) == []
 
 

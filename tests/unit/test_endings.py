@@ -79,7 +79,7 @@ def test_sigterm_is_terminated(end: Fingerprint) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 103, 137, 143])
-def test_an_end_after_somebody_asked_for_the_deletion_is_terminated(code: int) -> None:
+def test_an_end_after_a_client_asked_for_the_deletion_is_terminated(code: int) -> None:
     """A runner that is told to stop exits with 0; one that is slow is killed with 137."""
     assert ending(replace(JOB, fingerprint=exited(code), deleted=True)) is Ending.TERMINATED
 
@@ -101,7 +101,7 @@ def test_7_is_an_outdated_runner() -> None:
 @pytest.mark.parametrize(
     "end", [None, exited(0), exited(137), exited(137, "ContainerStatusUnknown")]
 )
-def test_an_evicted_pod_is_evicted_whatever_its_containers_say(end: Fingerprint | None) -> None:
+def test_an_evicted_pod_is_evicted_even_if_its_containers_disagree(end: Fingerprint | None) -> None:
     assert ending(replace(JOB, fingerprint=end, pod_reason="Evicted")) is Ending.EVICTED
 
 
@@ -169,7 +169,7 @@ def test_exit_0_is_completed_until_github_was_asked() -> None:
     assert not classify(unasked).settled
 
 
-def test_a_runner_that_reports_its_jobs_result_did_run_whatever_github_says() -> None:
+def test_a_runner_that_reports_its_jobs_result_did_run_even_if_github_disagrees() -> None:
     """I68"""
     contradicted = replace(JOB, job=Certainty.NO, fingerprint=exited(102, "Completed"))
     assert ending(contradicted) is Ending.COMPLETED
@@ -181,7 +181,7 @@ def test_an_idle_pod_that_was_asked_to_go_left(end: Fingerprint | None) -> None:
 
 
 @pytest.mark.parametrize("end", [None, exited(0), exited(137), exited(143)])
-def test_a_runner_nobody_needed_is_surplus(end: Fingerprint | None) -> None:
+def test_a_runner_that_no_job_needed_is_surplus(end: Fingerprint | None) -> None:
     surplus = replace(JOB, job=Certainty.NO, retired=Retired.SURPLUS, fingerprint=end)
     assert ending(surplus) is Ending.SURPLUS
 
@@ -242,7 +242,7 @@ def test_an_exit_code_proves_that_the_runner_started() -> None:
     assert ending(replace(IDLE, fingerprint=exited(139))) is Ending.CRASH
 
 
-def test_an_end_that_nobody_can_explain_is_unknown_and_abnormal() -> None:
+def test_an_end_without_evidence_is_unknown_and_abnormal() -> None:
     """I58"""
     assert ending(EndingEvidence()) is Ending.UNKNOWN
     assert Ending.UNKNOWN.abnormal

@@ -134,7 +134,7 @@ def test_nothing_is_guessed(statuses: list[ContainerStatus]) -> None:
                 )
             ],
             Certainty.UNKNOWN,
-            id="a shape nobody knows",
+            id="an unknown shape",
         ),
     ],
 )

@@ -173,7 +173,7 @@ CASES = [
     Case("malformed", RUNNER, 200, Kind.MALFORMED, ACCOUNT, 60, malformed=True),
     Case("malformed, a job",
          JOB, 200, Kind.MALFORMED, BackOff.JOB, 60, at=REPOSITORY, malformed=True),
-    Case("nobody has seen it", RUNNER, 418, Kind.UNKNOWN, ACCOUNT, 60, "I'm a teapot"),
+    Case("an unknown status", RUNNER, 418, Kind.UNKNOWN, ACCOUNT, 60, "I'm a teapot"),
 ]
 # fmt: on
 
@@ -251,7 +251,7 @@ def test_only_a_mint_or_redelivery_that_may_have_happened_is_unsettled() -> None
     sent=st.booleans(),
     malformed=st.booleans(),
 )
-def test_whatever_comes_back_has_a_class_and_a_bounded_back_off(
+def test_each_answer_has_a_class_and_a_bounded_back_off(
     operation: Operation,
     at: BackOff,
     status: int | None,

@@ -43,7 +43,7 @@ def test_a_size_of_zero_is_no_default() -> None:
         assert properties("spec")[name]["minimum"] == 0
 
 
-def test_descriptions_are_for_whoever_writes_a_pool() -> None:
+def test_descriptions_are_for_authors_of_pools() -> None:
     described = [each.get("description", "") for each in properties("spec").values()]
     assert sum(map(bool, described)) >= 9
     assert not [each for each in described if "(I" in each]

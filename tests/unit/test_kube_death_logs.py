@@ -186,7 +186,7 @@ async def test_a_runner_that_its_kubelet_is_about_to_throw_out_is_heard(
     assert server.requests.count("GET log") == 2
 
 
-async def test_whoever_waits_for_work_has_nothing_to_say(server: Server, fleet: KubeFleet) -> None:
+async def test_a_runner_that_waits_for_work_has_no_log(server: Server, fleet: KubeFleet) -> None:
     server.pod = pod(runs=False)
     async with watched(fleet) as told:
         await server.tell("pods", pod(runs=False, **DELETION))

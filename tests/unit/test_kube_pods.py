@@ -326,7 +326,7 @@ def _condition(status: str, **more: str) -> list[dict[str, str]]:
     ]
 
 
-def test_a_host_whose_bootstrap_fails_is_fit_for_nobody_and_says_why() -> None:
+def test_a_host_whose_bootstrap_fails_is_fit_for_no_pod_and_says_why() -> None:
     busy = node(conditions=_condition("False", reason="LoadFailed", message="Resource busy"))
     assert host(busy).fault == "LoadFailed: Resource busy"
     assert host(busy).leaving
@@ -362,7 +362,7 @@ def test_a_log_that_the_kubelet_renewed_is_not_the_whole() -> None:
     assert beginning_is_gone(b"no time at all\n", STARTED)
 
 
-def test_a_kubelets_words_for_a_lost_log_are_nobodys_last_words() -> None:
+def test_a_kubelets_message_about_a_lost_log_is_no_log() -> None:
     assert is_lost(b"unable to retrieve container logs for containerd://1926b5")
     assert is_lost(b'failed to try resolving symlinks in path "/var/log/pods/x": no such file')
     assert not is_lost(b"")

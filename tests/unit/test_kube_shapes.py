@@ -159,7 +159,7 @@ def test_the_jit_lies_in_memory() -> None:
     assert stage["emptyDir"]["medium"] == "Memory"
 
 
-def test_a_pod_is_protected_from_birth_and_nobodys_dependant() -> None:
+def test_a_pod_is_protected_from_birth_and_has_no_owner() -> None:
     """I42, I22"""
     metadata = pod()["metadata"]
     assert metadata["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"

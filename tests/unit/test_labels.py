@@ -63,7 +63,7 @@ def test_a_job_that_fits_two_pools_is_refused_and_told_which() -> None:
     assert "linux-gpu, linux-large" in refusal.why
 
 
-def test_a_job_for_githubs_own_machines_is_nobodys_fault() -> None:
+def test_a_job_for_githubs_own_machines_is_no_mistake() -> None:
     refusal = refused("ubuntu-latest")
     assert refusal.reason is LabelProblem.NO_POOL
     assert not refusal.could_be_ours

@@ -56,7 +56,7 @@ def test_masking_twice_changes_nothing_more(case: str) -> None:
 
 
 @given(st.lists(st.sampled_from(CASES), min_size=2, max_size=6))
-def test_each_is_masked_whatever_stands_around_it(cases: list[str]) -> None:
+def test_each_is_masked_in_any_surrounding_text(cases: list[str]) -> None:
     """But what lies at the edge of a tail, which may be a part of a key."""
     cases = [case for case in cases if "KEY-----" not in case and "q83v" not in case]
     text = "\n--\n".join(map(_text, cases))

@@ -49,7 +49,7 @@ def test_a_control_character_is_shown_and_not_obeyed(text: str, shown: str) -> N
     assert escaped(text) == shown
 
 
-def test_no_character_that_a_terminal_obeys_is_left_whatever_its_number() -> None:
+def test_no_character_that_a_terminal_obeys_is_left() -> None:
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     assert controls(escaped(every)) == set()
     assert "\n" not in escaped(every)
@@ -68,7 +68,7 @@ def test_a_log_keeps_its_line_breaks_and_no_others() -> None:
 
 
 @given(texts)
-def test_whatever_rich_is_given_it_draws_no_control_character(text: str) -> None:
+def test_rich_draws_no_control_character_of_any_text(text: str) -> None:
     """Also what was not made by `output.text`: the last check is on what leaves."""
     written = io.StringIO()
     console = output._Terminal()

@@ -88,7 +88,7 @@ def test_an_object_is_read_or_refused_in_a_sentence(spec: Any) -> None:
 
 @slowly
 @given(ANY_SPEC)
-def test_a_pod_is_made_or_refused_in_a_sentence_whatever_a_row_says(spec: Any) -> None:
+def test_a_pod_is_made_or_refused_in_a_sentence_for_any_row(spec: Any) -> None:
     assert made(msgspec.json.encode(spec).decode())
 
 

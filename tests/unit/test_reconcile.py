@@ -142,19 +142,19 @@ def test_of_the_surplus_a_stale_one_leaves_before_a_fresh_one() -> None:
     assert fenced(plan(aim(2), waiting)) == [1]
 
 
-def test_a_deliberate_zero_keeps_nobody_who_waits() -> None:
+def test_a_deliberate_zero_keeps_no_waiting_runner() -> None:
     """I54"""
     assert len(fenced(plan(aim(0, maximum=0, occupied=2, present=5), several(3)))) == 3
 
 
-def test_a_pool_being_deleted_keeps_nobody_who_waits_and_creates_nobody() -> None:
+def test_a_pool_being_deleted_keeps_no_waiting_runner_and_creates_none() -> None:
     """I42"""
     for state in ("draining", "deleted"):
         made = plan(aim(9, state=state), [*several(2), *several(2, BOOTING, first=2)])
         assert (len(made.fence), made.create) == (4, 0)
 
 
-def test_a_leaving_host_keeps_nobody_who_waits_and_others_take_their_places() -> None:
+def test_a_leaving_host_keeps_no_waiting_runner_and_others_take_their_places() -> None:
     """I43"""
     waiting = [candidate(1, host="leaving"), candidate(2), candidate(3, BOOTING, host="going")]
     made = plan(aim(3), waiting, HOSTS)
@@ -164,7 +164,7 @@ def test_a_leaving_host_keeps_nobody_who_waits_and_others_take_their_places() ->
     assert made.fence[1].why == "its host going is being deleted"
 
 
-def test_nobody_waits_on_a_host_whose_bootstrap_fails() -> None:
+def test_no_runner_waits_on_a_host_whose_bootstrap_fails() -> None:
     """Their virtual machines may be filtered by nothing."""
     made = plan(aim(1), [candidate(1, host="faulty")], HOSTS)
     assert [fence.why for fence in made.fence] == [
@@ -192,7 +192,7 @@ def test_fresh_ones_that_are_not_ready_stop_the_exchange() -> None:
     assert plan(aim(8, may_be_missing=2), waiting) == PoolPlan()
 
 
-def test_nobody_ready_is_given_up_while_jobs_take_more_than_there_are() -> None:
+def test_no_ready_runner_is_given_up_while_jobs_take_more_than_there_are() -> None:
     """I52"""
     waiting = several(3, spec_hash=STALE)
     made = plan(aim(8, may_be_missing=2), waiting)
@@ -241,7 +241,7 @@ def left(waiting: Sequence[Candidate], made: PoolPlan) -> list[Candidate]:
 
 
 @given(situations)
-def test_nobody_is_fenced_twice_and_no_ended_pod_is(
+def test_no_runner_is_fenced_twice_and_no_ended_pod_is(
     situation: tuple[PoolAim, list[Candidate]],
 ) -> None:
     """An ended Pod is concluded, not asked to go."""
@@ -267,7 +267,7 @@ def test_what_is_created_never_goes_beyond_target_maximum_or_start_limit(
 
 
 @given(situations)
-def test_enough_stay_ready_whatever_is_stale(
+def test_enough_stay_ready_while_stale_ones_leave(
     situation: tuple[PoolAim, list[Candidate]],
 ) -> None:
     """I52: beside leaving hosts and surplus, only as many ready ones go as may be missing."""
@@ -284,7 +284,7 @@ def test_enough_stay_ready_whatever_is_stale(
 
 
 @given(situations)
-def test_nobody_who_is_wanted_fresh_and_on_a_staying_host_leaves(
+def test_no_runner_that_is_wanted_fresh_and_on_a_staying_host_leaves(
     situation: tuple[PoolAim, list[Candidate]],
 ) -> None:
     wanted, waiting = situation

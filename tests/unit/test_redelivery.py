@@ -92,7 +92,7 @@ def test_a_guid_that_succeeded_in_any_attempt_is_done() -> None:
     assert planned(*before).ask == planned(*after).ask == ()
 
 
-def test_a_guid_that_arrived_is_done_whatever_github_thinks_of_it() -> None:
+def test_a_guid_that_arrived_is_done_even_if_github_disagrees() -> None:
     """I7: an answer that came too late counts as failed at GitHub."""
     assert planned(attempt(status=0), arrived=["g"]).ask == ()
 

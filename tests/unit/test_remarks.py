@@ -50,7 +50,7 @@ async def test_of_many_remarks_the_last_is_written() -> None:
     assert budget.remarks == [4_950]
 
 
-async def test_whoever_pays_knows_all_that_was_said() -> None:
+async def test_a_client_that_pays_reads_all_headers() -> None:
     clock = Patient()
     budget = Noting(clock)
     remarks = Remarks(budget, clock)

@@ -109,7 +109,9 @@ QUEUED = JobEvidence(state=JobState.QUEUED, since=LONG, queued=600)
 
 @pytest.mark.parametrize("healthy", HEALTHY, ids=lambda each: each.state)
 @pytest.mark.parametrize("shape", ["gated", "single"])
-def test_what_is_in_order_is_left_alone_and_nobody_is_asked(healthy: Evidence, shape: Any) -> None:
+def test_what_is_in_order_is_left_alone_and_no_party_is_asked(
+    healthy: Evidence, shape: Any
+) -> None:
     found = verdict(replace(healthy, shape=shape))
     assert (found.action, found.question) == (NoAction.LEAVE, None)
 
@@ -181,7 +183,7 @@ def test_s1_within_its_grace_a_pod_is_left_alone(waits: Container) -> None:
     assert orphan(waits, pod=pod(waits, age=299)).action is NoAction.LEAVE
 
 
-def test_s1_a_shape_nobody_recognises_protects_the_pod_for_one_more_round() -> None:
+def test_s1_an_unknown_shape_protects_the_pod_for_one_more_round() -> None:
     """I34"""
     assert orphan(Container.UNRECOGNISED, log=LogWord.NO_JOB).action is PodAction.PROTECT
 
@@ -444,7 +446,7 @@ def test_a_slow_pull_is_no_failed_start() -> None:
 
 
 @pytest.mark.parametrize("late", [replace(STUCK, suspect=None), NEVER_REGISTERED])
-def test_half_a_scope_being_late_is_githubs_delay_and_replaces_nobody(late: Evidence) -> None:
+def test_half_a_scope_being_late_is_githubs_delay_and_replaces_no_runner(late: Evidence) -> None:
     """I74"""
     offline = replace(late, record=RecordWord.OFFLINE, suspects=4, recent=8)
     assert action(offline) is RunnerAction.ALARM
@@ -587,7 +589,7 @@ def test_a_stale_claim_is_released_only_under_a_poller_that_still_polls() -> Non
     assert action(stale) is RunnerAction.RELEASE
     served = replace(stale, pod=pod(Container.BROKEN, poller=Container.TERMINATED))
     assert action(served) is RunnerAction.FENCE
-    assert action(replace(stale, pod=PodSeen())) is NoAction.LEAVE, "nobody can see it"
+    assert action(replace(stale, pod=PodSeen())) is NoAction.LEAVE, "its state is unknown"
     single = replace(stale, shape="single", pod=pod())
     assert verdict(single).question is Question.RECORD
     unreadable = replace(single, record=RecordWord.UNREADABLE, log=LogWord.UNREADABLE)
@@ -887,7 +889,7 @@ def lives(e: Evidence | PodEvidence) -> bool:
     )
 
 
-def somebody_says_it_executes(e: Evidence) -> bool:
+def a_party_says_it_executes(e: Evidence) -> bool:
     """Defined here and not by the table: GitHub, the log, the sidecar, an event or the row says so. It
     no longer executes when GitHub has reported its job's completion."""
     if e.record is RecordWord.BUSY and e.record_age <= USUAL.fresh:
@@ -909,7 +911,7 @@ def test_no_live_container_that_executes_by_anyones_word_is_ended() -> None:
     """The whole product. I22, I65"""
 
     def ending(e: Evidence) -> AnyAction | NoAction | None:
-        return decided(e) if lives(e) and somebody_says_it_executes(e) else None
+        return decided(e) if lives(e) and a_party_says_it_executes(e) else None
 
     found = {end for _, end in explore(runner, RUNNER_VALUES, ending)}
     assert found == {

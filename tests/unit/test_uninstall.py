@@ -104,7 +104,7 @@ async def test_what_paddock_sees_to_is_only_waited_for(
     assert said == ["left: 1 pool, 1 runner"]
 
 
-async def test_what_has_ended_is_let_go_if_nobody_else_does(
+async def test_what_has_ended_is_let_go_if_no_leader_does(
     cluster: Cluster, leaving: Uninstall, clock: ManualClock
 ) -> None:
     """I75"""
@@ -148,7 +148,7 @@ async def test_an_api_server_that_is_away_ends_nothing(
     assert cluster.pools == {}
 
 
-async def test_abandoning_waits_for_nobody_and_kills_nobody(
+async def test_abandoning_waits_for_no_pod_and_kills_none(
     cluster: Cluster, leaving: Uninstall
 ) -> None:
     cluster.pool("linux")

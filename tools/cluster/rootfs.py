@@ -45,9 +45,11 @@ def add_busybox(layer: Layer) -> None:
 
 
 def add_users(layer: Layer, **users: tuple[int, str]) -> None:
-    everybody = {"root": (0, "/"), **users}
-    passwd = (f"{name}:x:{uid}:{uid}::{home}:/bin/sh" for name, (uid, home) in everybody.items())
-    groups = (f"{name}:x:{uid}:" for name, (uid, _) in everybody.items())
+    users_and_root = {"root": (0, "/"), **users}
+    passwd = (
+        f"{name}:x:{uid}:{uid}::{home}:/bin/sh" for name, (uid, home) in users_and_root.items()
+    )
+    groups = (f"{name}:x:{uid}:" for name, (uid, _) in users_and_root.items())
     layer.file("/etc/passwd", "\n".join((*passwd, "")).encode())
     layer.file("/etc/group", "\n".join((*groups, "")).encode())
 

@@ -301,7 +301,7 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
 class _AskedBy(Enum):
     """The client whose deletion request ended a Pod."""
 
-    NOBODY = auto()
+    NO_CLIENT = auto()
     US = auto()
     ANOTHER = auto()
 
@@ -312,7 +312,7 @@ def _asked_by(runner: Runner, pod: Pod | None, mark: Fingerprint | None) -> _Ask
     ours = runner.deletion_asked_at
     arrived = pod.deletion_requested_at if pod else None
     if arrived is None or (mark and mark.finished_at and mark.finished_at < arrived):
-        return _AskedBy.NOBODY
+        return _AskedBy.NO_CLIENT
     if ours is None or arrived < ours - CLOCKS_DIFFER:
         return _AskedBy.ANOTHER
     return _AskedBy.US

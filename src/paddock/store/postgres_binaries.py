@@ -135,12 +135,12 @@ def _copied(directory: Path, target: Path) -> Path:
                     symlinks=True,
                     ignore=shutil.ignore_patterns("include", "*.a", "pkgconfig", "pgxs"),
                 )
-        _open_to_everybody(partial)
+        _open_to_all_users(partial)
         partial.rename(target)
     return target / directory.relative_to(package.parent)
 
 
-def _open_to_everybody(tree: Path) -> None:
+def _open_to_all_users(tree: Path) -> None:
     for path in (tree, *tree.rglob("*")):
         if not path.is_symlink():
             executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR

@@ -297,7 +297,7 @@ class Jobs:
         self._leave_queue(job)
         job.status, job.conclusion = JobStatus.COMPLETED, conclusion
         job.completed_at = job.run.updated_at = world.time
-        job.nobody_is_zero = job.runner is None and world.dice.random() < 0.5
+        job.no_runner_is_zero = job.runner is None and world.dice.random() < 0.5
         if job.runner is not None:
             job.steps = _finished_steps(job, conclusion, list(steps), stamp(world.time))
         self._hooks.job(job, "completed")

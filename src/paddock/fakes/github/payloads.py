@@ -294,12 +294,12 @@ def _executor(of: Job) -> Json:
             "runner_group_id": of.runner.group.id,
             "runner_group_name": of.runner.group.name,
         }
-    nobody, nameless = (0, "") if of.nobody_is_zero else (None, None)
+    no_id, no_name = (0, "") if of.no_runner_is_zero else (None, None)
     return {
-        "runner_id": nobody,
-        "runner_name": nameless,
-        "runner_group_id": nobody,
-        "runner_group_name": nameless,
+        "runner_id": no_id,
+        "runner_name": no_name,
+        "runner_group_id": no_id,
+        "runner_group_name": no_name,
     }
 
 

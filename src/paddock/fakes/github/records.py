@@ -250,7 +250,7 @@ class Job:
     cancel_sent: bool = False
     annotation: str | None = None
     #: A job cancelled in the queue names its runner as null or, as often, as 0 and "".
-    nobody_is_zero: bool = False
+    no_runner_is_zero: bool = False
 
     @property
     def repository(self) -> Repository:

@@ -3,7 +3,7 @@
 "use strict";
 
 const QUIET = 15_000; // charts and ages move even when nothing else does
-const LEAST = 1_500; // nobody reads faster
+const LEAST = 1_500; // a person reads no faster
 const GRACE = 4_000; // a stream that its server ended is open again at another one two seconds later
 const SILENT = 25_000; // something is heard every eleven seconds
 const RETRY = 5_000;
@@ -92,7 +92,7 @@ function exchange(part) {
   const old = document.getElementById(part.id);
   if (!old || old.innerHTML === part.innerHTML) return;
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
-  // Somebody who types, or has opened something, is not interrupted.
+  // A person who types, or has opened something, is not interrupted.
   if (focused && focused.matches("input, select, textarea")) return;
   if (old.querySelector("details[open]")) return;
   const scrolled = [...old.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
