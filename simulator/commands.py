@@ -17,10 +17,10 @@ from paddock.cli.output import complain, say, show, show_json, table
 from paddock.domain.recovery.table import RULES
 from paddock.domain.states import RUNNER_TRANSITIONS
 from simulator.engine.faults import ALL, Fault, parse_faults
+from simulator.engine.recovery_times import summary
 from simulator.engine.scale import LARGE, SMALL
 from simulator.engine.seed_runs import differing, laboratory
 from simulator.engine.simulation import Result, SeedPlan, simulate
-from simulator.engine.times import summary
 from simulator.engine.trace import TraceLine
 from simulator.mutant_commands import mutants, scenario
 

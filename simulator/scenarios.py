@@ -27,8 +27,8 @@ from simulator.engine.faults import Fault
 from simulator.engine.fleet import Jit, SimPod
 from simulator.engine.loop import Turn
 from simulator.engine.pods import OURS
+from simulator.engine.runner_output import ACT_RUNNER, STRANGE, Speech
 from simulator.engine.scale import LINUX, MACOS, SMALL
-from simulator.engine.speech import ACT_RUNNER, STRANGE, Speech
 from simulator.scripted_world import WARM, Scenario, Scene, Script
 
 _TOLD: list[Scenario] = []

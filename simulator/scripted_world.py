@@ -33,8 +33,8 @@ from simulator.engine.replica_process import ReplicaProcess
 from simulator.engine.replicas import SimReplica
 from simulator.engine.scale import LINUX, Described
 from simulator.engine.simulation import Key, Result, SeedPlan, Simulation, simulate
-from simulator.engine.story import Story
 from simulator.engine.trace import TraceLine
+from simulator.engine.workload import Story
 
 #: By this time the first Pods ask for work.
 WARM: Final = 25.0

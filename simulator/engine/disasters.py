@@ -14,7 +14,7 @@ from paddock.fakes.github.records import Job, Repository
 from simulator.engine.faults import Fault
 
 if TYPE_CHECKING:
-    from simulator.engine.story import Story
+    from simulator.engine.workload import Story
 
 #: The age of a deployment at its approval (I76): more than a day. A younger deployment whose `waiting`
 #: webhook was lost is dated from its creation. That is right for real days, not for short ones.

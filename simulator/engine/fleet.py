@@ -32,7 +32,7 @@ from paddock.domain.runner_versions import RunnerVersion, runner_version
 from paddock.ports import FleetUnavailable
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.replica_process import ReplicaProcess
-from simulator.engine.speech import ACTIONS, Speech, of_pod
+from simulator.engine.runner_output import ACTIONS, Speech, of_pod
 from simulator.engine.time import VirtualClock
 from simulator.engine.trace import Trace
 

@@ -28,7 +28,7 @@ from simulator.engine.faults import Fault
 from simulator.engine.scale import Described
 
 if TYPE_CHECKING:
-    from simulator.engine.story import Stage
+    from simulator.engine.workload import Stage
 
 T = TypeVar("T")
 

@@ -39,14 +39,14 @@ from simulator.engine.ledger import Ledger
 from simulator.engine.loop import Turn, VirtualLoop
 from simulator.engine.loop_intervals import LoopIntervals
 from simulator.engine.pods import Pods, must_not_break
-from simulator.engine.prompt import Prompt
+from simulator.engine.promptness import Prompt
+from simulator.engine.recovery_times import DONE_ACTIONS, Times
 from simulator.engine.replica_process import Processes, ReplicaProcess
 from simulator.engine.replicas import ReplicaContext, SimReplica, Site
 from simulator.engine.scale import LARGE, SMALL, Scale, scale_of
-from simulator.engine.story import Stage, Story
 from simulator.engine.time import SeededIds, VirtualClock
-from simulator.engine.times import DONE_ACTIONS, Times
 from simulator.engine.trace import Trace, TraceLine
+from simulator.engine.workload import Stage, Story
 from simulator.limit_check import LimitCheck
 from simulator.waste_checks import WasteChecks
 

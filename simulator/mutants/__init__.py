@@ -15,25 +15,25 @@ from typing import Final
 
 from simulator.mutants import (  # noqa: F401 - each adds its own
     clocks,
-    deleting,
     ends,
-    forcing,
+    fair_shares,
+    fleet_views,
+    forced_ends,
     intake,
-    minting,
+    mints,
     outages,
-    recovering,
+    pod_deletions,
+    recovery,
+    reports,
     repository_limits,
-    searching,
-    serving,
-    sharing,
-    sweeping,
-    telling,
+    runner_search,
+    supply,
+    sweeps,
     untuned,
     untuned_at_size,
     versions,
-    watching,
 )
-from simulator.mutants.making import MADE, Mutant
+from simulator.mutants.patches import MADE, Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
 

@@ -11,7 +11,7 @@ from paddock.recovery.gather import Gatherer
 from paddock.store.clock import DatabaseClock
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, swapped
+from simulator.mutants.patches import mutant, swapped
 
 
 @mutant(

@@ -17,7 +17,7 @@ from paddock.ports import FleetUnavailable
 from paddock.recovery.adopt import Adoption
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, statement, swapped
+from simulator.mutants.patches import mutant, statement, swapped
 
 _AGAIN: Final = 5.0
 

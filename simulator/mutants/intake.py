@@ -13,7 +13,7 @@ from paddock.github import facts
 from paddock.recovery.github_lookups import GitHubLookups
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, swapped, table, without
+from simulator.mutants.patches import mutant, swapped, table, without
 
 
 @mutant(

@@ -14,7 +14,7 @@ from paddock.dispatch.minting import Minter
 from paddock.store import deliveries
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, swapped
+from simulator.mutants.patches import mutant, swapped
 
 
 @mutant(

@@ -10,7 +10,7 @@ import msgspec
 from paddock.store import matching
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import changed_schema, changed_text, mutant, routine, swapped
+from simulator.mutants.patches import changed_schema, changed_text, mutant, routine, swapped
 
 
 @mutant(

@@ -14,7 +14,7 @@ from paddock.recovery.adopt import Adoption
 from paddock.recovery.retire import Retirement
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import (
+from simulator.mutants.patches import (
     mutant,
     routine,
     statement,

@@ -12,7 +12,7 @@ from paddock.domain.recovery.evidence import Subject
 from paddock.recovery.observe import PodView
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, routine, statement, swapped, table, without
+from simulator.mutants.patches import mutant, routine, statement, swapped, table, without
 
 
 @mutant(

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, routine, statement
+from simulator.mutants.patches import mutant, routine, statement
 
 
 @mutant(

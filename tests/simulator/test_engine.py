@@ -28,9 +28,9 @@ from simulator.engine.faults import ALL, Fault, parse_faults
 from simulator.engine.ledger import Ledger
 from simulator.engine.loop import Stuck, VirtualLoop
 from simulator.engine.loop_intervals import LoopIntervals
+from simulator.engine.recovery_times import summary
 from simulator.engine.replica_process import Processes, ReplicaProcess
 from simulator.engine.simulation import Key, Result, SeedPlan, simulate
-from simulator.engine.times import summary
 
 #: Small enough for a test, large enough for every part to have something to do.
 SMALL = 10

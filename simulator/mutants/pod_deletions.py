@@ -17,7 +17,7 @@ from paddock.pools.reconciler import Reconciler
 from paddock.recovery.retire import Retirement
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import (
+from simulator.mutants.patches import (
     mutant,
     statement,
     swapped,

@@ -17,7 +17,7 @@ from paddock.recovery.observe import PodView
 from paddock.recovery.runners import RunnerRecovery
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import (
+from simulator.mutants.patches import (
     mutant,
     swapped,
 )

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from paddock.domain.recovery.evidence import Subject
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, statement, table, without
+from simulator.mutants.patches import mutant, statement, table, without
 
 
 @mutant(

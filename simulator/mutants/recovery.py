@@ -14,7 +14,7 @@ from paddock.github.client import GitHubClient
 from paddock.store import matching
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, swapped, table, without
+from simulator.mutants.patches import mutant, swapped, table, without
 
 #: Longer than a run takes.
 _NEVER = 100_000.0

@@ -15,7 +15,7 @@ from paddock.domain.runners import Claim
 from paddock.store import matching
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import (
+from simulator.mutants.patches import (
     ANY_CLAIM,
     changed_schema,
     claims_may_be_released,

@@ -13,7 +13,7 @@ from paddock.domain.runners import Runner
 from paddock.forensics.conclusion import Concluded, Conclusion
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import (
+from simulator.mutants.patches import (
     changed_schema,
     mutant,
     statement,

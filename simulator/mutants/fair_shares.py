@@ -15,7 +15,7 @@ from paddock.store import matching
 from paddock.store.recovery import Recovering
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, swapped
+from simulator.mutants.patches import mutant, swapped
 
 
 @mutant(

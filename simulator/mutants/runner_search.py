@@ -13,7 +13,7 @@ from paddock.recovery import search
 from paddock.recovery.search import RunnerSearch
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import mutant, swapped
+from simulator.mutants.patches import mutant, swapped
 
 
 @mutant(

@@ -24,7 +24,7 @@ from paddock.recovery.jobs import JobRecovery
 from paddock.store import matching
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import (
+from simulator.mutants.patches import (
     before,
     mutant,
     routine,

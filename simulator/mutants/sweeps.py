@@ -20,7 +20,7 @@ from paddock.recovery.gather import RoundView
 from paddock.recovery.loop import Recovery
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session
-from simulator.mutants.making import (
+from simulator.mutants.patches import (
     ANY_CLAIM,
     before,
     claims_may_be_released,
