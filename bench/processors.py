@@ -17,7 +17,7 @@ class _Process:
     #: Its own, in ticks.
     own: int
     #: Of children that have ended and that it has reaped.
-    buried: int
+    ended: int
 
 
 def used(parts: Mapping[int, str]) -> dict[str, float]:
@@ -27,7 +27,7 @@ def used(parts: Mapping[int, str]) -> dict[str, float]:
     found = dict.fromkeys(parts.values(), 0.0)
     for pid, process in processes.items():
         if (name := _part_of(pid, parts, processes)) is not None:
-            found[name] += (process.own + process.buried) / _TICKS
+            found[name] += (process.own + process.ended) / _TICKS
     return found
 
 
@@ -78,5 +78,5 @@ def _read(pid: int) -> _Process | None:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    parent, own, buried = int(after_name[1]), after_name[11:13], after_name[13:15]
-    return _Process(parent, sum(map(int, own)), sum(map(int, buried)))
+    parent, own, ended = int(after_name[1]), after_name[11:13], after_name[13:15]
+    return _Process(parent, sum(map(int, own)), sum(map(int, ended)))

@@ -1336,7 +1336,7 @@ async def _deliveries_taken_unapplied(scene: Scene) -> None:
     left = [True]
     scene.force(
         Fault.STORE_AWAY,
-        lambda: asked[-1] == "store.surroundings" and bool(left) and left.pop(),
+        lambda: asked[-1] == "store.intake_context" and bool(left) and left.pop(),
     )
     await scene.executed(scene.queue(20.0))
 

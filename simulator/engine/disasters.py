@@ -102,7 +102,7 @@ class Disasters:
         stage.leases.drop()
         await asyncio.sleep(seconds)
         stage.faults.end_failover()
-        stage.airwaves.listen_again()
+        stage.wakeup_transport.listen_again()
         stage.trace.note("database", "is back")
 
     async def strike_limits(self) -> None:

@@ -214,12 +214,12 @@ class FaultMix:
 class Faults:
     """Draws whether a fault occurs. `on` is false once faults have stopped."""
 
-    def __init__(self, weather: FaultMix, rng: random.Random, trace: Trace) -> None:
-        self._strength = weather.strength
+    def __init__(self, mix: FaultMix, rng: random.Random, trace: Trace) -> None:
+        self._strength = mix.strength
         self._rng = rng
         self._trace = trace
         self.on = True
-        self.loses_wakeups = Fault.WAKEUP_LOST in weather.strength
+        self.loses_wakeups = Fault.WAKEUP_LOST in mix.strength
         #: The database is away for all replicas, and calls in progress were cut off.
         self.database_away = False
         self._cut_off: set[str] = set()

@@ -57,12 +57,12 @@ class WakeupTransport:
 
 
 class MachineWakeups:
-    def __init__(self, airwaves: WakeupTransport, machine: ReplicaProcess) -> None:
-        self._airwaves = airwaves
+    def __init__(self, wakeup_transport: WakeupTransport, machine: ReplicaProcess) -> None:
+        self._wakeup_transport = wakeup_transport
         self._machine = machine
 
     def subscribe(self, *topics: Topic) -> PgSubscription:
-        return self._airwaves.subscribe(self._machine, frozenset(topics))
+        return self._wakeup_transport.subscribe(self._machine, frozenset(topics))
 
 
 class StoreGate:
@@ -73,7 +73,7 @@ class StoreGate:
         store: PgStore,
         *,
         machine: ReplicaProcess,
-        airwaves: WakeupTransport,
+        wakeup_transport: WakeupTransport,
         faults: Faults,
         trace: Trace,
         refused: Callable[[str, Exception], None],
@@ -82,7 +82,7 @@ class StoreGate:
         """`committed` receives what each call wrote, also if the caller gets no answer."""
         self._store = store
         self._machine = machine
-        self._airwaves = airwaves
+        self._wakeup_transport = wakeup_transport
         self._faults = faults
         self._trace = trace
         self._refused = refused
@@ -96,7 +96,7 @@ class StoreGate:
         return StoreGate(
             self._store.acting_as(actor),
             machine=self._machine,
-            airwaves=self._airwaves,
+            wakeup_transport=self._wakeup_transport,
             faults=self._faults,
             trace=self._trace,
             refused=self._refused,
@@ -132,7 +132,7 @@ class StoreGate:
             self._refused(name, error)
             raise
         finally:
-            self._airwaves.carry()
+            self._wakeup_transport.carry()
         self._committed(name, args, result)
         if isinstance(result, Conflict):
             self._trace.note(self._machine.name, f"store.{name}: {result}")

@@ -69,7 +69,7 @@ _ANSWER_SECONDS: Final = 15.0
 
 @dataclass(slots=True, kw_only=True)
 class ReplicaContext:
-    """The surroundings of every replica."""
+    """What every replica works with."""
 
     session: Session
     fleet: SimFleet
@@ -82,7 +82,7 @@ class ReplicaContext:
     rng: random.Random
     faults: Faults
     trace: Trace
-    airwaves: WakeupTransport
+    wakeup_transport: WakeupTransport
     leases: Leases
     #: A store method raised an error that it never should raise.
     refused: Callable[[str, Exception], None]
@@ -157,7 +157,7 @@ class SimReplica:
         gate = StoreGate(
             PgStore(database_over(around.session), clock=clock, ids=self._ids, actor=self.name),
             machine=machine,
-            airwaves=around.airwaves,
+            wakeup_transport=around.wakeup_transport,
             faults=around.faults,
             trace=around.trace,
             refused=around.refused,
@@ -179,7 +179,7 @@ class SimReplica:
         )
         replica = Replica(
             store=store,
-            wakeups=MachineWakeups(around.airwaves, machine),
+            wakeups=MachineWakeups(around.wakeup_transport, machine),
             clock=clock,
             ids=self._ids,
             apps=registered,

@@ -212,8 +212,8 @@ class Simulation:
         clock = self._clock = VirtualClock(loop)
         self._database_clock = VirtualClock(loop)
         self.trace = Trace(step=lambda: loop.steps, now=loop.time, keep=keep, tell=tell)
-        weather = FaultMix.draw(plan.faults, _stream(plan, "weather"))
-        self.faults = Faults(weather, _stream(plan, "faults"), self.trace)
+        mix = FaultMix.draw(plan.faults, _stream(plan, "weather"))
+        self.faults = Faults(mix, _stream(plan, "faults"), self.trace)
         short = self.faults.in_the_air(Fault.SHORT_DAY)
         if short:
             self.faults.happened(Fault.SHORT_DAY)
@@ -275,7 +275,7 @@ class Simulation:
             now=loop.time,
             violate=self.checks.violate,
         )
-        self._airwaves = WakeupTransport(session, self.faults)
+        self._wakeup_transport = WakeupTransport(session, self.faults)
         apps = Apps(
             [
                 GitHubApp(
@@ -300,7 +300,7 @@ class Simulation:
             rng=_stream(plan, "replicas"),
             faults=self.faults,
             trace=self.trace,
-            airwaves=self._airwaves,
+            wakeup_transport=self._wakeup_transport,
             leases=self._leases,
             refused=self.checks.refused,
             committed=self._committed,
@@ -454,7 +454,7 @@ class Simulation:
                 actor="operator:sim",
             ),
             machine=operator,
-            airwaves=self._airwaves,
+            wakeup_transport=self._wakeup_transport,
             faults=calm,
             trace=self.trace,
             refused=self.checks.refused,
@@ -468,7 +468,7 @@ class Simulation:
             operator=cast("Store", gate),
             session=self._session,
             leases=self._leases,
-            airwaves=self._airwaves,
+            wakeup_transport=self._wakeup_transport,
             ledger=self._ledger,
             clock=self._clock,
             database_clock=self._database_clock,

@@ -46,7 +46,7 @@ class Stage:
     operator: Store
     session: Session
     leases: Leases
-    airwaves: WakeupTransport
+    wakeup_transport: WakeupTransport
     ledger: Ledger
     clock: VirtualClock
     database_clock: VirtualClock

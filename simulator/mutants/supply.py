@@ -96,7 +96,7 @@ def _job_unserved(undo: ExitStack, _session: Session) -> None:
         now: datetime = self._clock.now()
         return now + timedelta(days=30)
 
-    async def nothing(self: Any, _echoes: object) -> None: ...
+    async def nothing(self: Any, _graces: object) -> None: ...
 
     undo.enter_context(swapped(Conclusion, "_supply_grace_until", for_ever))
     undo.enter_context(swapped(JobRecovery, "_end", nothing))

@@ -235,9 +235,9 @@ async def test_what_is_deleted_while_it_runs_is_heard_before_its_log_is_gone(
             await asyncio.sleep(0.1)
         await place.api.delete(f"{place.pods}/linux-a")
         await eventually(lambda: any(pod.deletion_requested_at for pod in told))
-        assert await kube.fleet.overheard(uid=uid) == "Running job: build\n"
+        assert await kube.fleet.captured_log(uid=uid) == "Running job: build\n"
         await until(kube, "linux-a", lambda pod: pod.phase.terminal)
-        assert await kube.fleet.overheard(uid=uid) == "Running job: build\n"
+        assert await kube.fleet.captured_log(uid=uid) == "Running job: build\n"
         await kube.fleet.reap(PodName("linux-a"), uid=uid)
         await eventually(lambda: told[-1].reason == "deleted")
 

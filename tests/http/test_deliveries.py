@@ -119,7 +119,7 @@ async def test_one_that_the_database_refuses_is_set_aside_alone(scene: GitHubSce
     assert await states(scene) == {"pending": 1, "applied": 1}
 
 
-@pytest.mark.parametrize("fails", ["surroundings", "apply_deliveries"])
+@pytest.mark.parametrize("fails", ["intake_context", "apply_deliveries"])
 async def test_what_was_taken_when_the_database_failed_is_applied_at_once(
     scene: GitHubScene, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:

@@ -300,7 +300,7 @@ class Cluster:
             return Circumstances(("not known: no answer",), complete=False)
         return Circumstances(("it was evicted",))
 
-    async def overheard(self, *, uid: str) -> str | None:
+    async def captured_log(self, *, uid: str) -> str | None:
         return self.heard
 
 

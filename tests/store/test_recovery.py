@@ -31,7 +31,7 @@ async def scene(database: Database) -> Yard:
 
 
 async def conclude(
-    scene: Yard, runner: Runner, *, echoing: bool = False, evidence: str | None = None
+    scene: Yard, runner: Runner, *, with_grace: bool = False, evidence: str | None = None
 ) -> Runner:
     gone = await conclude_runner(
         scene.world.store,
@@ -42,7 +42,7 @@ async def conclude(
         why="test",
         ended_at=scene.world.clock.now(),
         evidence=evidence,
-        supply_grace_until=scene.world.clock.now() + timedelta(minutes=2) if echoing else None,
+        supply_grace_until=scene.world.clock.now() + timedelta(minutes=2) if with_grace else None,
     )
     assert isinstance(gone, Runner)
     return gone
@@ -175,14 +175,14 @@ async def test_a_suspect_that_got_a_job_is_none(scene: Yard) -> None:
 
 async def test_an_ended_runner_counts_as_supply_until_its_time_is_up(scene: Yard) -> None:
     """I68"""
-    await conclude(scene, await scene.running(), echoing=True)
+    await conclude(scene, await scene.running(), with_grace=True)
     assert await serve(scene) == 0
     scene.world.clock.advance(121)
     assert await serve(scene) == 1
 
 
 async def test_an_ended_runner_stops_counting_when_github_was_asked(scene: Yard) -> None:
-    runner = await conclude(scene, await scene.running(), echoing=True)
+    runner = await conclude(scene, await scene.running(), with_grace=True)
     [grace] = await scene.world.store.supply_graces()
     assert (grace.runner, grace.hint, grace.host) == (runner.id, runner.hint, scene.world.host)
     await scene.world.store.end_supply_grace(runner.id)
@@ -191,7 +191,7 @@ async def test_an_ended_runner_stops_counting_when_github_was_asked(scene: Yard)
 
 async def test_an_event_that_names_an_ended_runner_ends_its_echo(scene: Yard) -> None:
     """I68: its job is known; the next job does not wait for it."""
-    runner = await conclude(scene, await scene.running(), echoing=True)
+    runner = await conclude(scene, await scene.running(), with_grace=True)
     assert runner.hint is not None
     await scene.world.report(
         scene.account,

@@ -157,7 +157,7 @@ async def heard(server: Server, fleet: KubeFleet) -> str | None:
     """The log that is kept once its container, and so its own log, is deleted."""
     await until(lambda: "GET log" in server.requests)
     async with asyncio.timeout(60):
-        words = await fleet.overheard(uid=UID)
+        words = await fleet.captured_log(uid=UID)
     server.log = None
     server.pod["metadata"] |= DELETION
     assert await fleet.log_tail(NAME, uid=UID, lines=9, most_bytes=999) is None
@@ -167,11 +167,11 @@ async def heard(server: Server, fleet: KubeFleet) -> str | None:
 async def test_a_runner_that_is_deleted_is_heard_before_its_container_is_gone(
     server: Server, fleet: KubeFleet
 ) -> None:
-    """S4: what was overheard is no proof of anything, so a log that is gone stays unreadable."""
+    """S4: a captured log is no proof of anything, so a log that is gone stays unreadable."""
     async with watched(fleet):
         await server.tell("pods", pod(**DELETION))
         assert await heard(server, fleet) == "Running job: build\n"
-        assert await fleet.overheard(uid=UID) == "Running job: build\n"
+        assert await fleet.captured_log(uid=UID) == "Running job: build\n"
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "Preempting"])
@@ -193,7 +193,7 @@ async def test_a_runner_that_waits_for_work_has_no_log(server: Server, fleet: Ku
         await server.tell("events", event("FailedMount"))
         await until(lambda: len(told) == 2)
     assert server.requests == ["GET pods"]
-    assert await fleet.overheard(uid=UID) is None
+    assert await fleet.captured_log(uid=UID) is None
 
 
 async def test_a_role_without_that_right_costs_the_watch_of_pods_nothing(
@@ -252,12 +252,12 @@ async def test_what_was_not_heard_is_listened_for_again_and_what_was_is_kept() -
             raise FleetUnavailable("Kubernetes could not be reached.")
         return answers.pop(0)
 
-    overheard = DeathLogBuffer(tail)
-    assert await overheard.of(UID) is None
+    buffer = DeathLogBuffer(tail)
+    assert await buffer.of(UID) is None
     for expected in (None, "words", "words"):
-        overheard.listen(NAME, UID)
-        assert await overheard.of(UID) == expected
-    await overheard.aclose()
+        buffer.listen(NAME, UID)
+        assert await buffer.of(UID) == expected
+    await buffer.aclose()
 
 
 async def test_of_many_the_latest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,16 +266,16 @@ async def test_of_many_the_latest_are_kept(monkeypatch: pytest.MonkeyPatch) -> N
     async def tail(name: PodName, uid: str) -> str | None:
         return f"words of {uid}"
 
-    overheard = DeathLogBuffer(tail)
+    buffer = DeathLogBuffer(tail)
     for uid in ("1", "2", "3"):
-        overheard.listen(NAME, uid)
-        await overheard.of(uid)
-    assert [await overheard.of(uid) for uid in ("1", "2", "3")] == [
+        buffer.listen(NAME, uid)
+        await buffer.of(uid)
+    assert [await buffer.of(uid) for uid in ("1", "2", "3")] == [
         None,
         "words of 2",
         "words of 3",
     ]
-    await overheard.aclose()
+    await buffer.aclose()
 
 
 async def test_an_ended_pod_is_let_go_of_and_then_deleted(server: Server, fleet: KubeFleet) -> None:

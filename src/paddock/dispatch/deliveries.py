@@ -90,7 +90,7 @@ class DeliveryApplier:
             for delivery in deliveries
             if (event := _decode(delivery, batch)) is not None
         ]
-        around = await self._store.surroundings(
+        around = await self._store.intake_context(
             (delivery.host, event.installation.id)
             for delivery, event in jobs
             if event.installation is not None

@@ -51,7 +51,7 @@ class JobUpdates:
     async def _judge(
         self, repository: ActiveRepository, jobs: Sequence[JobRecord], known: Container[int]
     ) -> list[JobReport]:
-        around = await self._store.surroundings([(repository.host, repository.installation)])
+        around = await self._store.intake_context([(repository.host, repository.installation)])
         told = RepositoryFacts(github_id=repository.github_id, full_name=repository.full_name)
         ours: list[JobReport] = []
         foreign: list[JobReport] = []

@@ -45,7 +45,7 @@ class RefusalReview:
         return adopted
 
     async def _judge(self, refused: Sequence[RefusedJob]) -> int:
-        around = await self._store.surroundings([])
+        around = await self._store.intake_context([])
         judged = [
             judge(job.facts, job.repository, job.account, around, trusted=job.trusted)
             for job in refused

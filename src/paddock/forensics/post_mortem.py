@@ -216,7 +216,7 @@ class PostMortem:
         """Ask for nothing more. A log that was captured when the end was announced replaces one that is
         gone."""
         outcome = "kept" if wanted.has_log or tail.text else "none" if tail.known else "given-up"
-        if outcome != "kept" and (heard := await self._overheard(wanted.pod_uid)):
+        if outcome != "kept" and (heard := await self._captured_log(wanted.pod_uid)):
             await self._keep(wanted, heard)
             outcome = "kept"
         ended = await self._store.end_post_mortem(wanted.runner, circumstances=told.sentences)
@@ -227,12 +227,12 @@ class PostMortem:
         if not wanted.vanished:
             await reap(self._fleet, wanted.pod_name, uid=wanted.pod_uid)
 
-    async def _overheard(self, uid: str) -> str | None:
+    async def _captured_log(self, uid: str) -> str | None:
         if self._witness is None:
             return None
         try:
             async with asyncio.timeout(TIMEOUT):
-                return await self._witness.overheard(uid=uid)
+                return await self._witness.captured_log(uid=uid)
         except (TimeoutError, FleetUnavailable):
             return None
 

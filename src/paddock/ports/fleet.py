@@ -79,7 +79,7 @@ class Witness(Protocol):
         """The Pod may be gone."""
         ...
 
-    async def overheard(self, *, uid: str) -> str | None:
+    async def captured_log(self, *, uid: str) -> str | None:
         """The runner's log as it was when its end was announced, if that was captured. The container
         may be gone, and its log with it. For a verdict, never for a proof: the runner may have logged
         more since."""

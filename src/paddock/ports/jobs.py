@@ -20,7 +20,9 @@ from paddock.domain.trust import Trust, TrustQuestion
 class IncomingJobStore(Protocol):
     """What decides whether an incoming job is demand."""
 
-    async def surroundings(self, installations: Iterable[tuple[HostId, int]]) -> IntakeContext: ...
+    async def intake_context(
+        self, installations: Iterable[tuple[HostId, int]]
+    ) -> IntakeContext: ...
 
     async def our_runners(
         self, named: Sequence[tuple[AccountId, str]]

@@ -153,7 +153,7 @@ class Gatherer:
         self._view = view
         self._asker = asker
         self._thresholds = thresholds
-        self._own_words = RunnerLog(fleet)
+        self._runner_log = RunnerLog(fleet)
         self._answers: dict[RunnerId, _Answers] = {}
         #: Runners that waited or worked in the last round, with the row and the Pod that showed it:
         #: while both are the same objects, what they show is the same.
@@ -303,7 +303,7 @@ class Gatherer:
                 return await self._ask_record(runner, look, known)
             case Question.LOG:
                 pod = look.pod_of(runner)
-                known.log = LogWord.UNREADABLE if pod is None else await self._own_words.of(pod)
+                known.log = LogWord.UNREADABLE if pod is None else await self._runner_log.of(pod)
                 known.log_at = self._clock.now()
                 return True
             case Question.JOB:

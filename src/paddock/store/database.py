@@ -19,9 +19,9 @@ import asyncpg
 from paddock.ports.errors import Contended, DatabaseUnavailable, OutcomeUnknown
 from paddock.store.connect_errors import check_url
 from paddock.store.errors import SessionEnded
-from paddock.store.pool import BROKEN, Connection, Pool, Session, end, has_ended, is_lost
+from paddock.store.pool import BROKEN, Connection, Pool, RawSession, end, has_ended, is_lost
 
-__all__ = ["COMMIT_THEN_FLUSH", "UNFLUSHED", "Connection", "Database", "Session", "retrying"]
+__all__ = ["COMMIT_THEN_FLUSH", "UNFLUSHED", "Connection", "Database", "RawSession", "retrying"]
 
 #: Begins a transaction that a server crash may lose without harm: its COMMIT waits for no disk.
 UNFLUSHED = "BEGIN; SET LOCAL synchronous_commit = off"
@@ -106,7 +106,7 @@ class Database:
     def stalled_matcher(self) -> str:
         return self._pool.stalled_matcher
 
-    async def session_apart(self) -> Session:
+    async def session_apart(self) -> RawSession:
         """A new session outside the pool, for the heartbeat that checks the pool's sessions."""
         return await self._pool.apart()
 
@@ -175,7 +175,7 @@ class Database:
         return found[0] if found else None
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Session]:
+    async def acquire(self) -> AsyncIterator[RawSession]:
         """An exclusive session, for LISTEN and for locks and settings that outlast a transaction.
         All of them are undone at the end."""
         connection = await self._pool.take()
@@ -196,9 +196,9 @@ class _Session:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._connection: Session = None
+        self._connection: RawSession = None
 
-    async def _begin(self, first: Callable[[Session], Awaitable[R]]) -> R:
+    async def _begin(self, first: Callable[[RawSession], Awaitable[R]]) -> R:
         """The answer to the first message, which must be one that may be repeated."""
         try:
             return await self._try(first)
@@ -211,7 +211,7 @@ class _Session:
         except _Stale as stale:
             raise self._pool.lost() from stale.__cause__
 
-    async def _try(self, first: Callable[[Session], Awaitable[R]]) -> R:
+    async def _try(self, first: Callable[[RawSession], Awaitable[R]]) -> R:
         connection = await self._pool.take()
         try:
             answer = await first(connection)

@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from paddock.ports import Clock
-from paddock.store.database import Database, Session
+from paddock.store.database import Database, RawSession
 
 _log = structlog.get_logger()
 
@@ -72,7 +72,7 @@ class Heartbeat:
         finally:
             session.terminate()
 
-    async def _until_silent(self, session: Session) -> asyncio.Future[object] | None:
+    async def _until_silent(self, session: RawSession) -> asyncio.Future[object] | None:
         """The query that `session` does not answer; `None` if the session was lost instead."""
         while True:
             await self._clock.sleep(_EVERY)
@@ -85,9 +85,9 @@ class Heartbeat:
             if question.exception() is not None:
                 return None
 
-    async def _new_session(self) -> Session:
+    async def _new_session(self) -> RawSession:
         """The first new session that answers, however long that takes."""
-        attempts: set[asyncio.Future[Session]] = set()
+        attempts: set[asyncio.Future[RawSession]] = set()
         try:
             while True:
                 if len(attempts) < _AT_ONCE:
@@ -113,7 +113,7 @@ def _ignore(question: asyncio.Future[object]) -> None:
         question.exception()
 
 
-def _end_spare(attempt: asyncio.Future[Session]) -> None:
+def _end_spare(attempt: asyncio.Future[RawSession]) -> None:
     """End a session that answered after another one had."""
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result().terminate()

@@ -16,7 +16,7 @@ _SQL = named("intake")
 
 
 class Intake(Jobs):
-    async def surroundings(self, installations: Iterable[tuple[HostId, int]]) -> IntakeContext:
+    async def intake_context(self, installations: Iterable[tuple[HostId, int]]) -> IntakeContext:
         asked = sorted(set(installations))
         accounts = await self._database.rows(
             *_SQL["accounts"](

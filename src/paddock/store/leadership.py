@@ -23,7 +23,7 @@ import structlog
 
 from paddock.ports import Clock
 from paddock.ports.errors import DatabaseUnavailable
-from paddock.store.database import Database, Session
+from paddock.store.database import Database, RawSession
 
 _log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ def led(
 
 
 @asynccontextmanager
-async def leading(name: str, database: Database) -> AsyncIterator[Session | None]:
+async def leading(name: str, database: Database) -> AsyncIterator[RawSession | None]:
     """The session that holds the lock of `name` until the end of the block; `None` if another replica
     holds the lock."""
     number = zlib.crc32(name.encode()) - 2**31
@@ -71,7 +71,7 @@ async def leading(name: str, database: Database) -> AsyncIterator[Session | None
 
 
 async def _while_connected(
-    database: Database, connection: Session, run: Callable[[], Awaitable[None]]
+    database: Database, connection: RawSession, run: Callable[[], Awaitable[None]]
 ) -> None:
     ended = asyncio.Event()
     connection.add_termination_listener(lambda _: ended.set())

@@ -23,7 +23,7 @@ from paddock.ports import Clock
 from paddock.ports.errors import Contended
 from paddock.store.database import Database
 from paddock.store.errors import MigrationFailed, SchemaMismatch
-from paddock.store.pool import Session, has_ended
+from paddock.store.pool import RawSession, has_ended
 from paddock.system import SystemClock
 
 # Held by the session, so that it spans the migrations' transactions. The number is arbitrary.
@@ -143,7 +143,7 @@ async def migrate(
 
 
 async def check_schema(
-    connection: Session,
+    connection: RawSession,
     *,
     directory: Traversable | None = None,
     version: str = paddock.__version__,
@@ -160,7 +160,7 @@ async def check_schema(
         )
 
 
-async def _history(connection: Session) -> Sequence[Applied]:
+async def _history(connection: RawSession) -> Sequence[Applied]:
     if await connection.fetchval("SELECT to_regclass('schema_migrations') IS NULL"):
         return []
     return [Applied(*row) for row in await connection.fetch(_READ_HISTORY)]
@@ -205,7 +205,7 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
-async def _lock(connection: Session, say: Callable[[str], None]) -> None:
+async def _lock(connection: RawSession, say: Callable[[str], None]) -> None:
     """Held until the session ends. The other replicas wait without a limit, because the first one's
     migrations may take any time."""
     if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
@@ -215,7 +215,7 @@ async def _lock(connection: Session, say: Callable[[str], None]) -> None:
     await connection.fetchval("SELECT pg_advisory_lock($1)", _LOCK)
 
 
-async def _apply(connection: Session, migration: Migration, clock: Clock) -> None:
+async def _apply(connection: RawSession, migration: Migration, clock: Clock) -> None:
     for attempt in range(1, _TABLE_LOCK_ATTEMPTS + 1):
         try:
             async with connection.transaction():
@@ -244,7 +244,7 @@ async def _apply(connection: Session, migration: Migration, clock: Clock) -> Non
             return
 
 
-async def _execute(connection: Session, migration: Migration) -> None:
+async def _execute(connection: RawSession, migration: Migration) -> None:
     """Execute statement by statement: PostgreSQL reports the position of a syntax error, but for other
     errors not which of many statements failed."""
     for line, statement in statements(migration.sql):

@@ -76,7 +76,7 @@ SET enable_bitmapscan = off;
 R = TypeVar("R")
 
 #: A connection of asyncpg, which has no types of its own.
-Session = Any
+RawSession = Any
 
 
 class Connection(Protocol):
@@ -109,12 +109,12 @@ class Pool:
         self._server_settings = {"application_name": application_name}
         #: The sessions used last, not yet released to asyncpg: releasing one and acquiring it again
         #: costs more than a short statement. asyncpg keeps the others and closes those idle for long.
-        self._at_hand: list[Session] = []
-        self._in_use: set[Session] = set()
+        self._at_hand: list[RawSession] = []
+        self._in_use: set[RawSession] = set()
         self._waiting = 0
         #: Connection attempts under way. `_connect` repeats those that `connect_anew` gave up.
-        self._connecting: set[asyncio.Future[Session]] = set()
-        self._given_up: set[asyncio.Future[Session]] = set()
+        self._connecting: set[asyncio.Future[RawSession]] = set()
+        self._given_up: set[asyncio.Future[RawSession]] = set()
 
     @property
     def url(self) -> str:
@@ -164,12 +164,12 @@ class Pool:
         except TimeoutError:
             self._sessions.terminate()
 
-    async def take(self) -> Session:
+    async def take(self) -> RawSession:
         connection = await self._take()
         self._in_use.add(connection)
         return connection
 
-    async def _take(self) -> Session:
+    async def _take(self) -> RawSession:
         while self._at_hand:
             connection = self._at_hand.pop()
             if not has_ended(connection):
@@ -195,7 +195,7 @@ class Pool:
         finally:
             self._waiting -= 1
 
-    async def _connect(self) -> Session:
+    async def _connect(self) -> RawSession:
         """Acquire a session: a new one, or one that a caller gives back while this waits."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
@@ -227,7 +227,7 @@ class Pool:
             end(connection)
         await self.distrust()
 
-    async def apart(self) -> Session:
+    async def apart(self) -> RawSession:
         """A session outside the pool."""
         connection = await asyncpg.connect(
             self._url, timeout=CONNECT_TIMEOUT, server_settings=self._server_settings
@@ -235,7 +235,7 @@ class Pool:
         _keep_alive(connection)
         return connection
 
-    async def give_back(self, connection: Session) -> None:
+    async def give_back(self, connection: RawSession) -> None:
         """Without a reset: for sessions that were used only for transactions."""
         self._in_use.discard(connection)
         if self._waiting or len(self._at_hand) >= AT_HAND or has_ended(connection):
@@ -243,7 +243,7 @@ class Pool:
         else:
             self._at_hand.append(connection)
 
-    async def give_back_clean(self, connection: Session) -> None:
+    async def give_back_clean(self, connection: RawSession) -> None:
         """After a reset of the session's state: settings, locks, LISTEN."""
         self._in_use.discard(connection)
         is_clean = False
@@ -260,7 +260,7 @@ class Pool:
                     end(connection)
             await self._sessions.release(connection)
 
-    def has_word(self, connection: Session) -> bool:
+    def has_word(self, connection: RawSession) -> bool:
         """Whether the server has sent a message that was not read yet. An unrequested message says that
         the server has ended the session. asyncpg reads it on a later turn of the event loop, which may
         be too late."""
@@ -268,7 +268,7 @@ class Pool:
         unread.register(_socket_of(connection).fileno(), select.POLLIN)
         return bool(unread.poll(0))
 
-    async def promptly(self, connection: Session, answer: Awaitable[R]) -> R:
+    async def promptly(self, connection: RawSession, answer: Awaitable[R]) -> R:
         """The answer of a session that nothing else bounds. If it does not come, the session is
         ended."""
         try:
@@ -295,7 +295,7 @@ class Pool:
             "itself."
         )
 
-    def sentence_for(self, error: BaseException, connection: Session) -> StoreError | None:
+    def sentence_for(self, error: BaseException, connection: RawSession) -> StoreError | None:
         """What to raise instead of `error`, which ended a transaction; `None` if the error is not about
         the database's state."""
         match error:
@@ -338,7 +338,7 @@ class Pool:
                 return None
 
 
-def is_lost(error: BaseException, connection: Session) -> bool:
+def is_lost(error: BaseException, connection: RawSession) -> bool:
     """Whether `error` means the end of the session."""
     match error:
         case (
@@ -357,7 +357,7 @@ def is_lost(error: BaseException, connection: Session) -> bool:
             return False
 
 
-def has_ended(connection: Session) -> bool:
+def has_ended(connection: RawSession) -> bool:
     """Also true if the server ended the session: asyncpg then detaches the holder's connection, and
     any access to it raises."""
     try:
@@ -366,17 +366,17 @@ def has_ended(connection: Session) -> bool:
         return True
 
 
-def end(connection: Session) -> None:
+def end(connection: RawSession) -> None:
     if not has_ended(connection):
         connection.terminate()
 
 
-async def _begin_session(connection: Session) -> None:
+async def _begin_session(connection: RawSession) -> None:
     _keep_alive(connection)
     await connection.execute(_SESSION)
 
 
-def _keep_alive(connection: Session) -> None:
+def _keep_alive(connection: RawSession) -> None:
     its = _socket_of(connection)
     if its.family != socket.AF_UNIX:
         its.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -385,10 +385,10 @@ def _keep_alive(connection: Session) -> None:
                 its.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def _socket_of(connection: Session) -> Any:
+def _socket_of(connection: RawSession) -> Any:
     return connection._transport.get_extra_info("socket")  # noqa: SLF001 - no public access
 
 
-async def _leave_as_is(connection: Session) -> None:
+async def _leave_as_is(connection: RawSession) -> None:
     """Replaces asyncpg's own reset, which would cost every transaction one more round trip. asyncpg
     rolls back an open transaction before it calls this."""

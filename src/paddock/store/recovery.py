@@ -231,7 +231,7 @@ class Recovering(RunnerStore, Versions):
 
     async def end_old_supply_graces(self) -> int:
         now = self._clock.now()
-        if await self._database.row(*_SQL["old_echo"](now=now)) is None:
+        if await self._database.row(*_SQL["expired_grace"](now=now)) is None:
             return 0
         async with self._database.statement() as connection:
             tag = await connection.execute(*_SQL["end_old_supply_graces"](now=now))

@@ -16,7 +16,7 @@ import structlog
 
 from paddock.ports import Clock, Topic
 from paddock.ports.errors import StoreError
-from paddock.store.database import Database, Session
+from paddock.store.database import Database, RawSession
 
 _log = structlog.get_logger()
 
@@ -91,7 +91,7 @@ class PgWakeups:
             ready.set()
             await self._clock.sleep(_RECONNECT)
 
-    async def _until_lost(self, connection: Session) -> None:
+    async def _until_lost(self, connection: RawSession) -> None:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         while not lost.is_set():

@@ -56,11 +56,11 @@ class KubeFleet:
         self._lists = PodLists(api, self._pods)
         self._watch = PodWatch(api, self._pods, self._lists, clock=clock)
         self._words = DeathLogs(api, self._pods)
-        self._overheard = DeathLogBuffer(self._words.last)
+        self._death_logs = DeathLogBuffer(self._words.last)
 
     async def aclose(self) -> None:
         await self._node_lists.aclose()
-        await self._overheard.aclose()
+        await self._death_logs.aclose()
 
     # Creating and deleting Pods.
 
@@ -132,14 +132,14 @@ class KubeFleet:
         """Yields all Pods, then each change. Ends only by an exception. Meanwhile the log of each Pod
         whose end is announced is read."""
         announcements = AnnouncedEnds(
-            self._api, self._events, clock=self._clock, tell=self._overheard.listen
+            self._api, self._events, clock=self._clock, tell=self._death_logs.listen
         )
         announcing = asyncio.create_task(announcements.run())
         try:
             async with aclosing(self._watch.changes()) as changes:
                 async for pod in changes:
                     if end_is_announced(pod):
-                        self._overheard.listen(pod.name, pod.uid)
+                        self._death_logs.listen(pod.name, pod.uid)
                     yield pod
         finally:
             announcing.cancel()
@@ -153,8 +153,8 @@ class KubeFleet:
     async def log_tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
         return await self._words.tail(name, uid=uid, lines=lines, most_bytes=most_bytes)
 
-    async def overheard(self, *, uid: str) -> str | None:
-        return await self._overheard.of(uid)
+    async def captured_log(self, *, uid: str) -> str | None:
+        return await self._death_logs.of(uid)
 
     async def circumstances(self, *, uid: str, node: str | None) -> Circumstances:
         """What can be read of the Pod's events and its node's troubles; a failed read is left out."""

@@ -129,7 +129,7 @@ class LocalFleet:
         self._grace = grace
         #: Supervisors that are children of this process; it must wait for them when they end.
         self._supervisors: dict[str, int] = {}
-        self._census = PodScanner(self.root, clock, starting=self._supervisors.keys())
+        self._scanner = PodScanner(self.root, clock, starting=self._supervisors.keys())
         self._looking = asyncio.Lock()
         self._host = os.uname().nodename
         self._looked_closely = -LIVENESS_EVERY
@@ -210,7 +210,7 @@ class LocalFleet:
 
     def _look_at_all(self, closely: bool) -> PodScan:
         self._wait_for_supervisors()
-        return self._census.look(closely=closely)
+        return self._scanner.look(closely=closely)
 
     async def _ask(
         self, what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs

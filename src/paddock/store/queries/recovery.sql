@@ -187,7 +187,7 @@ SELECT e.runner_id AS runner, e.key_id AS key, e.until, a.host_id AS host, r.hin
 -- The job's outcome is known: the runner no longer counts as supply.
 DELETE FROM supply_graces WHERE runner_id = :runner
 
--- name: old_echo
+-- name: expired_grace
 -- One grace that ended before :now, if there is any. It is read before `end_old_supply_graces`, because a DELETE wakes the
 -- matchers even if it deletes no row.
 SELECT runner_id FROM supply_graces WHERE until <= :now ORDER BY until, runner_id LIMIT 1

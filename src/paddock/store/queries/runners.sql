@@ -157,7 +157,7 @@ WITH given AS (
     SELECT e.id, g.ending, g.abnormal, g.why, g.exit_code, g.signal, g.reason, e.node, g.ended_at,
            g.log_tail, coalesce(g.evidence::jsonb, '{}'), :now, g.log_wanted_until
       FROM ended e JOIN given g USING (id)
-), echoing AS (
+), graced AS (
     INSERT INTO supply_graces (runner_id, key_id, until)
     SELECT e.id, e.key_id, g.supply_grace_until
       FROM ended e JOIN given g USING (id)

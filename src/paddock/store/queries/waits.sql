@@ -43,7 +43,7 @@ WITH wanted AS MATERIALIZED (
       LEFT JOIN runners r ON r.account_id = o.account_id AND r.pool_id = o.pool_id AND r.key_id = o.id
                          AND r.gone_at IS NULL
      GROUP BY w.repository_id
-), crews AS MATERIALIZED (
+), runners_of_pools AS MATERIALIZED (
     SELECT w.pool_id, count(r.id) FILTER (WHERE r.state = 'idle') AS idle, count(r.id) FILTER (WHERE r.state = 'booting') AS booting
       FROM (SELECT DISTINCT pool_id FROM wanted) w
       LEFT JOIN runners r ON r.pool_id = w.pool_id AND r.gone_at IS NULL
@@ -71,7 +71,7 @@ SELECT k.id, coalesce(s.runners, 0) AS supply, coalesce(s.ended, 0) AS supply_gr
   JOIN accounts a ON a.id = k.account_id
   JOIN pools p ON p.id = k.pool_id
   JOIN used u ON u.account_id = k.account_id
-  JOIN crews c ON c.pool_id = k.pool_id
+  JOIN runners_of_pools c ON c.pool_id = k.pool_id
   LEFT JOIN used_by_repository ru ON ru.repository_id = k.repository_id
   LEFT JOIN supply(:now) s ON s.key_id = k.id
   LEFT JOIN dispatch_pauses d ON true
