@@ -26,6 +26,10 @@ EVENTS: Final[Mapping[str, str]] = {
         "The matcher gave a Pod to a job's key. `job` is the job it was claimed for; GitHub "
         "may give the runner another one."
     ),
+    "claim.released": (
+        "A Pod waits for work again: GitHub did not register a runner for its claim, or recovery gave "
+        "up a claim that stayed one. `why` says which."
+    ),
     "claim.taken_over": (
         "The replica that minted for this claim did not finish in time. Another one goes on "
         "under a new name."

@@ -593,6 +593,9 @@ async def test_an_app_that_is_not_configured_absorbs_no_pods(yard: Yard) -> None
         asked = [asyncio.create_task(yard.dispatcher.poll(pod, wait=2)) for pod in pods]
         assert await asyncio.gather(*asked) == [NothingYet()] * 3
     assert {log["kind"] for log in logs if log["event"] == "mint.failed"} == {Kind.NOT_CONFIGURED}
+    released = [log for log in logs if log["event"] == "claim.released"]
+    assert released
+    assert all(log["job"] and log["pod"] and log["why"] for log in released)
     assert await yard.states() == {"idle": 3}
     assert await yard.rows("SELECT scope, subject FROM backoffs") == [("app", 0)]
 

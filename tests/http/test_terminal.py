@@ -235,18 +235,20 @@ def test_logs_for_people_hold_no_control_character() -> None:
     assert controls(told) == set()
     assert forged(told) == []
     assert told.count("some.event") == 3
+    assert "state=idle" in told  # and not the repr of an enumeration
 
 
 LOGS = """
 import json, sys
 import structlog
 from paddock.cli.logs import configure_logs
+from paddock.domain.states import RunnerState
 from paddock.settings import Settings
 
 configure_logs(Settings(log_format="console"))
 log, payload = structlog.get_logger(), json.loads(sys.argv[1])
 log.info("some.event", field=payload, short="\x9b2J\u202e", listed=[payload], keyed={payload: payload})
-log.info("some.event" + payload)
+log.info("some.event" + payload, state=RunnerState.IDLE)
 try:
     raise ValueError(payload)
 except ValueError:

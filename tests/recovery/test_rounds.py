@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.jobs import Executor
@@ -232,10 +233,14 @@ async def test_a_stale_claim_is_released_and_its_name_stays_a_debt(scene: Yard) 
     idle = await scene.idle()
     await scene.world.queue(scene.account, scene.key, 1)
     [claim] = (await scene.world.store.match([waiting(idle)])).claims
-    await scene.rounds(scene.recovery(), 310)
+    with capture_logs() as logs:
+        await scene.rounds(scene.recovery(), 310)
     row = await read_runner(scene.world.store, claim.runner)
     assert row is not None
     assert row.state is S.IDLE
+    [released] = [log for log in logs if log["event"] == "claim.released"]
+    assert (released["runner"], released["pod"]) == (claim.name, idle.pod_name)
+    assert released["why"].startswith("stale-claim: ")
     [mint] = await scene.world.rows("SELECT state FROM mints")
     assert mint["state"] == "chosen"
 

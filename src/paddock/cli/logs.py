@@ -56,9 +56,11 @@ def _rendering(wanted: LogFormat) -> list[structlog.typing.Processor]:
 
 
 def _escape_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Escape strings. Other values are shown by their `repr`, which escapes already."""
+    """Escape strings. Other values are shown by their `repr`, which escapes already. `str` makes plain
+    strings of members of an enumeration."""
     return {
-        name: escaped(value) if isinstance(value, str) else value for name, value in event.items()
+        name: escaped(str(value)) if isinstance(value, str) else value
+        for name, value in event.items()
     }
 
 

@@ -130,7 +130,7 @@ class Minter:
         if subject is not None:
             await self._store.back_off(subject, terms_of(failure))
             self._troubled.add((subject.scope, subject.id))
-        await self._patiently(
+        released = await self._patiently(
             claim,
             lambda: self._store.release_runner(
                 claim.runner,
@@ -139,6 +139,8 @@ class Minter:
                 no_record_because=settled,
             ),
         )
+        if not isinstance(released, Conflict):
+            _log.info("claim.released", **claim_fields(claim), why=failure.sentence)
 
     async def _patiently(self, claim: Claim, write: Callable[[], Awaitable[T]]) -> T:
         """Repeat `write` while the database is away: after a failover it is mostly back before the

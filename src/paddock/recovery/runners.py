@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 import msgspec
+import structlog
 
 from paddock.dispatch.job_updates import JobUpdates
 from paddock.domain.endings import Retired
@@ -23,12 +24,15 @@ from paddock.domain.recovery.rule import Verdict
 from paddock.domain.recovery.thresholds import RecoveryTerms, Thresholds
 from paddock.domain.runners import Conflict, Runner
 from paddock.forensics.conclusion import Concluded, Conclusion
+from paddock.log_events import runner_fields
 from paddock.ports import Clock
 from paddock.ports.recovery import RunnerRecoveryStore
 from paddock.recovery.act import Acting, Decided
 from paddock.recovery.gather import Gatherer, RoundView
 from paddock.recovery.github_lookups import GitHubLookups
 from paddock.recovery.retire import Retirement
+
+_log = structlog.get_logger()
 
 #: GitHub's record, the log, the job, and one more question that an answer may raise.
 _QUESTIONS: Final = 4
@@ -201,12 +205,13 @@ class RunnerRecovery:
                 )
             case RunnerAction.RELEASE:
                 # GitHub may have made a record under the name: it stays a debt (I41).
-                return await self._store.release_runner(
-                    runner.id,
-                    generation=runner.generation,
-                    why=f"{verdict.rule}: {verdict.why}",
-                    no_record_because=None,
+                why = f"{verdict.rule}: {verdict.why}"
+                released = await self._store.release_runner(
+                    runner.id, generation=runner.generation, why=why, no_record_because=None
                 )
+                if isinstance(released, Runner):
+                    _log.info("claim.released", **runner_fields(runner), why=why)
+                return released
 
     async def _retire(
         self, runner: Runner, look: RoundView, pod: Pod | None, evidence: Evidence
