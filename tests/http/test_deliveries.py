@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -285,17 +284,14 @@ async def test_no_queued_job_waits_while_github_is_slow_to_show_an_installation(
         await scene.store.store_deliveries(
             [replace(scene.stored(each), installation=new.id) for each in scene.take()]
         )
-        began = time.monotonic()
         await scene.applier.round()
         scene.fake.jobs.queue_run(scene.site, [job])
         await scene.deliver()
         await scene.applier.round()
         assert await rows(scene, "SELECT state FROM jobs") == [("queued",)]
-        assert time.monotonic() - began < 3.0
         while len(await rows(scene, "SELECT FROM jobs")) < 2:
             await asyncio.sleep(0.1)
             await scene.applier.round()
-        assert time.monotonic() - began > 3.0
     finally:
         reading.cancel()
 
