@@ -24,7 +24,7 @@ from paddock.domain.recovery.evidence import (
     Container,
     EndedEvidence,
     Evidence,
-    Executor,
+    ExecutorState,
     JobEvidence,
     JobWord,
     LogWord,
@@ -538,17 +538,17 @@ def test_a_job_that_is_served_again_was_asked_for_first() -> None:
 
 
 @pytest.mark.parametrize("word", [each for each in JobWord if each is not JobWord.COMPLETED])
-@pytest.mark.parametrize("executor", Executor)
-def test_in_progress_is_never_ended_by_us(word: JobWord, executor: Executor) -> None:
+@pytest.mark.parametrize("executor", ExecutorState)
+def test_in_progress_is_never_ended_by_us(word: JobWord, executor: ExecutorState) -> None:
     """I37"""
     old = JobEvidence(
         state=JobState.IN_PROGRESS, since=LONG, queued=LONG, executor=executor, word=word, times=99
     )
     expected: set[JobAction | NoAction] = {NoAction.LEAVE, NoAction.ASK}
-    if executor is not Executor.ALIVE and word is JobWord.QUEUED:
+    if executor is not ExecutorState.ALIVE and word is JobWord.QUEUED:
         expected = {JobAction.DEMOTE}
     # The exception: GitHub can never be asked about it again.
-    if executor is not Executor.ALIVE and word is JobWord.REPOSITORY_GONE:
+    if executor is not ExecutorState.ALIVE and word is JobWord.REPOSITORY_GONE:
         expected = {JobAction.STALE}
     assert action(old) in expected
 
@@ -556,11 +556,14 @@ def test_in_progress_is_never_ended_by_us(word: JobWord, executor: Executor) -> 
 def test_a_job_in_progress_in_a_deleted_repository_is_ended_after_the_third_answer() -> None:
     """I29, I37, I66"""
     gone = JobEvidence(
-        state=JobState.IN_PROGRESS, executor=Executor.GONE, word=JobWord.REPOSITORY_GONE, times=2
+        state=JobState.IN_PROGRESS,
+        executor=ExecutorState.GONE,
+        word=JobWord.REPOSITORY_GONE,
+        times=2,
     )
     assert action(gone) is NoAction.LEAVE
     assert verdict(replace(gone, times=3)).rule == "repository-deleted"
-    assert action(replace(gone, times=9, executor=Executor.ALIVE)) is NoAction.LEAVE
+    assert action(replace(gone, times=9, executor=ExecutorState.ALIVE)) is NoAction.LEAVE
 
 
 def test_a_queued_job_in_a_deleted_repository_is_ended_after_the_third_answer() -> None:
@@ -598,12 +601,12 @@ def test_a_stale_claim_is_released_only_under_a_poller_that_still_polls() -> Non
 
 def test_a_job_on_another_runner_is_queued_again_when_github_says_so_twice() -> None:
     """I37"""
-    job = JobEvidence(state=JobState.IN_PROGRESS, since=900, executor=Executor.FOREIGN)
+    job = JobEvidence(state=JobState.IN_PROGRESS, since=900, executor=ExecutorState.FOREIGN)
     assert verdict(job).question is Question.JOB
     assert action(replace(job, word=JobWord.QUEUED, times=1)) is NoAction.LEAVE
     assert action(replace(job, word=JobWord.QUEUED, times=2)) is JobAction.DEMOTE
     assert action(replace(job, word=JobWord.IN_PROGRESS, times=9)) is NoAction.LEAVE
-    ours = replace(job, executor=Executor.ALIVE, word=JobWord.QUEUED, times=9)
+    ours = replace(job, executor=ExecutorState.ALIVE, word=JobWord.QUEUED, times=9)
     assert action(ours) is NoAction.LEAVE
 
 
@@ -693,20 +696,23 @@ CASES: dict[str, AnyEvidence] = {
     "job-unknown": JobEvidence(state=None, word=JobWord.QUEUED),
     "missed-start": replace(QUEUED, word=JobWord.IN_PROGRESS),
     "runner-lost": JobEvidence(
-        state=JobState.IN_PROGRESS, executor=Executor.GONE, word=JobWord.QUEUED
+        state=JobState.IN_PROGRESS, executor=ExecutorState.GONE, word=JobWord.QUEUED
     ),
     "given-back": JobEvidence(
         state=JobState.IN_PROGRESS,
         since=900,
-        executor=Executor.FOREIGN,
+        executor=ExecutorState.FOREIGN,
         word=JobWord.QUEUED,
         times=2,
     ),
     "repository-deleted": JobEvidence(
-        state=JobState.IN_PROGRESS, executor=Executor.GONE, word=JobWord.REPOSITORY_GONE, times=3
+        state=JobState.IN_PROGRESS,
+        executor=ExecutorState.GONE,
+        word=JobWord.REPOSITORY_GONE,
+        times=3,
     ),
     "missed-completion-perhaps": JobEvidence(
-        state=JobState.IN_PROGRESS, since=3600, executor=Executor.ALIVE
+        state=JobState.IN_PROGRESS, since=3600, executor=ExecutorState.ALIVE
     ),
     "still-waiting": replace(QUEUED, state=JobState.WAITING, since=900),
     "job-expired": replace(QUEUED, queued=86_400, word=JobWord.ABSENT),
@@ -853,7 +859,7 @@ OTHER_VALUES: dict[str, Any] = {
     "says_it_had_a_job": YES_OR_NO,
     "state": (None, *JobState),
     "queued": (0.0, 100_000.0, 200_000.0),
-    "executor": tuple(Executor),
+    "executor": tuple(ExecutorState),
     "supply": YES_OR_NO,
     "idle_beside": (None, 0.0, 90.0),
     "supply_grace": YES_OR_NO,
@@ -1080,7 +1086,7 @@ def test_no_job_that_is_in_progress_by_anyones_word_is_completed_as_stale() -> N
     for values, end in _all(job):
         if end is JobAction.STALE:
             gone = values["word"] is JobWord.REPOSITORY_GONE
-            if gone and values.get("executor") is not Executor.ALIVE:
+            if gone and values.get("executor") is not ExecutorState.ALIVE:
                 continue
             unapproved = values["state"] is JobState.WAITING and values["word"] is JobWord.ABSENT
             assert unapproved or values["state"] is JobState.QUEUED, values

@@ -15,7 +15,7 @@ from paddock.domain.scaling import (
     Desired,
     KeyLoad,
     PoolLoad,
-    Sample,
+    SizeSample,
     Want,
     desired,
     settle,
@@ -339,16 +339,18 @@ def test_sizes_do_not_depend_on_the_order_of_pools_and_keys(
 
 
 def test_more_is_wanted_at_once() -> None:
-    size, _ = settle([Sample(NOON, 2)], Sample(NOON + MINUTE, 9), window=WINDOW, maximum=100)
+    size, _ = settle(
+        [SizeSample(NOON, 2)], SizeSample(NOON + MINUTE, 9), window=WINDOW, maximum=100
+    )
     assert size == 9
 
 
 def test_less_is_wanted_for_a_whole_window_before_a_pool_shrinks() -> None:
     """I53"""
-    history: tuple[Sample, ...] = (Sample(NOON, 9),)
+    history: tuple[SizeSample, ...] = (SizeSample(NOON, 9),)
     sizes = []
     for minute in range(1, 8):
-        wanted = Sample(NOON + minute * MINUTE, 2)
+        wanted = SizeSample(NOON + minute * MINUTE, 2)
         size, history = settle(history, wanted, window=WINDOW, maximum=100)
         sizes.append(size)
     assert sizes == [9, 9, 9, 9, 9, 2, 2]
@@ -356,30 +358,30 @@ def test_less_is_wanted_for_a_whole_window_before_a_pool_shrinks() -> None:
 
 def test_an_outage_longer_than_the_window_does_not_shrink_a_pool_at_its_end() -> None:
     """I53: nine was the last that was known to be wanted."""
-    hours_later = Sample(NOON + timedelta(hours=3), 0)
-    size, _ = settle([Sample(NOON, 9)], hours_later, window=WINDOW, maximum=100)
+    hours_later = SizeSample(NOON + timedelta(hours=3), 0)
+    size, _ = settle([SizeSample(NOON, 9)], hours_later, window=WINDOW, maximum=100)
     assert size == 9
 
 
 def test_a_lower_maximum_holds_at_once() -> None:
     """I54"""
-    size, _ = settle([Sample(NOON, 9)], Sample(NOON, 9), window=WINDOW, maximum=0)
+    size, _ = settle([SizeSample(NOON, 9)], SizeSample(NOON, 9), window=WINDOW, maximum=0)
     assert size == 0
 
 
 def test_without_a_window_a_pool_follows_at_once() -> None:
-    size, _ = settle([Sample(NOON, 9)], Sample(NOON, 2), window=timedelta(0), maximum=100)
+    size, _ = settle([SizeSample(NOON, 9)], SizeSample(NOON, 2), window=timedelta(0), maximum=100)
     assert size == 2
 
 
 samples = st.builds(
-    Sample, st.integers(0, 20).map(lambda minute: NOON + minute * MINUTE), st.integers(0, 50)
+    SizeSample, st.integers(0, 20).map(lambda minute: NOON + minute * MINUTE), st.integers(0, 50)
 )
 
 
 @given(st.lists(samples), samples, st.integers(0, 60))
 def test_a_settled_size_is_never_below_anything_wanted_within_the_window(
-    history: list[Sample], wanted: Sample, maximum: int
+    history: list[SizeSample], wanted: SizeSample, maximum: int
 ) -> None:
     """I53"""
     size, _ = settle(history, wanted, window=WINDOW, maximum=maximum)
@@ -389,10 +391,10 @@ def test_a_settled_size_is_never_below_anything_wanted_within_the_window(
 
 
 @given(st.lists(samples, min_size=1))
-def test_what_is_forgotten_would_not_have_mattered(seen: list[Sample]) -> None:
+def test_what_is_forgotten_would_not_have_mattered(seen: list[SizeSample]) -> None:
     """I53"""
     seen = sorted(seen, key=lambda sample: sample.at)
-    kept: tuple[Sample, ...] = ()
+    kept: tuple[SizeSample, ...] = ()
     for number, sample in enumerate(seen):
         size, kept = settle(kept, sample, window=WINDOW, maximum=100)
         assert size == settle(seen[:number], sample, window=WINDOW, maximum=100)[0]

@@ -13,7 +13,7 @@ from paddock.domain.limits import Limits, Resources
 from paddock.domain.placement import StartFailures, hosts_to_avoid
 from paddock.domain.pods import Host
 from paddock.domain.pool_terms import Rollout, Terms, duration, shown
-from paddock.domain.scaling import KeyLoad, Sample, Want, share
+from paddock.domain.scaling import KeyLoad, SizeSample, Want, share
 from paddock.domain.sizing import Decision, Room, SizedPool, change, decide
 
 NOON = datetime(2026, 6, 6, 12, tzinfo=UTC)
@@ -37,7 +37,7 @@ def pool(
     cost: Resources = SMALL,
     occupied: int = 0,
     waiting: int = 0,
-    history: tuple[Sample, ...] = (),
+    history: tuple[SizeSample, ...] = (),
 ) -> SizedPool:
     return SizedPool(
         pool=number,
@@ -67,7 +67,7 @@ def test_a_decision_says_what_it_follows_from() -> None:
             key(3),
             occupied=2,
             terms=Terms(min_idle=1, max_runners=20),
-            history=(Sample(NOON - 2 * MINUTE, 9),),
+            history=(SizeSample(NOON - 2 * MINUTE, 9),),
         )
     )[P]
     assert (decision.wanted, decision.target) == (6, 9)
@@ -79,7 +79,7 @@ def test_a_decision_says_what_it_follows_from() -> None:
 
 def test_a_fixed_size_is_an_order_and_holds_at_once() -> None:
     """I54"""
-    history = (Sample(NOON - MINUTE, 9),)
+    history = (SizeSample(NOON - MINUTE, 9),)
     for size in (0, 3, 12):
         decision = decided(pool(key(5), terms=Terms(size=size), history=history))[P]
         assert (decision.wanted, decision.target) == (size, size)

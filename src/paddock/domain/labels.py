@@ -89,7 +89,7 @@ Resolution = Resolved | LabelsRefused
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class LabelConflict:
     """A pool beside which another one may not exist."""
 
     pool: PoolName
@@ -135,7 +135,7 @@ def resolve(job: LabelSet, pools: Mapping[PoolName, LabelSet]) -> Resolution:
             )
 
 
-def conflicts(labels: LabelSet, others: Mapping[PoolName, LabelSet]) -> list[Conflict]:
+def conflicts(labels: LabelSet, others: Mapping[PoolName, LabelSet]) -> list[LabelConflict]:
     """The pools beside which a pool with these labels cannot exist: where one set contains the
     other, every job of the smaller fits both."""
     found = []
@@ -148,7 +148,7 @@ def conflicts(labels: LabelSet, others: Mapping[PoolName, LabelSet]) -> list[Con
             why = f"pool {name} has all of these labels and more ({theirs})"
         else:
             continue
-        found.append(Conflict(name, f"{why}; give each a label that the other does not have"))
+        found.append(LabelConflict(name, f"{why}; give each a label that the other does not have"))
     return found
 
 

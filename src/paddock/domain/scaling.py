@@ -176,7 +176,7 @@ class _Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SizeSample:
     """A size that was wanted from some moment on, until the next sample."""
 
     at: datetime
@@ -184,8 +184,8 @@ class Sample:
 
 
 def settle(
-    history: Sequence[Sample], wanted: Sample, *, window: timedelta, maximum: int
-) -> tuple[int, tuple[Sample, ...]]:
+    history: Sequence[SizeSample], wanted: SizeSample, *, window: timedelta, maximum: int
+) -> tuple[int, tuple[SizeSample, ...]]:
     """The size to go to, and the history to pass next time.
 
     A sample holds until the next one, so rounds that were skipped, because a read failed or no replica

@@ -22,7 +22,7 @@ from paddock.domain.scaling import (
     Desired,
     KeyLoad,
     PoolLoad,
-    Sample,
+    SizeSample,
     Want,
     desired,
     settle,
@@ -49,7 +49,7 @@ class SizedPool:
     waiting: int
     keys: tuple[KeyLoad, ...] = ()
     #: Sizes wanted earlier, at least those of the window.
-    history: Sequence[Sample] = ()
+    history: Sequence[SizeSample] = ()
 
 
 class SizeTerms(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -168,8 +168,8 @@ def _settled(pool: SizedPool, wish: Desired, now: datetime) -> int:
     """A fixed size is an order, as a maximum is: it holds at once (I54)."""
     if pool.terms.size is not None:
         return pool.terms.size
-    history = pool.history or [Sample(now, pool.occupied + pool.waiting)]
-    wanted = Sample(now, wish.target)
+    history = pool.history or [SizeSample(now, pool.occupied + pool.waiting)]
+    wanted = SizeSample(now, wish.target)
     return settle(history, wanted, window=pool.terms.window, maximum=wish.maximum)[0]
 
 

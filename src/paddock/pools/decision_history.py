@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from paddock.domain.ids import PoolId
 from paddock.domain.pool_terms import LONGEST_WINDOW
-from paddock.domain.scaling import Sample
+from paddock.domain.scaling import SizeSample
 from paddock.domain.surveys import PastDecision
 
 
@@ -34,5 +34,5 @@ class DecisionHistory:
         known = self._by_pool.get(pool)
         return known[-1] if known else None
 
-    def history(self, pool: PoolId) -> list[Sample]:
-        return [Sample(past.at, past.decision.wanted) for past in self._by_pool.get(pool, [])]
+    def history(self, pool: PoolId) -> list[SizeSample]:
+        return [SizeSample(past.at, past.decision.wanted) for past in self._by_pool.get(pool, [])]

@@ -26,7 +26,7 @@ from paddock.domain.ids import (
 from paddock.domain.jobs import UnservedCause
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
-from paddock.domain.recovery.evidence import Executor, JobWord
+from paddock.domain.recovery.evidence import ExecutorState, JobWord
 from paddock.domain.recovery.records import (
     ActionTaken,
     Balance,
@@ -446,7 +446,7 @@ def _doubt_of(row: asyncpg.Record) -> JobInDoubt:
     return converted(JobInDoubt, row, executor=_executor(row), answer=answer)
 
 
-def _executor(row: asyncpg.Record) -> Executor:
+def _executor(row: asyncpg.Record) -> ExecutorState:
     if row["runner_id"] is None:
-        return Executor.NONE if row["executor_id"] is None else Executor.FOREIGN
-    return Executor.ALIVE if row["runner_gone_at"] is None else Executor.GONE
+        return ExecutorState.NONE if row["executor_id"] is None else ExecutorState.FOREIGN
+    return ExecutorState.ALIVE if row["runner_gone_at"] is None else ExecutorState.GONE

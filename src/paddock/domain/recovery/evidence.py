@@ -254,7 +254,7 @@ class PodEvidence:
     log_age: float = 0.0
 
 
-class Executor(StrEnum):
+class ExecutorState(StrEnum):
     """What became of the runner that a job is on, as far as is known here."""
 
     NONE = "none"  # no runner is known for it
@@ -274,7 +274,7 @@ class JobEvidence:
     since: float = 0.0
     #: How long ago it became queued, or queued again (I76).
     queued: float = 0.0
-    executor: Executor = Executor.NONE
+    executor: ExecutorState = ExecutorState.NONE
     #: There are runners that could still get it.
     supply: bool = False
     #: For how long a runner of its key has been online and idle beside it.

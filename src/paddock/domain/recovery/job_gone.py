@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Final
 
 from paddock.domain.recovery.actions import JobAction
-from paddock.domain.recovery.evidence import Executor, JobEvidence, JobWord, Subject
+from paddock.domain.recovery.evidence import ExecutorState, JobEvidence, JobWord, Subject
 from paddock.domain.recovery.required_answers import job_is
 from paddock.domain.recovery.rule import Rule
 from paddock.domain.states import JobState
@@ -39,7 +39,7 @@ REPOSITORY_DELETED: Final[Rule[JobEvidence, JobAction]] = Rule(
     action=JobAction.STALE,
     holds=lambda e, _: (
         e.state is JobState.IN_PROGRESS
-        and e.executor is not Executor.ALIVE
+        and e.executor is not ExecutorState.ALIVE
         and e.word is JobWord.REPOSITORY_GONE
     ),
     needs=(job_is(JobWord.REPOSITORY_GONE, times=lambda t: t.absent_reads),),

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import Final
 
 from paddock.domain.recovery.actions import JobAction
-from paddock.domain.recovery.evidence import Executor, JobEvidence, JobWord, Subject
+from paddock.domain.recovery.evidence import ExecutorState, JobEvidence, JobWord, Subject
 from paddock.domain.recovery.required_answers import job_is
 from paddock.domain.recovery.rule import Rule
 from paddock.domain.states import JobState
@@ -35,7 +35,7 @@ RUNNER_LOST: Final[Rule[JobEvidence, JobAction]] = Rule(
     seen="It is in_progress here, its runner is gone, and GitHub says that it is queued",
     done="It is queued again",
     action=JobAction.DEMOTE,
-    holds=lambda e, _: e.state is JobState.IN_PROGRESS and e.executor is Executor.GONE,
+    holds=lambda e, _: e.state is JobState.IN_PROGRESS and e.executor is ExecutorState.GONE,
     needs=(job_is(JobWord.QUEUED),),
     invariants=("I37",),
 )
@@ -49,7 +49,7 @@ GIVEN_BACK: Final[Rule[JobEvidence, JobAction]] = Rule(
     action=JobAction.DEMOTE,
     holds=lambda e, t: (
         e.state is JobState.IN_PROGRESS
-        and e.executor in (Executor.NONE, Executor.FOREIGN)
+        and e.executor in (ExecutorState.NONE, ExecutorState.FOREIGN)
         and e.since >= t.unheard
     ),
     needs=(job_is(JobWord.QUEUED, times=lambda t: t.refusals),),

@@ -22,7 +22,7 @@ from paddock.domain.ids import (
     RunnerId,
 )
 from paddock.domain.names import PodName, RunnerName
-from paddock.domain.recovery.evidence import Executor, JobWord
+from paddock.domain.recovery.evidence import ExecutorState, JobWord
 from paddock.domain.states import JobState, RunnerState
 
 
@@ -97,7 +97,7 @@ class JobInDoubt:
     queued_at: datetime
     since: datetime
     key: KeyId | None
-    executor: Executor
+    executor: ExecutorState
     supply: int
     checked_at: datetime | None
     answer: JobWord
