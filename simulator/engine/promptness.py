@@ -47,6 +47,8 @@ _CLAIM_LASTS: Final = 330.0
 _SUPPLY_AFTER_END: Final = 150.0
 #: Within this paddock knows of a runner that executes another key's job, or a job without a webhook.
 _STRAYED: Final = 150.0
+#: A runner that is busy by its own word counts for this long from when paddock learned it (I73).
+_BUSY_COUNTS: Final = timedelta(minutes=2)
 #: The place of an ended Pod is free when the leader has seen its end: the watch may be late, the list
 #: may fail, and the leader may stall.
 _END_SEEN: Final = 180.0
@@ -275,17 +277,20 @@ class Prompt:
         if each.released:
             return False
         if each.claim.name in begun:
-            # It counts for a job of its key until its own job is known. That may be another key's, or
-            # one whose webhook has not arrived (I73).
-            number, job = begun[each.claim.name]
-            pool = None if job is None else self.ledger.fits(job)
-            own = number in self._heard_of and (job is None or self._has(pool, labels))
-            return not own and now - each.at < _STRAYED
+            # It counts for a job of its key until its own job is known.
+            return self._strayed(each, labels, begun) and now - each.at < _STRAYED
         pod = self.fleet.named(each.pod)
         if pod is None or not pod.alive or pod.silent:
             return self._lasts(each, now) and self._ended(each.pod, now) < _SUPPLY_AFTER_END
         handed = pod.jit is not None and pod.jit.runner_name == each.claim.name
         return handed or self._lasts(each, now)
+
+    def _strayed(self, each: _Claimed, labels: frozenset[str], begun: _Begun) -> bool:
+        """Whether the job that it began is another key's, or one whose webhook has not arrived: paddock
+        may not know it (I73)."""
+        number, job = begun[each.claim.name]
+        pool = None if job is None else self.ledger.fits(job)
+        return not (number in self._heard_of and (job is None or self._has(pool, labels)))
 
     def _has(self, pool: str | None, labels: frozenset[str]) -> bool:
         return pool is not None and self.ledger.labels[pool] == labels
@@ -444,8 +449,12 @@ class Prompt:
         pool = next(name for name, own in self.ledger.labels.items() if own == labels)
         if not waiting or not any(self._waits(pod, now) for pod in self.fleet.pods_of(pool)):
             return
+        strayed = await self._busy_since_lately(owner, labels, now)
         for job in waiting:
-            if (
+            if strayed > 0:
+                strayed -= 1
+                self._fine[job.id] = now
+            elif (
                 await self._backs_off(owner, job, labels)
                 or await self._forgotten(job)
                 or await self._still_refused(job, pool, now)
@@ -492,6 +501,27 @@ class Prompt:
         if self._known[job.id] > self.ledger.restored_at:
             return False
         return not await self.session.fetch("SELECT FROM jobs WHERE id = $1", job.id)
+
+    async def _busy_since_lately(self, owner: str, labels: frozenset[str], now: float) -> int:
+        """How many runners began a job that paddock cannot know of, and were found busy only long after
+        their claim: each counts for one more job."""
+        begun = self._begun()
+        names = [
+            each.claim.name
+            for each in self._claims
+            if each.claim.login == owner and each.labels == labels and not each.released
+            if now - each.at >= _STRAYED
+            if each.claim.name in begun and self._strayed(each, labels, begun)
+        ]
+        if not names:
+            return 0
+        rows = await self.session.fetch(
+            "SELECT FROM runners WHERE name = ANY($1) AND state = 'busy' AND job_id IS NULL"
+            " AND busy_at > $2",
+            names,
+            BEGINNING + timedelta(seconds=now) - _BUSY_COUNTS,
+        )
+        return len(rows)
 
     async def _still_refused(self, job: Job, pool: str, now: float) -> bool:
         """No single pool took it until a moment ago, and the wake-up that tells of the pool is lost: it
