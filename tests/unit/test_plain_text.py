@@ -43,6 +43,13 @@ texts = st.text(st.one_of(st.characters(codec=None), st.sampled_from(sorted(set(
         ("\U000e0041", r"\udb40\udc41"),
         ("\udcff", r"\udcff"),
         ("a\tb", "a    b"),
+        ("\x1b(Bplain", "plain"),
+        ("\u2714\ufe0f build 1\ufe0f\u20e3", "\u2714\ufe0f build 1\ufe0f\u20e3"),
+        ("a\ufe0f\ufe0f\ufe00", "a\ufe0f\\ufe0f\\ufe00"),
+        ("a\U000e0172", r"a\udb40\udd72"),
+        ("pass\u034fword\u3164\u2800", r"pass\u034fword\u3164\u2800"),
+        ("Vie\u0323\u0302t \u0e17\u0e35\u0e48", "Vie\u0323\u0302t \u0e17\u0e35\u0e48"),
+        ("z" + "\u0300" * 9, "z" + "\u0300" * 8 + r"\u0300"),
     ],
 )
 def test_a_control_character_is_shown_and_not_obeyed(text: str, shown: str) -> None:
@@ -53,6 +60,23 @@ def test_no_character_that_a_terminal_obeys_is_left() -> None:
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     assert controls(escaped(every)) == set()
     assert "\n" not in escaped(every)
+
+
+def test_no_character_without_a_shape_is_left() -> None:
+    """Data was hidden in variation selectors: 256 of them are an alphabet of octets."""
+    hidden = [
+        0x034F,
+        0x115F,
+        0x1160,
+        0x17B4,
+        0x17B5,
+        *range(0x180B, 0x1810),
+        0x2800,
+        0x3164,
+        0xFFA0,
+    ]
+    hidden += [*range(0xFE00, 0xFE0E), *range(0xE0000, 0xE1000)]
+    assert escaped("a" + "a".join(map(chr, hidden))).isascii()
 
 
 @given(texts)
@@ -96,7 +120,7 @@ _OTHER_PROGRAMS = {
     "fakes/github/__main__.py",
     "fakes/runner.py",
 }
-_WRITES = {"supply_grace", "secho", "print_exc", "print_exception", "print_stack", "basicConfig"}
+_WRITES = {"echo", "secho", "print_exc", "print_exception", "print_stack", "basicConfig"}
 
 
 def _ways_out(path: Path) -> set[str]:
@@ -146,3 +170,9 @@ def test_nothing_writes_to_a_terminal_but_the_module_that_escapes() -> None:
 def test_the_check_above_sees_every_way() -> None:
     assert _ways_out(_ROOT / "cli" / "output.py") >= {"stdout", "stderr", "rich.text.Text"}
     assert _ways_out(_ROOT / "fakes" / "runner.py") == {"stdout"}
+
+
+@pytest.mark.parametrize("way", ["typer.echo('x')", "click.secho('x')", "print('x')"])
+def test_the_check_above_sees_calls(way: str, tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(way)
+    assert _ways_out(tmp_path / "module.py")

@@ -41,7 +41,7 @@ class _Terminal(Console):
     ) -> Iterable[Segment]:
         """Escape a `Text` that `text` below did not make; rich's own sequences are control segments."""
         for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
+            if segment.control:
                 yield segment
             else:
                 yield segment._replace(text="\n".join(escaped_lines(segment.text)))

@@ -13,6 +13,20 @@ from unicodedata import category
 
 #: Controls (C0 and C1), formats (bidirectional, invisible), half characters, separators of lines.
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+#: Characters of other kinds that have no shape, as (first, last): Unicode's default ignorable ones and
+#: the blank Braille pattern. Words or data can hide in them.
+_SHAPELESS: Final = (
+    *((0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2065, 0x2065)),
+    *((0x2800, 0x2800), (0x3164, 0x3164), (0xFE00, 0xFE0D), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8)),
+    (0xE0000, 0xE0FFF),
+)
+_INVISIBLE: Final = frozenset(
+    chr(each) for first, last in _SHAPELESS for each in range(first, last + 1)
+)
+#: They choose the form of the emoji before them, which is common in names of jobs.
+_EMOJI_FORMS: Final = frozenset("\ufe0e\ufe0f")
+#: Marks on one character. No script needs more than four; dozens are drawn over the lines around them.
+_MOST_MARKS: Final = 8
 #: Colours, movements and character sets (`tput sgr0`) in the logs of ordinary programs; without the
 #: escape they are only noise. The lengths are bounded, so that no input takes more than linear time.
 _SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|[()][0-9A-Z])")
@@ -21,10 +35,19 @@ _TAB: Final = " " * 4
 
 def escaped(text: str) -> str:
     """The text as one line, with hidden characters shown."""
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
-    text = without_sequences(text).replace("\t", _TAB)
-    return "".join(each if category(each) not in _HIDDEN else _notation(each) for each in text)
+    shown, marks = [], 0
+    for each in without_sequences(text).replace("\t", _TAB):
+        kind = category(each)
+        marks = marks + 1 if kind.startswith("M") else 0
+        is_hidden = (
+            kind in _HIDDEN
+            or each in _INVISIBLE
+            or marks > (1 if each in _EMOJI_FORMS else _MOST_MARKS)
+        )
+        shown.append(_notation(each) if is_hidden else each)
+    return "".join(shown)
 
 
 def escaped_lines(text: str) -> list[str]:
