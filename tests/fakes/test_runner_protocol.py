@@ -262,6 +262,68 @@ class TestJobs:
         assert refused.value.status == 404
         await listener.do("disconnect")
 
+    async def test_a_message_that_is_used_twice_gives_no_second_job(
+        self, listener: Listener
+    ) -> None:
+        """Nor does it to a runner that it was not sent to."""
+        world, job = listener.world, listener.world.queue("true")
+        await listener.connect()
+        message = await listener.message()
+        record, encoded = world.mint("r2")
+        other = Listener(world, record, decode_jit(encoded), Service(decode_jit(encoded)))
+        await other.connect()
+        replayed = message | {"should_acknowledge": False}
+        for each in (replayed, message):
+            with pytest.raises(RefusedError):
+                await other.do("acquire", each)
+        service = await listener.do("acquire", message)
+        for each in (replayed, message):
+            with pytest.raises(RefusedError):
+                await listener.do("acquire", each)
+        await asyncio.to_thread(service.complete, "succeeded", [])
+        with pytest.raises(RefusedError) as refused:
+            await asyncio.to_thread(service.complete, "failed", [])
+        assert (refused.value.status, job.conclusion) == (404, "success")
+
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            {"stepResults": 7},
+            {"stepResults": {"number": 1}},
+            {"stepResults": [7, None, {"number": "2"}, {"number": 1, "name": None}, {}]},
+            {"stepResults": [{"number": [1]}, {"number": {}}], "outputs": [1]},
+            {"conclusion": ["failed"], "stepResults": None},
+        ],
+    )
+    async def test_a_report_of_odd_types_completes_the_job(
+        self, listener: Listener, client: httpx2.AsyncClient, odd: dict[str, Any]
+    ) -> None:
+        job = listener.world.queue("true")
+        await listener.connect()
+        service = await listener.job()
+        headers = {"authorization": f"Bearer {service._token}"}
+        body = {**service._ids, "conclusion": "failed", **odd}
+        answer = await client.post("/_runner/run/completejob", json=body, headers=headers)
+        assert (answer.status_code, job.conclusion) == (204, "failure")
+
+    async def test_forty_runners_hold_their_polls_and_get_a_job_each(self, world: World) -> None:
+        minted = [world.mint(f"r{number}") for number in range(40)]
+        listeners = [
+            Listener(world, record, decode_jit(encoded), Service(decode_jit(encoded)))
+            for record, encoded in minted
+        ]
+        await asyncio.gather(*(each.connect() for each in listeners))
+        polls = [asyncio.create_task(each.message()) for each in listeners]
+        await asyncio.sleep(0.5)
+        jobs = [world.queue("true", name=f"job {number}") for number in range(40)]
+        messages = await asyncio.gather(*polls)
+        assert len({message["runner_request_id"] for message in messages}) == 40
+        for each, message in zip(listeners, messages, strict=True):
+            service = await each.do("acquire", message)
+            await asyncio.to_thread(service.complete, "succeeded", [])
+        assert {job.conclusion for job in jobs} == {"success"}
+        assert listeners[0].world.github.world.runners == {}
+
     async def test_a_runner_deleted_in_its_job_is_still_told_of_a_cancellation(
         self, listener: Listener
     ) -> None:

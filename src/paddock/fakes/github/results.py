@@ -15,7 +15,14 @@ from paddock.fakes.github.model import FakeGitHub
 from paddock.fakes.github.records import Job
 from paddock.fakes.github.runner_auth import RunnerAuth
 from paddock.fakes.github.runner_ids import BLOB_PATH, job_id
-from paddock.fakes.github.runner_protocol import Handler, ProtocolError, fields, json_reply, octets
+from paddock.fakes.github.runner_protocol import (
+    Handler,
+    ProtocolError,
+    fields,
+    json_reply,
+    objects,
+    octets,
+)
 from paddock.fakes.github.uploads import LOG_OCTETS
 
 _RECEIVER = "/results/twirp/results.services.receiver.Receiver"
@@ -64,8 +71,7 @@ class ResultsService:
 
     async def update_steps(self, request: Request) -> Response:
         given, job = await self._of_job(request)
-        steps = [each for each in given.get("steps") or () if isinstance(each, dict)]
-        self._github.uploads.update_steps(job.id, steps)
+        self._github.uploads.update_steps(job.id, objects(given.get("steps")))
         return json_reply({"ok": True})
 
     async def accept(self, request: Request) -> Response:

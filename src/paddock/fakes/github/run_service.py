@@ -14,7 +14,7 @@ from paddock.fakes.github.payloads import stamp
 from paddock.fakes.github.records import Job, JobStatus, Runner
 from paddock.fakes.github.runner_auth import RunnerAuth
 from paddock.fakes.github.runner_ids import job_id, request_id
-from paddock.fakes.github.runner_protocol import Handler, fields, json_reply, run_error
+from paddock.fakes.github.runner_protocol import Handler, fields, json_reply, objects, run_error
 from paddock.fakes.github.runners import JobGoneError, RegistrationDeletedError
 
 _CONCLUSIONS: Final = {
@@ -68,9 +68,10 @@ class RunService:
 
     async def complete(self, request: Request) -> Response:
         given, job = await self._executed(request)
-        results = [each for each in given.get("stepresults") or () if isinstance(each, dict)]
+        results = objects(given.get("stepresults"))
+        outputs = given.get("outputs")
         conclusion = _CONCLUSIONS.get(str(given.get("conclusion")).lower(), "failure")
-        self._github.uploads.complete(job.id, results, given.get("outputs") or {})
+        self._github.uploads.complete(job.id, results, outputs if isinstance(outputs, dict) else {})
         self._github.jobs.finish(job, conclusion, _steps(results))
         return Response(status_code=204)
 
@@ -87,9 +88,14 @@ def _executes(runner: Runner, job: Job) -> bool:
     return job.status is JobStatus.IN_PROGRESS and job.runner is runner
 
 
+def _number(result: dict[str, Any]) -> int:
+    number = result.get("number")
+    return number if isinstance(number, int) else 0
+
+
 def _steps(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The steps as GitHub's API shows them, in the order of their numbers."""
-    ordered = sorted(results, key=lambda each: each.get("number") or 0)
+    ordered = sorted(results, key=_number)
     return [
         {
             "name": str(each.get("name", "")),

@@ -98,6 +98,12 @@ def folded(object_: Mapping[str, Any]) -> dict[str, Any]:
     return {name.lower(): value for name, value in object_.items()}
 
 
+def objects(value: object) -> list[dict[str, Any]]:
+    """The objects of a list. What is none is left out: a runner's steps can write to these services
+    too."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def faulty(world: World, route: str, handler: Handler) -> Handler:
     """The handler, with refusals turned into answers, and with the faults injected for its name."""
 
