@@ -15,7 +15,7 @@ from typing import Final
 
 from paddock.domain.dialects import RunnerProgram, program_of_log, shows_a_job
 from paddock.fakes.github import FaultKind, JobSpec, Step
-from tools.runner_conformance.stage import Late, Stage
+from tools.runner_conformance.stage import PATIENCE, Late, Stage
 
 Play = Callable[[Stage], Awaitable[None]]
 
@@ -355,7 +355,8 @@ async def unavailable_at_session(stage: Stage) -> None:
 async def unavailable_at_message(stage: Stage) -> None:
     stage.unavailable("runner.message")
     stage.queue("true")
-    await _to_its_end(stage)
+    program = await stage.start()
+    await program.ended(within=PATIENCE + stage.outage)
 
 
 @_case("success|queued|failure|lost", ends=None)
@@ -372,11 +373,18 @@ async def unavailable_busy(stage: Stage) -> None:
     await program.ended()
 
 
-@_case("success")
+#: For how long every known program repeats its report.
+_REPORTS_FOR: Final = 90.0
+
+
+@_case("success|in_progress")
 async def unavailable_at_complete(stage: Stage) -> None:
+    """A program that gives up has lost its job: GitHub says so when the lease has run out."""
     stage.unavailable("runner.complete")
     stage.queue("true")
     await _to_its_end(stage)
+    if stage.outage < _REPORTS_FOR and stage.outcome != "success":
+        raise Late("it gave its report up too early")
 
 
 @_case("success")
