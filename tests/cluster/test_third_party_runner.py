@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -106,7 +106,9 @@ async def test_each_end_has_its_verdict_its_log_and_githubs_view(site: KubeSite)
     assert not wrong
     assert jobs["SIGKILL"].annotation == LOST_COMMUNICATION
     assert "hello" in site.fake.uploads.of(jobs["success"].id).text()
-    await nothing_is_left(site, pods.values())
+    # GitHub called the killed runner busy when its record was to be removed. It has given it up since;
+    # paddock looks again five minutes later.
+    await nothing_is_left(site, pods.values(), but=pods["SIGKILL"])
 
 
 async def test_a_matrix_of_forty(site: KubeSite) -> None:
@@ -139,13 +141,14 @@ async def completed(job: Job, *, within: float = PATIENCE) -> None:
             await asyncio.sleep(0.2)
 
 
-async def nothing_is_left(site: KubeSite, pods: Any) -> None:
-    """Of these Pods: no record at GitHub, no Pod, no debt."""
+async def nothing_is_left(site: KubeSite, pods: Iterable[str], *, but: str) -> None:
+    """Of these Pods: no record at GitHub, no Pod, and no debt but that of one."""
     for pod in pods:
         await site.place.api.until_gone(f"{site.place.pods}/{pod}")
     left = [runner.name for runner in site.fake.world.runners.values()]
     assert left == []
     await site.until(
         "SELECT NOT EXISTS (SELECT FROM mints m JOIN runners r ON r.id = m.runner_id"
-        " WHERE r.state = 'gone' AND m.state <> 'settled')"
+        " WHERE r.state = 'gone' AND m.state <> 'settled' AND r.pod_name <> $1)",
+        but,
     )
