@@ -14,8 +14,10 @@ import httpx2
 import pytest
 import structlog
 from pydantic import SecretStr, ValidationError
+from starlette.requests import HTTPConnection
 
 from paddock.store.database import Database
+from paddock.web.access import Access, AccessDenied
 from paddock.web.settings import DashboardSettings
 from tests.support.exchange import exchange, request
 from tests.support.serving import Served, client_of, served
@@ -370,6 +372,11 @@ async def test_no_other_site_can_have_something_done(enter: Enter, headers: dict
     assert (await act(site, "pause-pool", csrf="é")).status_code == 403
     own = {"origin": site.url}
     assert (await act(site, "pause-pool", headers=own)).status_code == 303
+
+
+def test_a_request_without_a_host_proves_no_origin() -> None:
+    with pytest.raises(AccessDenied):
+        Access.check_origin(HTTPConnection({"type": "http", "headers": []}))
 
 
 async def test_a_form_of_another_is_no_form_of_mine(enter: Enter) -> None:

@@ -123,16 +123,14 @@ class Access:
         if not hmac.compare_digest(token.encode(), visitor.csrf.encode()):
             raise AccessDenied(403, "That page is too old, or not ours: load it again.")
 
-    def check_origin(self, request: HTTPConnection) -> None:
+    @staticmethod
+    def check_origin(request: HTTPConnection) -> None:
         site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
         # A browser sends at least one of these with a form. `Origin` is compared by name and port
         # alone: a proxy may have ended TLS.
-        same = (
-            site == "same-origin"
-            if site
-            else _authority(origin) == _authority(requested_host(request.headers))
-        )
+        own = _authority(requested_host(request.headers))
+        same = site == "same-origin" if site else own is not None and _authority(origin) == own
         if not same:
             raise AccessDenied(403, "Another site sent this request, or its origin is unknown.")
 
