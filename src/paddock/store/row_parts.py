@@ -15,6 +15,7 @@ from paddock.domain.github import (
     repository_scope,
 )
 from paddock.domain.limits import Limits, Resources
+from paddock.domain.pauses import Pause
 
 Row = Mapping[str, Any]
 
@@ -66,3 +67,9 @@ def blocked_of(row: Row) -> Withheld | None:
     if row["blocked_until"] is not None:
         return Withheld.BACK_OFF
     return Withheld.RUNNER_VERSION if row["outdated"] else None
+
+
+def pause_of(row: Row, prefix: str = "") -> Pause | None:
+    """The pause in the columns `paused_at`, `paused_by` and `paused_why`, if there is one."""
+    at, by, why = (row[f"{prefix}paused_{column}"] for column in ("at", "by", "why"))
+    return None if at is None else Pause(at=at, by=by, why=why)

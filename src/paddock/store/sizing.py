@@ -25,9 +25,8 @@ from paddock.domain.surveys import (
 )
 from paddock.store.jobs import POOL_DELETED
 from paddock.store.live_runners import runner_of
-from paddock.store.pauses import pause_of
 from paddock.store.pools import Pools
-from paddock.store.row_parts import blocked_of, cost_of, limits_of, used_of
+from paddock.store.row_parts import blocked_of, cost_of, limits_of, pause_of, used_of
 from paddock.store.sql import converted, named
 
 _SQL = named("sizing")

@@ -10,10 +10,9 @@ from paddock.store.dispatch import Dispatch
 from paddock.store.host_faults import Faulting
 from paddock.store.intake import Intake
 from paddock.store.matching import Matching
-from paddock.store.pauses import Pausing
+from paddock.store.operators import Pausing, Sessions
 from paddock.store.recovery import Recovering
 from paddock.store.retention import Retaining
-from paddock.store.sessions import Sessions
 from paddock.store.sizing import Sizing
 from paddock.store.trust import Trusting
 from paddock.store.versions import Versions

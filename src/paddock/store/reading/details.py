@@ -27,7 +27,6 @@ from paddock.domain.reading.rows import (
     VitalsLine,
 )
 from paddock.store.database import Connection
-from paddock.store.pauses import pause_of
 from paddock.store.reading.lists import (
     action_line,
     decision_line,
@@ -39,7 +38,7 @@ from paddock.store.reading.lists import (
     verdict_line,
 )
 from paddock.store.reading.waits import Waits, job_details
-from paddock.store.row_parts import blocked_of
+from paddock.store.row_parts import blocked_of, pause_of
 from paddock.store.sql import converted, named
 from paddock.store.vitals import series_of
 

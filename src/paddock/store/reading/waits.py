@@ -17,10 +17,9 @@ from paddock.domain.states import JobState
 from paddock.ports import Clock
 from paddock.store.database import Connection, Database
 from paddock.store.matching import DemandReader
-from paddock.store.pauses import pause_of
 from paddock.store.reading.lists import job_line, runner_line, select
 from paddock.store.reading.reader import Reader
-from paddock.store.row_parts import limits_of, used_of
+from paddock.store.row_parts import limits_of, pause_of, used_of
 from paddock.store.sql import converted, named
 
 _SQL = named("waits")
