@@ -1,8 +1,8 @@
-"""The inputs of decisions on pool sizes, and the decisions."""
+"""The inputs of decisions on pool sizes, the decisions, and hosts that are not fit for runners."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -30,7 +30,6 @@ from paddock.store.row_parts import blocked_of, cost_of, limits_of, pause_of, us
 from paddock.store.sql import converted, named
 
 _SQL = named("sizing")
-_FAULTS = named("host_faults")
 _VERSIONS = named("versions")
 
 #: One snapshot: without it, a runner claimed between two reads would count twice or not at all.
@@ -119,7 +118,7 @@ class Sizing(Pools):
             latest = await connection.fetchrow(*_SQL["latest"](pool=pool))
             runners = await connection.fetch(*_SQL["runners_of"](pool=pool))
             keys = await connection.fetch(*_SQL["keys"](now=self._clock.now(), pool=pool))
-            faults = await connection.fetch(*_FAULTS["current"]())
+            faults = await connection.fetch(*_SQL["host_faults"]())
         found = next((row for row in pools if row["id"] == pool), None)
         if found is None:
             return None
@@ -131,6 +130,20 @@ class Sizing(Pools):
             keys=tuple(_key_of(row) for row in keys),
             unfit=tuple(converted(UnfitHost, row) for row in faults),
         )
+
+    async def note_host_faults(self, faults: Mapping[str, str]) -> None:
+        hosts = sorted(faults)
+        async with self._database.transaction() as connection:
+            await connection.execute(*_SQL["forget_host_faults"](hosts=hosts))
+            await connection.execute(
+                *_SQL["note_host_faults"](
+                    hosts=hosts, faults=[faults[host] for host in hosts], now=self._clock.now()
+                )
+            )
+
+    async def host_faults(self) -> list[UnfitHost]:
+        rows = await self._database.rows(*_SQL["host_faults"]())
+        return [converted(UnfitHost, row) for row in rows]
 
 
 def _pool_of(row: asyncpg.Record) -> SurveyedPool:

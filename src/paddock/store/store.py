@@ -7,7 +7,6 @@ from paddock.store.accounts import Accounts
 from paddock.store.comparison import Comparisons
 from paddock.store.deliveries import Deliveries
 from paddock.store.dispatch import Dispatch
-from paddock.store.host_faults import Faulting
 from paddock.store.intake import Intake
 from paddock.store.matching import Matching
 from paddock.store.operators import Pausing, Sessions
@@ -29,7 +28,6 @@ class PgStore(
     Recovering,
     Dispatch,
     Vitals,
-    Faulting,
     Retaining,
     Pausing,
     Sessions,

@@ -1,4 +1,4 @@
--- The inputs of decisions on pool sizes, and the decisions.
+-- The inputs of decisions on pool sizes, the decisions, and hosts (Kubernetes nodes) that are not fit for runners.
 
 -- name: pools[]
 -- Every pool that is not deleted, or that still has runners, and how many; :ended names Pods that have ended.
@@ -144,3 +144,17 @@ WITH deleted AS (
     RETURNING p.id, p.name
 )
 SELECT id, name FROM deleted ORDER BY id
+
+-- name: forget_host_faults
+-- Delete the faults of all hosts except :hosts.
+DELETE FROM host_faults WHERE host <> ALL (:hosts::text[])
+
+-- name: note_host_faults
+-- Hosts :hosts have faults :faults. A new fault is dated :now; if only its text changes, the date stays.
+INSERT INTO host_faults (host, why, since)
+SELECT host, why, :now FROM unnest(:hosts::text[], :faults::text[]) AS f (host, why)
+    ON CONFLICT (host) DO UPDATE SET why = excluded.why WHERE host_faults.why <> excluded.why
+
+-- name: host_faults[]
+-- All hosts with a fault.
+SELECT host, why, since FROM host_faults ORDER BY host

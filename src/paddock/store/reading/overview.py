@@ -37,7 +37,7 @@ from paddock.store.sql import converted, named
 _EXPECTED = [rule.name for rule in RULES if rule.expected]
 _SEEN_TO_END = [rule.name for rule in RULES if rule.seen_to_end]
 _SQL = named("overview")
-_FAULTS = named("host_faults")
+_SIZING = named("sizing")
 _VERSIONS = named("versions")
 
 #: Percentiles of a shorter step would cover too few runners and jump.
@@ -131,7 +131,7 @@ async def _shared(connection: Connection, now: datetime) -> dict[str, Any]:
     """What the overview and the metrics both show."""
     queues = await connection.fetch(*_SQL["queues"]())
     budgets = await connection.fetch(*_SQL["budgets"](now=now))
-    faults = await connection.fetch(*_FAULTS["current"]())
+    faults = await connection.fetch(*_SIZING["host_faults"]())
     versions = await connection.fetch(*_VERSIONS["pools"](now=now))
     bypasses = await connection.fetch(*_SQL["limit_bypasses"]())
     return {
