@@ -18,7 +18,7 @@ from paddock.domain.runners import Runner
 from paddock.store.row_parts import cost_of
 from paddock.store.sql import named
 
-_SQL = named("living")
+_SQL = named("runners")
 
 #: Fetches rows, inside a transaction or outside of one.
 Fetch = Callable[..., Awaitable[list[asyncpg.Record]]]
@@ -42,7 +42,7 @@ class LiveRunners:
         read: dict[RunnerId, _Marked] = {}
         # Ten thousand rows pass here several times a second and block the event loop: no object is
         # made and no function called for an unchanged row.
-        marks = await fetch(*_SQL["marks"]())
+        marks = await fetch(*_SQL["live_marks"]())
         changed = [
             row["id"]
             for row in marks
@@ -51,7 +51,7 @@ class LiveRunners:
             or mine[1] != row["version"]
         ]
         if changed:
-            rows = await fetch(*_SQL["these"](runners=changed))
+            rows = await fetch(*_SQL["live"](runners=changed))
             read = {row["id"]: (row["xmin"], row["version"], runner_of(row)) for row in rows}
         # A runner that is gone by the second read is left out.
         missing = set(changed) - read.keys()

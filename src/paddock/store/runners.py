@@ -30,7 +30,6 @@ from paddock.store.live_runners import runner_of
 from paddock.store.sql import named
 
 _SQL = named("runners")
-_LIVING = named("living")
 
 
 class RunnerStore(Part):
@@ -38,7 +37,7 @@ class RunnerStore(Part):
         return await self._living.read(self._database.rows)
 
     async def live_runners_of(self, pods: Sequence[PodName]) -> list[Runner]:
-        rows = await self._database.rows(*_LIVING["of_pods"](pods=sorted(pods)))
+        rows = await self._database.rows(*_SQL["of_pods"](pods=sorted(pods)))
         return [runner_of(row) for row in rows]
 
     async def plan_runners(
