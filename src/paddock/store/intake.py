@@ -1,14 +1,16 @@
-"""What incoming jobs are judged by, and which refused jobs a changed set of pools takes."""
+"""What incoming jobs are judged by, the trust in their code included, and which refused jobs a changed
+set of pools takes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from paddock.domain.ids import AccountId, HostId
+from paddock.domain.ids import AccountId, AppId, HostId, RepositoryId
 from paddock.domain.intake import IntakeContext, KnownPool, RefusedJob
 from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
 from paddock.domain.labels import LabelSet
 from paddock.domain.names import PoolName
+from paddock.domain.trust import Trust, TrustQuestion
 from paddock.store.jobs import Jobs, place
 from paddock.store.sql import converted, named
 
@@ -81,3 +83,24 @@ class Intake(Jobs):
                 ),
             )
         return int(tag.split()[-1])
+
+    async def trust_questions(
+        self, apps: Sequence[AppId], *, unreadable: Sequence[RepositoryId] = (), limit: int
+    ) -> list[TrustQuestion]:
+        rows = await self._database.rows(
+            *_SQL["trust_questions"](apps=apps, limit=limit, unreadable=list(unreadable))
+        )
+        return [converted(TrustQuestion, row) for row in rows]
+
+    async def note_trust(self, jobs: Sequence[TrustQuestion], trust: Trust) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                *_SQL["note_trust"](
+                    hosts=[job.host for job in jobs],
+                    jobs=[job.job for job in jobs],
+                    trusted=[trust.trusted] * len(jobs),
+                    whys=[trust.why] * len(jobs),
+                ),
+            )
+            if trust.trusted:
+                await connection.execute(*_SQL["review_refused"]())

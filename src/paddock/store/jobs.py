@@ -1,19 +1,20 @@
 """Jobs: a report from GitHub is merged into the job's row, and moves the runner it names.
 
 The job's row, the runner's row and both events commit together (I14). A batch is merged in memory
-first, so that each job is written once.
+first, so that each job is written once. The last methods serve the comparison with GitHub's own lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 import asyncpg
 
-from paddock.domain.ids import HostId, JobId
+from paddock.domain.comparison import ActiveRepository, OpenJob
+from paddock.domain.ids import AppId, HostId, JobId, RepositoryId
 from paddock.domain.jobs import JobFacts, JobReport, Refusal, Unplaced, merge
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.base import Part
@@ -139,6 +140,26 @@ class Jobs(Part):
             )
         )
         return moved is not None
+
+    async def active_repositories(
+        self, apps: Sequence[AppId], *, since: datetime
+    ) -> list[ActiveRepository]:
+        rows = await self._database.rows(*_SQL["repositories"](since=since, apps=apps))
+        return [converted(ActiveRepository, row) for row in rows]
+
+    async def open_jobs(self, repository: RepositoryId) -> list[OpenJob]:
+        rows = await self._database.rows(*_SQL["open_jobs"](repository=repository))
+        return [converted(OpenJob, row) for row in rows]
+
+    async def job_states(self, host: HostId, jobs: Sequence[JobId]) -> Mapping[JobId, JobState]:
+        rows = await self._database.rows(*_SQL["states"](host=host, jobs=jobs))
+        return {JobId(row["id"]): JobState(row["state"]) for row in rows}
+
+    async def note_comparison(self, repository: RepositoryId) -> None:
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                *_SQL["compared"](repository=repository, now=self._clock.now())
+            )
 
 
 def merge_reports(reports: Iterable[JobReport]) -> list[JobReport]:

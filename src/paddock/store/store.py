@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from paddock.ports import Store
 from paddock.store.accounts import Accounts
-from paddock.store.comparison import Comparisons
 from paddock.store.deliveries import Deliveries
 from paddock.store.dispatch import Dispatch
 from paddock.store.intake import Intake
@@ -13,7 +12,6 @@ from paddock.store.operators import Pausing, Sessions
 from paddock.store.recovery import Recovering
 from paddock.store.retention import Retaining
 from paddock.store.sizing import Sizing
-from paddock.store.trust import Trusting
 from paddock.store.versions import Versions
 from paddock.store.vitals import Vitals
 
@@ -23,7 +21,6 @@ class PgStore(
     Sizing,
     Deliveries,
     Intake,
-    Comparisons,
     Matching,
     Recovering,
     Dispatch,
@@ -31,7 +28,6 @@ class PgStore(
     Retaining,
     Pausing,
     Sessions,
-    Trusting,
     Versions,
 ):
     """PostgreSQL behind the store's ports."""
