@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paddock.agent.backoff import MOST, MOST_ASKED_FOR, Backoff
-from paddock.agent.exits import AgentExit
+from paddock.agent.options import AgentExit
 from tests.agent.conftest import AGENT, JIT, PYTHON, TOKEN, Pod, command_line
 from tests.agent.scripted import (
     ACK,

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from paddock.agent.exits import AgentExit
+from paddock.agent.options import AgentExit
 from paddock.agent.samples import FIELDS, Samples, parse
 from paddock.domain.vitals import MOST_REPORTED, Sample
 from paddock.web.pods import Report

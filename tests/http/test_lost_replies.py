@@ -21,7 +21,7 @@ import pytest
 from pydantic import SecretStr
 
 import paddock.agent
-from paddock.agent.exits import AgentExit
+from paddock.agent.options import AgentExit
 from paddock.dispatch.debts import DebtCollector
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName

@@ -10,8 +10,7 @@ if not __package__:
     del sys.path[0]
     sys.path.append(os.path.abspath(f"{os.path.dirname(__file__)}/../.."))
 
-from paddock.agent.exits import AgentExit
-from paddock.agent.options import USAGE, Options, UsageError
+from paddock.agent.options import USAGE, AgentExit, Options, UsageError
 
 
 def main(arguments: list[str]) -> int:

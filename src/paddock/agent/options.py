@@ -1,5 +1,5 @@
-"""The agent's options: the server's address, the token file, the stage. From the command line or the
-environment.
+"""The agent's command line: its options (the server's address, the token file, the stage), which may
+also be given in the environment, and its exit codes.
 
 No option is a secret: tokens are read from files, since other processes can read a command line.
 """
@@ -8,9 +8,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from paddock.agent.client import Url, UrlFile
+
+
+class AgentExit(IntEnum):
+    """An init container that ends with a code other than 0 fails its Pod (`restartPolicy: Never`), so
+    that no runner starts. No code but 0 is also a code of the runner's (0-7, 100-105) or a shell's (126
+    and more)."""
+
+    STAGED = 0  # the JIT is staged: the runner may start. For `vitals`: all is done.
+    USAGE = 64
+    CANNOT_STAGE = 73
+    TOKEN_REFUSED = 77
+    LEFT = 79  # the server said that this Pod is not needed
+
+
+#: `run.sh` adds two codes: 66, no JIT is staged; 72, there is no runner program. A program that was
+#: told to stop ends with 128 + the signal's number.
+SIGNALLED = 128
+
 
 USAGE = """\
 usage: python -m paddock.agent poll|vitals OPTIONS

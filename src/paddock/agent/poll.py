@@ -15,9 +15,8 @@ from typing import Final, NamedTuple, NoReturn
 
 from paddock.agent.backoff import Backoff, jitter
 from paddock.agent.client import NoToken, Response, ResponseLost, Server, Unreachable
-from paddock.agent.exits import SIGNALLED, AgentExit
 from paddock.agent.log import log
-from paddock.agent.options import Options, UsageError
+from paddock.agent.options import SIGNALLED, AgentExit, Options, UsageError
 from paddock.agent.stage import Stage
 
 #: Added to the time for which the server may hold a request.

@@ -17,9 +17,8 @@ from typing import Final
 
 from paddock.agent.backoff import Backoff
 from paddock.agent.client import NoToken, Response, ResponseLost, Server, Unreachable
-from paddock.agent.exits import AgentExit
 from paddock.agent.log import log
-from paddock.agent.options import Options, UsageError
+from paddock.agent.options import AgentExit, Options, UsageError
 from paddock.agent.samples import Marks, Sample, Samples
 
 #: The most samples that the server accepts in a report: five minutes.
