@@ -13,10 +13,9 @@ from typing import assert_never
 
 from paddock.domain.reading.details import JobDetails, PassedOver, RunnerDetails
 from paddock.domain.recovery.thresholds import Thresholds
-from paddock.stories.jobs import tell_job
+from paddock.stories.jobs import tell_job, tell_passed_over
 from paddock.stories.runners import tell_runner
 from paddock.stories.story import Fact, Story
-from paddock.stories.unknown import tell_passed_over
 
 __all__ = ["Fact", "Story", "tell"]
 

@@ -16,8 +16,17 @@ from paddock.domain.reading.rows import JobLine, VerdictLine
 from paddock.domain.recovery.durations import duration
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.states import JobState, RunnerState
-from paddock.stories.facts import in_order, of_actions, of_steps
-from paddock.stories.story import Fact, ReasonAndNext, Story, clause, counted, length
+from paddock.stories.story import (
+    Fact,
+    ReasonAndNext,
+    Story,
+    clause,
+    counted,
+    in_order,
+    length,
+    of_actions,
+    of_steps,
+)
 
 _MIB = 1024 * 1024
 
