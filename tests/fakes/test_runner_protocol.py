@@ -14,9 +14,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from paddock.fakes.github import FaultKind, JobSpec, Step
+from paddock.fakes.github.jit import runner_key
 from paddock.fakes.github.job_message import job_message
 from paddock.fakes.github.records import Runner
-from paddock.fakes.github.runner_keys import runner_key
 from paddock.fakes.github.server import plain_http
 from paddock.fakes.github.uploads import ALL_OCTETS, JOB_OCTETS, LOG_OCTETS, Uploads
 from paddock.fakes.runner import decode_jit

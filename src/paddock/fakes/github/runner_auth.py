@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import jwt
 
+from paddock.fakes.github.jit import runner_key
 from paddock.fakes.github.records import Job, JobStatus, Runner
 from paddock.fakes.github.runner_ids import TOKEN_PATH
-from paddock.fakes.github.runner_keys import runner_key
 from paddock.fakes.github.runner_protocol import ProtocolError, unauthorized
 from paddock.fakes.github.world import World
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.fakes.github import jit
+from paddock.fakes.github.jit import runner_key
 from paddock.fakes.github.jobs import Jobs
 from paddock.fakes.github.records import (
     Account,
@@ -24,7 +25,6 @@ from paddock.fakes.github.records import (
     Session,
     Step,
 )
-from paddock.fakes.github.runner_keys import runner_key
 from paddock.fakes.github.truth import Deletion, Ending, Mint
 from paddock.fakes.github.world import World
 

@@ -30,13 +30,17 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from paddock.fakes.github import control, runner_routes
+from paddock.fakes.github import control
 from paddock.fakes.github.answers import ErrorResponse, Request
-from paddock.fakes.github.feed import FeedProtocol
+from paddock.fakes.github.broker import RunnerBroker
+from paddock.fakes.github.feed import Feed, FeedProtocol
 from paddock.fakes.github.hooks import Outgoing
 from paddock.fakes.github.model import FakeGitHub
+from paddock.fakes.github.results import ResultsService
+from paddock.fakes.github.run_service import RunService
+from paddock.fakes.github.runner_auth import RunnerAuth
 from paddock.fakes.github.runner_ids import PREFIX
-from paddock.fakes.github.runner_protocol import Broken, PayloadError, ProtocolError, octets
+from paddock.fakes.github.runner_protocol import Broken, PayloadError, ProtocolError, faulty, octets
 from paddock.listener import Listener, ListenerLimits, hostname, is_loopback, requested_host
 
 #: GitHub waits this long for a webhook's answer.
@@ -114,7 +118,7 @@ def _application(github: FakeGitHub, control_secret: str | None) -> Starlette:
     controls = [] if control_secret is None else control.routes(github, control_secret)
     return Starlette(
         routes=[
-            Mount(PREFIX, routes=runner_routes.routes(github)),
+            Mount(PREFIX, routes=runner_routes(github)),
             Mount("/_fake", routes=controls),
             Route("/{path:path}", rest, methods=_METHODS),
         ]
@@ -229,3 +233,19 @@ async def serving(
             for end in ends:  # a fake that failed must not look like one without events
                 if isinstance(end, Exception):
                     raise end
+
+
+def runner_routes(github: FakeGitHub) -> list[Route]:
+    """The services that runners speak to, together: the routes below `/_runner`."""
+    auth = RunnerAuth(github.world)
+    services = (
+        RunnerBroker(github, auth),
+        RunService(github, auth),
+        ResultsService(github, auth),
+        Feed(github, auth),
+    )
+    return [
+        Route(path, faulty(github.world, name, handler), methods=[method])
+        for service in services
+        for name, method, path, handler in service.handlers
+    ]

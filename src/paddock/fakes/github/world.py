@@ -6,6 +6,7 @@ Ids start where GitHub's are today: above what 32 bits (jobs, runs) and above wh
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import random
 from collections.abc import Callable
@@ -27,8 +28,36 @@ from paddock.fakes.github.records import (
     Token,
     VersionDates,
 )
-from paddock.fakes.github.schedule import Schedule
 from paddock.fakes.github.truth import Truth
+
+
+class Schedule:
+    """Events and their times. The model plays them only when a call tells it to `advance`. Ties are
+    broken by the order of scheduling, so a run is the same every time."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
+        self._sequence = 0
+        #: Called when an event is due before all others: the server then sleeps shorter.
+        self.on_sooner: Callable[[], None] = lambda: None
+
+    def at(self, due: datetime, action: Callable[[], None]) -> None:
+        self._sequence += 1
+        sooner = not self._heap or due < self._heap[0][0]
+        heapq.heappush(self._heap, (due, self._sequence, action))
+        if sooner:
+            self.on_sooner()
+
+    @property
+    def next_due(self) -> datetime | None:
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self, now: datetime) -> tuple[datetime, Callable[[], None]] | None:
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        due, _, action = heapq.heappop(self._heap)
+        return due, action
+
 
 _ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
