@@ -15,8 +15,7 @@ from paddock.ports.fleet import (
 )
 from paddock.ports.github import GitHub
 from paddock.ports.store import Store
-from paddock.ports.time import Clock, Ids
-from paddock.ports.wakeups import Subscription, Topic, Wakeups
+from paddock.ports.time import Clock, Ids, Subscription, Topic, Wakeups
 
 __all__ = [
     "Circumstances",
