@@ -18,9 +18,8 @@ import pytest
 
 from paddock.store import data_directory, server_log
 from paddock.store.data_directory import DataDirectory, running_url
-from paddock.store.embedded import EmbeddedPostgres
+from paddock.store.embedded import EmbeddedPostgres, running_postmaster
 from paddock.store.errors import DirectoryInUse, EmbeddedPostgresError
-from paddock.store.postmaster import running_postmaster
 from paddock.store.server_log import ServerLog
 from paddock.store.server_user import server_user
 from tests.support.directories import open_directory

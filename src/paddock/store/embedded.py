@@ -26,7 +26,6 @@ import asyncpg
 from paddock.store.data_directory import DataDirectory
 from paddock.store.errors import EmbeddedPostgresError
 from paddock.store.postgres_binaries import Binaries, find_binaries
-from paddock.store.postmaster import postmaster_is_ready, running_postmaster
 from paddock.store.server_log import ServerLog
 from paddock.store.server_user import ServerUser, server_user
 
@@ -298,3 +297,55 @@ class EmbeddedPostgres:
 async def _ended(process: subprocess.Popen[bytes]) -> None:
     while process.poll() is None:  # noqa: ASYNC110 -- no event reports it on every loop
         await asyncio.sleep(_POLL)
+
+
+# In postmaster.pid: the pid is in its first line, whether the server is ready in its eighth.
+_STATUS_LINE = 7
+
+
+def postmaster_is_ready(pgdata: Path, pid: int) -> bool:
+    lines = _pid_file(pgdata)
+    return (
+        len(lines) > _STATUS_LINE
+        and lines[0] == str(pid)
+        and lines[_STATUS_LINE].strip() == "ready"
+    )
+
+
+def running_postmaster(pgdata: Path) -> int | None:
+    """The pid of this directory's server, even if another process started it.
+
+    postmaster.pid outlives a `kill -9` and a reboot, after which another process may have the pid. So
+    the process itself is checked before the file is trusted."""
+    lines = _pid_file(pgdata)
+    if not lines or not lines[0].strip().isdigit():
+        return None
+    pid = int(lines[0])
+    return pid if _works_in(pid, pgdata) else None
+
+
+def _works_in(pid: int, pgdata: Path) -> bool:
+    """A server's working directory is its data directory, even after the directory was moved. Where the
+    system hides the working directory (macOS; another user's process, for root in a container), the
+    process's command line names it."""
+    try:
+        return Path(f"/proc/{pid}/cwd").samefile(pgdata)
+    except OSError:
+        command = _command(pid)
+        return "postgres" in command and str(pgdata) in command
+
+
+def _command(pid: int) -> str:
+    if Path("/proc/self").exists():
+        with suppress(OSError):
+            return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        return ""
+    listing = ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)]
+    return subprocess.run(listing, capture_output=True, text=True, check=False).stdout
+
+
+def _pid_file(pgdata: Path) -> list[str]:
+    try:
+        return (pgdata / "postmaster.pid").read_text().splitlines()
+    except OSError:
+        return []
