@@ -14,8 +14,7 @@ from paddock.domain.pods import Phase, Pod
 from paddock.domain.recovery.evidence import Container, container_seen, poller_seen
 from paddock.fleet.kube.logs import beginning_is_gone, is_lost, last_lines
 from paddock.fleet.kube.nodes import host, troubles
-from paddock.fleet.kube.objects import EventObject, NodeObject, PodObject
-from paddock.fleet.kube.pod_events import event_lines
+from paddock.fleet.kube.objects import EventObject, NodeObject, PodObject, event_lines
 from paddock.fleet.kube.pod_lists import page
 from paddock.fleet.kube.pods import is_ours, shown
 from paddock.fleet.kube.watch_state import Expired, Failed, Lines, WatchState

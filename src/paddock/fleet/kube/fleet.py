@@ -28,8 +28,8 @@ from paddock.fleet.kube.objects import (
     Listed,
     NodeObject,
     PodObject,
+    event_lines,
 )
-from paddock.fleet.kube.pod_events import event_lines
 from paddock.fleet.kube.pod_lists import PodLists
 from paddock.fleet.kube.pod_watch import PodWatch
 from paddock.fleet.kube.pods import shown
