@@ -18,7 +18,13 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, NOT_ASSIGNED, BackOffScope, Subject
+from paddock.domain.backoffs import (
+    ENDED_WITHOUT_A_JOB,
+    NOT_ASSIGNED,
+    VERSION_REFUSED,
+    BackOffScope,
+    Subject,
+)
 from paddock.domain.dialects import dialect
 from paddock.domain.endings import (
     LOG_WANTED_FOR,
@@ -30,18 +36,18 @@ from paddock.domain.endings import (
     says_it_had_a_job,
 )
 from paddock.domain.fingerprints import Certainty, Fingerprint, ever_started, fingerprint
-from paddock.domain.ids import KeyId
+from paddock.domain.ids import KeyId, RunnerId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
 from paddock.domain.recovery.records import LateNews, RunnerEnd
 from paddock.domain.recovery.thresholds import Thresholds
-from paddock.domain.runner_versions import AcceptedRunner
+from paddock.domain.runner_versions import REFUSED, AcceptedRunner
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState, RunnerState
-from paddock.forensics.version_refusals import note_refusal
-from paddock.log_events import runner_fields
+from paddock.log_events import RunnerFields, runner_fields
 from paddock.ports import Clock, Fleet, FleetUnavailable
 from paddock.ports.endings import ConclusionStore
+from paddock.ports.runner_versions import RefusedVersionStore
 
 _log = structlog.get_logger()
 
@@ -412,3 +418,24 @@ def _lost_communication(news: LateNews) -> Certainty:
         return Certainty.UNKNOWN
     late = news.completed_at - news.ended_at >= LEASE_RAN_OUT
     return Certainty.YES if late and news.conclusion == "failure" else Certainty.NO
+
+
+async def note_refusal(store: RefusedVersionStore, runner: RunnerId, fields: RunnerFields) -> bool:
+    """GitHub refused a runner because of its version. Returns false if the runner had a job: then it
+    was not refused.
+
+    GitHub may refuse a version before its date, and has refused versions by mistake. So the version,
+    and not the key, is stopped, and it is tried again: first after an hour. If the version is not
+    known, the runner's key backs off for as long. Either way it is neither a fault of the runner group
+    nor counted as an end without a job."""
+    refused = await store.refuse_version(runner, REFUSED)
+    if refused is None:
+        return False
+    key = Subject(BackOffScope.KEY, refused.key)
+    if refused.version is None:
+        await store.back_off(key, VERSION_REFUSED)
+    else:
+        # Where only the log shows the refusal, the end was counted before the log was read.
+        await store.recover_from_backoffs([key])
+    _log.warning("version.refused", **fields, version=refused.version)
+    return True

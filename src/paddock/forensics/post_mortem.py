@@ -30,9 +30,8 @@ from paddock.domain.ids import RunnerId
 from paddock.domain.plain_text import without_sequences
 from paddock.domain.recovery.records import WantedLog
 from paddock.domain.runner_versions import says_it_was_refused
-from paddock.forensics.conclusion import reap
+from paddock.forensics.conclusion import note_refusal, reap
 from paddock.forensics.masking import mask
-from paddock.forensics.version_refusals import note_refusal
 from paddock.log_events import RunnerFields
 from paddock.ports import Circumstances, Clock, Fleet, FleetUnavailable, Witness
 from paddock.ports.endings import PostMortemStore
