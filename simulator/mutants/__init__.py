@@ -18,7 +18,6 @@ from simulator.mutants import (  # noqa: F401 - each adds its own
     ends,
     fair_shares,
     fleet_views,
-    forced_ends,
     intake,
     mints,
     outages,
@@ -30,8 +29,6 @@ from simulator.mutants import (  # noqa: F401 - each adds its own
     supply,
     sweeps,
     untuned,
-    untuned_at_size,
-    versions,
 )
 from simulator.mutants.patches import MADE, Mutant
 

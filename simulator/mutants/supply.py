@@ -1,4 +1,5 @@
-"""Runners for jobs: too many, too few, too late, in the wrong place."""
+"""Runners for jobs: too many, too few, too late, in the wrong place, of a version that GitHub
+refuses."""
 
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ from simulator.mutants.patches import (
     before,
     mutant,
     routine,
+    statement,
     swapped,
     table,
     without,
@@ -217,3 +219,27 @@ def _old_pods_at_new_cost(undo: ExitStack, _session: Session) -> None:
 )
 def _unfit_hosts_taken(undo: ExitStack, _session: Session) -> None:
     undo.enter_context(swapped(Hosts, "shunned", lambda _self: ()))
+
+
+@mutant(
+    "refused-version-claimed",
+    "runner#4305",
+    "The matcher claims Pods although GitHub has told that it refuses their version.",
+    "version-refused",
+    breaks=Promise.ACCEPTED,
+)
+def _refused_version_claimed(undo: ExitStack, session: Session) -> None:
+    undo.enter_context(routine(session, "demand", ("AND is_refused(v, moment)", "AND false")))
+
+
+@mutant(
+    "refused-runner-stops-nothing",
+    "runner#3366",
+    "A runner that exits because GitHub refused its version does not stop the version.",
+    "version-refused-unannounced",
+    breaks=Promise.ACCEPTED,
+)
+def _refused_runner_stops_nothing(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(
+        statement("versions", "refuse", ("WHERE runner_version IS NOT NULL", "WHERE false"))
+    )
