@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from paddock.host.anchor import render
-from paddock.host.configuration import Configuration, Network, ServiceSettings, read
-from paddock.host.errors import ConfigurationRefused
+from paddock.host.configuration import (
+    Configuration,
+    ConfigurationRefused,
+    Network,
+    ServiceSettings,
+    read,
+)
 
 
 def _read(tmp_path: Path, text: str) -> Configuration:

@@ -18,10 +18,9 @@ import paddock.host
 from paddock.host.anchor import NAME
 from paddock.host.bootstrap import Bootstrap
 from paddock.host.configuration import read
-from paddock.host.errors import ReportFailed
 from paddock.host.launchd import LaunchdJobs
 from paddock.host.packet_filter import PacketFilter
-from paddock.host.reports import AttemptResult, Report
+from paddock.host.reports import AttemptResult, Report, ReportFailed
 from paddock.host.retrying import Retrying
 from paddock.host.tools import Tool
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from paddock.host import files
 from paddock.host.anchor import Anchor, render
-from paddock.host.configuration import Configuration
-from paddock.host.errors import ConfigurationRefused, StepFailed
+from paddock.host.configuration import Configuration, ConfigurationRefused
 from paddock.host.launchd import LaunchdJobs
 from paddock.host.packet_filter import PacketFilter
 from paddock.host.reports import AttemptResult
+from paddock.host.tools import StepFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

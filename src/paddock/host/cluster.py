@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from paddock.host.configuration import Cluster
-from paddock.host.errors import ReportFailed
-from paddock.host.reports import CONDITION, Report
+from paddock.host.reports import CONDITION, Report, ReportFailed
 
 #: An API server answers in milliseconds. The rules are in force before it is called.
 _TIMEOUT_S: Final = 10.0

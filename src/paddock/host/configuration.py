@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from paddock.host.errors import ConfigurationRefused
 from paddock.host.special_ranges import SPECIAL_RANGES
 
 DEFAULT_FILE: Final = Path("/etc/paddock/host.toml")
@@ -27,6 +26,10 @@ _NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _INTERFACE: Final = re.compile(r"[a-z]{1,14}[0-9]{1,5}")
 
 T = TypeVar("T")
+
+
+class ConfigurationRefused(Exception):
+    """The host's file is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

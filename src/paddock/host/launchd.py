@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from paddock.host import files
-from paddock.host.errors import StepFailed
-from paddock.host.tools import Tool, ToolFailed
+from paddock.host.tools import StepFailed, Tool, ToolFailed
 
 KEEPER: Final = "dev.paddock.host"
 MACHINES: Final = "dev.paddock.machines"

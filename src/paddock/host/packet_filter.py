@@ -13,8 +13,7 @@ from pathlib import Path
 
 from paddock.host import files
 from paddock.host.anchor import NAME, Anchor, normal
-from paddock.host.errors import StepFailed
-from paddock.host.tools import Tool, ToolFailed
+from paddock.host.tools import StepFailed, Tool, ToolFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,10 @@ class Report:
     news: bool
 
 
+class ReportFailed(Exception):
+    """The report did not reach the cluster."""
+
+
 class Reports(Protocol):
     def send(self, report: Report) -> None:
         """Raises ReportFailed."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from paddock.host.errors import ReportFailed
-from paddock.host.reports import AttemptResult, Report, Reports
+from paddock.host.reports import AttemptResult, Report, ReportFailed, Reports
 
 #: Passing causes (a lock, a reload by another process) are over within a second.
 FIRST_PAUSE_S: Final = 1.0

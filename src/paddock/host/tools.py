@@ -21,6 +21,14 @@ class ToolFailed(Exception):
     """The program's own message, in one line."""
 
 
+class StepFailed(Exception):
+    """A step failed; the only known reason is the message of its program."""
+
+    def __init__(self, step: str, why: str) -> None:
+        super().__init__(why)
+        self.step = step
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     command: Sequence[str]
