@@ -16,9 +16,15 @@ import pytest
 import yaml
 
 from paddock.fleet.kube.objects import OWNER_LABEL
-from paddock.host.cluster import ClusterReports
 from paddock.host.configuration import Cluster as ClusterConfiguration
-from paddock.host.reports import CONDITION, AttemptResult, Report, ReportFailed, Reports
+from paddock.host.reports import (
+    CONDITION,
+    AttemptResult,
+    ClusterReports,
+    Report,
+    ReportFailed,
+    Reports,
+)
 from tests.support.kube import DEPLOY, PATHS, installed, runner_template
 from tests.support.kube_site import KubeSite, kube_site
 from tests.support.mac import Mac

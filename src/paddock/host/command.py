@@ -14,11 +14,10 @@ from typing import Final
 
 from paddock.host import VERSION
 from paddock.host.bootstrap import Bootstrap, anchor
-from paddock.host.cluster import ClusterReports
 from paddock.host.configuration import DEFAULT_FILE, Configuration, ConfigurationRefused, read
 from paddock.host.launchd import STARTED_AS, LaunchdJobs
 from paddock.host.packet_filter import PacketFilter
-from paddock.host.reports import Report
+from paddock.host.reports import ClusterReports, Report
 from paddock.host.retrying import Retrying
 from paddock.host.tools import Tool
 
