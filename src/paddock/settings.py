@@ -36,8 +36,8 @@ from paddock.fleet.local.settings import LocalSettings
 from paddock.github.settings import GitHubSettings
 from paddock.listener import ListenerLimits
 from paddock.ports.errors import StoreError
-from paddock.store.connect_errors import check_url
 from paddock.store.data_directory import default_data_dir
+from paddock.store.errors import check_url
 from paddock.web.settings import DashboardSettings
 
 _PREFIX = "PADDOCK_"

@@ -18,10 +18,9 @@ import uvloop
 from paddock.ports.errors import Contended, DatabaseUnavailable, OutcomeUnknown, StoreError
 from paddock.store import database as database_module
 from paddock.store import pool, server_checks
-from paddock.store.connect_errors import redacted
 from paddock.store.database import Database, retrying
 from paddock.store.embedded import EmbeddedPostgres
-from paddock.store.errors import DatabaseMisconfigured, SessionEnded
+from paddock.store.errors import DatabaseMisconfigured, SessionEnded, redacted
 from paddock.store.server_user import server_user
 from tests.support.directories import open_directory
 from tests.support.lines import CANCEL_REQUEST, Fate, line_to

@@ -10,11 +10,10 @@ from typing import Final
 from paddock.cli.output import say
 from paddock.ports.errors import DatabaseUnavailable
 from paddock.settings import Settings
-from paddock.store.connect_errors import redacted
 from paddock.store.data_directory import DataDirectory, running_url
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
-from paddock.store.errors import DirectoryInUse, EmbeddedPostgresError
+from paddock.store.errors import DirectoryInUse, EmbeddedPostgresError, redacted
 
 #: Seconds: a person waits for the answer. A restarting database is back by then; a dead one is not.
 _LOOK_WAIT: Final = 3.0

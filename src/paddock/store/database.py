@@ -17,8 +17,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 import asyncpg
 
 from paddock.ports.errors import Contended, DatabaseUnavailable, OutcomeUnknown
-from paddock.store.connect_errors import check_url
-from paddock.store.errors import SessionEnded
+from paddock.store.errors import SessionEnded, check_url
 from paddock.store.pool import BROKEN, Connection, Pool, RawSession, end, has_ended, is_lost
 
 __all__ = ["COMMIT_THEN_FLUSH", "UNFLUSHED", "Connection", "Database", "RawSession", "retrying"]

@@ -17,8 +17,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 import asyncpg
 
 from paddock.ports.errors import Contended, DatabaseUnavailable, StoreError
-from paddock.store.connect_errors import redacted, sentence_for
-from paddock.store.errors import DatabaseMisconfigured
+from paddock.store.errors import DatabaseMisconfigured, redacted, sentence_for
 from paddock.store.server_checks import check_server
 
 # The matcher holds its lock for milliseconds. A replica that is silent for this long inside a
