@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paddock.cli.options import Json
+from paddock.cli.options import AsJson
 from paddock.cli.output import complain, say, show, show_json, table
 from paddock.domain.recovery.table import RULES
 from paddock.domain.states import RUNNER_TRANSITIONS
@@ -91,7 +91,7 @@ def run_(
         Path | None,
         typer.Option("--record", help="Write how long each rule took to this file, for docs/."),
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run seeds, and tell which promises were broken.
 
@@ -196,7 +196,7 @@ def replay(
             "--only", metavar="TEXT", help="Only lines with this: a Pod, a job, a replica."
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell the story of one seed, step by step."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paddock.cli.options import Json
+from paddock.cli.options import AsJson
 from paddock.cli.output import complain, say, show, show_json, table
 from simulator.engine.seed_runs import laboratory
 from simulator.engine.simulation import SeedPlan
@@ -27,7 +27,7 @@ def mutants(
             "--large", help=f"Hunt in {len(LARGE_SEEDS)} large worlds, without the scenarios."
         ),
     ] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove one guard of the product at a time; the check named by the mutant must notice.
 

@@ -17,7 +17,7 @@ from paddock.cli.operator_commands import (
     user,
     with_store,
 )
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show, show_json, table
 from paddock.domain.accounts import AccountSummary
 from paddock.domain.limits import UNLIMITED, Limits
@@ -39,7 +39,7 @@ NO_LIMIT = "none"
 
 
 @app.command("list")
-def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None) -> None:
+def list_(as_json: AsJson = False, config: Config = None, data_dir: DataDir = None) -> None:
     """List accounts with their use, limits and weights."""
 
     async def work(store: PgStore) -> tuple[Sequence[AccountSummary], Pause | None]:

@@ -75,7 +75,7 @@ def main(program: typer.Typer = app) -> None:
 def _explain(error: Exception) -> None:
     # Imported only here: a command without errors need not load these modules.
     from paddock.cli.address import AlreadyRunning
-    from paddock.cli.operator_commands import NotFound
+    from paddock.cli.operator_commands import NoSuchObject
     from paddock.pools.spec import PoolFileError
     from paddock.ports.errors import StoreError
     from paddock.settings import SettingsError
@@ -83,7 +83,7 @@ def _explain(error: Exception) -> None:
     match error:
         case StoreError():
             _end(error, error.message)
-        case NotFound():
+        case NoSuchObject():
             _end(error, str(error), code=EXIT_NOT_FOUND)
         case AlreadyRunning():
             _end(error, str(error))

@@ -17,7 +17,7 @@ from paddock.cli.listing import (
     with_reading,
 )
 from paddock.cli.operator_commands import as_operator
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show, show_json, table
 from paddock.domain.deliveries import DeliveryNumber, DeliveryState
 from paddock.domain.reading.filters import DeliveryFilter, Paging
@@ -35,7 +35,7 @@ def list_(
     event: Annotated[str | None, typer.Option(metavar="EVENT", help="Like workflow_job.")] = None,
     limit: Limit = DEFAULT_LIMIT,
     after: Cursor = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:

@@ -13,7 +13,7 @@ from paddock.agent.client import Url
 from paddock.checkup.database import examine_clock, examine_database, examine_schema
 from paddock.checkup.finding import Finding, Health, absent, ill, poor, well
 from paddock.cli.layout import Line
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import room, show, show_json
 from paddock.cli.run_command import run
 from paddock.cli.store import existing_database
@@ -38,7 +38,7 @@ _MARKS: Final = {
 }
 
 
-def doctor(as_json: Json = False, config: Config = None, data_dir: DataDir = None) -> None:
+def doctor(as_json: AsJson = False, config: Config = None, data_dir: DataDir = None) -> None:
     """Check everything that paddock depends on.
 
     That is the settings, the database and its pooling mode, the GitHub App's permissions and webhook,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from paddock.cli.operator_commands import NotFound, user
+from paddock.cli.operator_commands import NoSuchObject, user
 from paddock.cli.options import Config
 from paddock.cli.output import say, show
 from paddock.cli.run_command import run
@@ -65,6 +65,6 @@ async def _drain(settings: Settings, *, abandon: bool) -> None:
         if left.alive:
             show("still running, and no longer managed: " + ", ".join(left.alive))
     except FleetUnavailable as error:
-        raise NotFound(str(error)) from None
+        raise NoSuchObject(str(error)) from None
     finally:
         await api.aclose()

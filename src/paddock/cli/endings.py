@@ -19,7 +19,7 @@ from paddock.cli.listing import (
     time_ago,
     with_reading,
 )
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show_json, table
 from paddock.domain.endings import Ending
 from paddock.domain.reading.filters import Paging, VerdictFilter
@@ -45,7 +45,7 @@ def list_(
     since: Since = "7d",
     limit: Limit = DEFAULT_LIMIT,
     after: Cursor = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -99,7 +99,7 @@ def counts(
     node: Node = None,
     image: Image = None,
     since: Since = "24h",
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:

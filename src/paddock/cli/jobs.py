@@ -16,7 +16,7 @@ from paddock.cli.listing import (
     there_is_more,
     with_explanations,
 )
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show_json, table
 from paddock.domain.reading.filters import JobFilter, Paging
 from paddock.domain.reading.rows import JobLine
@@ -41,7 +41,7 @@ def list_(
     refused: Annotated[bool, typer.Option("--refused", help="Those no pool takes.")] = False,
     limit: Limit = DEFAULT_LIMIT,
     after: Cursor = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import say, show
 from paddock.cli.run_command import run
 from paddock.cli.store import has_no_database, open_database
@@ -21,7 +21,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; say wha
 
 def migrate(
     dry_run: DryRun = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:

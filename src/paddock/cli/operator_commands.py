@@ -43,7 +43,7 @@ def tell_dispatch_pause(pause: Pause | None) -> None:
         say(f"all dispatch is paused {pause}")
 
 
-class NotFound(Exception):
+class NoSuchObject(Exception):
     """The named object does not exist; the sentence lists what does."""
 
 
@@ -57,7 +57,7 @@ def with_store(
         try:
             return await work(PgStore(database, clock=clock, ids=SystemIds(), actor=user()))
         except (UnknownName, CannotRetire) as error:
-            raise NotFound(str(error)) from None
+            raise NoSuchObject(str(error)) from None
 
     return with_database(named, config=config, data_dir=data_dir)
 

@@ -19,4 +19,4 @@ DataDir = Annotated[
         help="Where paddock's own PostgreSQL keeps its data (or PADDOCK_DATA_DIR).",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -12,14 +12,14 @@ from paddock.cli import pool_explanations
 from paddock.cli.layout import prose
 from paddock.cli.listing import Listing
 from paddock.cli.operator_commands import (
-    NotFound,
+    NoSuchObject,
     Why,
     as_operator,
     paused,
     tell_dispatch_pause,
     with_store,
 )
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show, show_json, show_lines, table
 from paddock.domain.pauses import Pause
 from paddock.domain.pools import PoolSummary
@@ -67,7 +67,7 @@ def apply(
 
 
 @app.command("list")
-def list_(as_json: Json = False, config: Config = None, data_dir: DataDir = None) -> None:
+def list_(as_json: AsJson = False, config: Config = None, data_dir: DataDir = None) -> None:
     """List pools with their labels and their runners."""
 
     async def work(store: PgStore) -> tuple[Sequence[PoolSummary], Pause | None]:
@@ -123,7 +123,7 @@ def resume(
 
 @app.command()
 def explain(
-    name: Name, as_json: Json = False, config: Config = None, data_dir: DataDir = None
+    name: Name, as_json: AsJson = False, config: Config = None, data_dir: DataDir = None
 ) -> None:
     """Tell why a pool has its size: term by term, and what keeps it from having more.
 
@@ -135,7 +135,7 @@ def explain(
         pool = await store.find_pool(name)
         found = None if pool is None else await store.explain_pool(pool)
         if found is None:
-            raise NotFound(f"There is no pool {name}: see `paddock pools list`.")
+            raise NoSuchObject(f"There is no pool {name}: see `paddock pools list`.")
         return found
 
     explanation = with_store(work, config=config, data_dir=data_dir)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.cli.layout import prose
-from paddock.cli.options import Config, Json
+from paddock.cli.options import AsJson, Config
 from paddock.cli.output import show, show_json, table
 from paddock.domain.recovery.evidence import Subject
 from paddock.domain.recovery.table import RULES
@@ -17,7 +17,7 @@ _ABOUT = {
 }
 
 
-def rules(as_json: Json = False, config: Config = None) -> None:
+def rules(as_json: AsJson = False, config: Config = None) -> None:
     """Print what recovery looks for and what it does about it, strongest evidence first.
 
     The first rule that holds decides. A rule that asks for GitHub's record of the runner, the

@@ -17,7 +17,7 @@ from paddock.cli.listing import (
     with_reading,
 )
 from paddock.cli.operator_commands import Why, as_operator
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show, show_json, table
 from paddock.domain.reading.filters import Paging, RunnerFilter
 from paddock.domain.reading.rows import RunnerLine
@@ -39,7 +39,7 @@ def list_(
     ended: Annotated[bool, typer.Option("--ended", help="Those that have ended.")] = False,
     limit: Limit = DEFAULT_LIMIT,
     after: Cursor = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:

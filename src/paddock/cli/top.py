@@ -11,7 +11,7 @@ from rich.live import Live
 
 from paddock.cli.layout import Line, Part, beside, lay_out, prose, wrap
 from paddock.cli.listing import with_explanations
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import console, room, screen, show, show_json
 from paddock.domain.pauses import describe_pause
 from paddock.domain.plain_text import escaped
@@ -42,7 +42,7 @@ Every = Annotated[
 
 def top(
     every: Every = 1.0,
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:

@@ -10,8 +10,8 @@ import typer
 from rich.cells import cell_len
 
 from paddock.cli.listing import with_explanations
-from paddock.cli.operator_commands import NotFound
-from paddock.cli.options import Config, DataDir, Json
+from paddock.cli.operator_commands import NoSuchObject
+from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show, show_json
 from paddock.domain.plain_text import escaped, escaped_lines
 from paddock.stories import Story
@@ -34,7 +34,7 @@ def why(
             help="A job's number or its address at GitHub, a Pod's name, or a runner's at GitHub.",
         ),
     ],
-    as_json: Json = False,
+    as_json: AsJson = False,
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -58,7 +58,7 @@ def why(
         lambda explanations: explanations.find(asked), config=config, data_dir=data_dir
     )
     if not stories:
-        raise NotFound(
+        raise NoSuchObject(
             f"Nothing is known of {asked}: it is no job that GitHub told of, no Pod, and no runner's "
             "name. See `paddock jobs list` and `paddock runners list --ended`."
         )
