@@ -15,7 +15,7 @@ import pytest
 from paddock.agent.options import AgentExit
 from paddock.agent.samples import FIELDS, Samples, parse
 from paddock.domain.vitals import MOST_REPORTED, Sample
-from paddock.web.pods import Report
+from paddock.web.pods import VitalsBody
 from tests.agent.conftest import TOKEN, Pod, Process
 from tests.agent.scripted import VITALS, Asked, CutShort, Hold, Reply
 
@@ -82,7 +82,7 @@ async def test_the_server_understands_a_report(pod: Pod, runner: Runner) -> None
     sidecar = await pod.agent("vitals")
     await _reported(pod, *range(500))
     for each in pod.server.of(VITALS):
-        report = msgspec.json.decode(each.body, type=Report)
+        report = msgspec.json.decode(each.body, type=VitalsBody)
         assert 0 < len(report.samples) <= MOST_REPORTED
     assert report.job_started_at == 1700000000
     await _ends(pod, sidecar, runner)

@@ -20,7 +20,7 @@ from paddock.store.reading.reader import TooSlow
 from paddock.web.access import SESSION_COOKIE, SESSION_LENGTH, Access, AccessDenied, Visitor
 from paddock.web.actions import CannotAct, act
 from paddock.web.api import ROOT, Api, Look, NotFound, problem
-from paddock.web.dashboard.pages import Page, Pages, theme_of
+from paddock.web.dashboard.pages import PageHandler, Pages, theme_of
 from paddock.web.dashboard.rendering import HEADERS, Renderer, Static
 from paddock.web.live import Crowded, Live
 from paddock.web.query_parameters import BadRequest
@@ -88,7 +88,7 @@ class Console:
 
         return endpoint
 
-    def _shown(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def _shown(self, page: PageHandler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             visitor = None
             try:

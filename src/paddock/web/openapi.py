@@ -20,13 +20,13 @@ from paddock.github.webhooks import (
 )
 from paddock.web.answers import Accepted, Health, Problem, WebhookRefusal
 from paddock.web.api_description import described, described_types
-from paddock.web.pods import Acknowledgement, Jit, LeaveBody, Report
+from paddock.web.pods import Acknowledgement, Jit, LeaveBody, VitalsBody
 
 WEBHOOKS: Final = "/webhooks/github"
 
 _TYPES: Final = (
     *(WorkflowJobEvent, InstallationEvent, Envelope, Accepted, Problem, Health),
-    *(Jit, LeaveBody, Acknowledgement, Report),
+    *(Jit, LeaveBody, Acknowledgement, VitalsBody),
 )
 _REF: Final = "#/components/schemas/{name}"
 
@@ -84,7 +84,7 @@ def _pods() -> dict[str, Any]:
         "/v1/vitals": {
             "post": _pod_post(
                 "What a runner measured of itself",
-                Report,
+                VitalsBody,
                 {410: LeaveBody, 413: Problem, 429: Problem, **refused},
             )
         },

@@ -64,7 +64,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivery: UUID
 
 
-class Report(msgspec.Struct, frozen=True):
+class VitalsBody(msgspec.Struct, frozen=True):
     """A runner's vitals, and when its job began, as the Pod reports it."""
 
     samples: Annotated[list[Sample], msgspec.Meta(max_length=MOST_REPORTED)]
@@ -171,7 +171,7 @@ class PodEndpoints:
     async def _vitals(self, request: Request) -> Response:
         pod = await self._who(request, Audience.VITALS)
         self._slow_down(pod)
-        report = await _body(request, Report, most=_MOST_VITALS)
+        report = await _body(request, VitalsBody, most=_MOST_VITALS)
         began = report.job_started_at
         kept = await self._vitals_batches.add(
             VitalsReport(

@@ -52,7 +52,7 @@ _RANGES: Final = {
     "7d": (timedelta(days=7), timedelta(hours=4)),
 }
 
-Page = Callable[[Request, Visitor], Awaitable[Response]]
+PageHandler = Callable[[Request, Visitor], Awaitable[Response]]
 
 
 class Pages:
@@ -75,7 +75,7 @@ class Pages:
         self._settings = settings
         self._clock = clock
 
-    def pages(self) -> dict[str, Page]:
+    def pages(self) -> dict[str, PageHandler]:
         return {
             "/": self._overview,
             "/jobs": self._jobs,
