@@ -40,7 +40,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PodListPage:
     pods: list[PodObject]
     readable: bool
     metadata: ListMetadata
@@ -70,16 +70,16 @@ class PodLists:
             params["continue"] = found.metadata.continue_
 
 
-def page(content: bytes) -> Page:
+def page(content: bytes) -> PodListPage:
     """One Pod that cannot be read hides no other, but the list is not complete (I29)."""
     try:
         listed = _PODS.decode(content)
     except msgspec.MsgspecError as error:
         return _one_by_one(content, error)
-    return Page(listed.items, True, listed.metadata)
+    return PodListPage(listed.items, True, listed.metadata)
 
 
-def _one_by_one(content: bytes, error: msgspec.MsgspecError) -> Page:
+def _one_by_one(content: bytes, error: msgspec.MsgspecError) -> PodListPage:
     try:
         raw = _RAW_PODS.decode(content)
     except msgspec.MsgspecError:
@@ -90,4 +90,4 @@ def _one_by_one(content: bytes, error: msgspec.MsgspecError) -> Page:
             pods.append(msgspec.json.decode(item, type=PodObject))
         except msgspec.MsgspecError as mistake:
             _log.warning("kubernetes.pod_unreadable", error=str(mistake))
-    return Page(pods, False, raw.metadata)
+    return PodListPage(pods, False, raw.metadata)
