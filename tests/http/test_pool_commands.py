@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, BackOffScope, Subject
+from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, BackOffScope, BackOffSubject
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.pods import Host
 from paddock.store.database import Database
@@ -73,7 +73,7 @@ async def test_what_is_not_served_says_why(paddock: Commands, world: PoolWorld) 
     await world.queue(account, key, 1)
     world.clock.advance(300)
     for _ in range(5):
-        await world.store.back_off(Subject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB)
+        await world.store.back_off(BackOffSubject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB)
     await world.round()
     assert "not served for another" in paddock("pools", "explain", "linux").stdout
 

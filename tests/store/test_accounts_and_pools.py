@@ -9,7 +9,7 @@ import pytest
 
 from paddock.domain.accounts import InstallationFacts
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffTerms, Subject
+from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffSubject, BackOffTerms
 from paddock.domain.ids import AccountId, PoolId
 from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.domain.pools import PoolFacts
@@ -162,7 +162,7 @@ async def test_what_failed_because_of_a_suspension_is_forgiven_with_its_end(worl
     """I17: a failure for another reason keeps its back-off."""
     here = replace(INSTALLATION, host=world.host, app=world.app)
     account = await world.store.record_installation(here)
-    subject = Subject(BackOffScope.ACCOUNT, account)
+    subject = BackOffSubject(BackOffScope.ACCOUNT, account)
     terms = BackOffTerms(
         cause=BackOffCause.MINT_FAILED, reason="not found", seconds=60, ceiling=900
     )

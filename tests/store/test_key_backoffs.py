@@ -11,8 +11,8 @@ from paddock.domain.backoffs import (
     ENDED_WITHOUT_A_JOB,
     BackOffCause,
     BackOffScope,
+    BackOffSubject,
     BackOffTerms,
-    Subject,
 )
 from paddock.domain.fingerprints import ContainerState, ContainerStatus, Terminated
 from paddock.domain.ids import AccountId, KeyId, PoolId
@@ -171,7 +171,7 @@ async def test_a_burst_that_fails_at_once_is_one_failure_more_and_not_the_longes
 
 
 async def test_failures_in_a_row_wait_twice_as_long_each_up_to_a_ceiling(keys: Keys) -> None:
-    subject = Subject(BackOffScope.ACCOUNT, 1)
+    subject = BackOffSubject(BackOffScope.ACCOUNT, 1)
     terms = BackOffTerms(cause=BackOffCause.MINT_FAILED, reason="test", seconds=10, ceiling=60)
     waits = []
     for _ in range(5):
@@ -188,7 +188,7 @@ async def test_short_failures_do_not_make_the_first_of_another_kind_wait_for_an_
     keys: Keys,
 ) -> None:
     """Three time-outs of seconds, and then an account that answers 404 for a moment."""
-    subject = Subject(BackOffScope.ACCOUNT, 1)
+    subject = BackOffSubject(BackOffScope.ACCOUNT, 1)
     short = BackOffTerms(cause=BackOffCause.MINT_FAILED, reason="no answer", seconds=5, ceiling=300)
     long = BackOffTerms(
         cause=BackOffCause.MINT_FAILED, reason="not found", seconds=600, ceiling=3600

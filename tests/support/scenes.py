@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from paddock.domain.accounts import InstallationFacts, MintBudget
-from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffTerms, Subject
+from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffSubject, BackOffTerms
 from paddock.domain.deliveries import DeliveryState, NewDelivery, Settlement
 from paddock.domain.endings import EndingEvidence, Retired, classify
 from paddock.domain.fingerprints import Certainty, Fingerprint
@@ -629,7 +629,7 @@ class Scene:
         await operator.pause_account(self.accounts["octocat"], why="abuse report 4711")
         await operator.pause_pool(self.pools["macos-14"], why="new Xcode image")
         await self.store.back_off(
-            Subject(BackOffScope.ACCOUNT, int(self.accounts["globex"])),
+            BackOffSubject(BackOffScope.ACCOUNT, int(self.accounts["globex"])),
             BackOffTerms(
                 cause=BackOffCause.MINT_FAILED,
                 reason="GitHub refused the App: 403, resource not accessible by integration",

@@ -31,7 +31,7 @@ class BackOffCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class BackOffSubject:
     scope: BackOffScope
     id: int
 
@@ -93,24 +93,27 @@ VERSION_REFUSED: Final = BackOffTerms(
 NOT_ASSIGNED: Final = UnassignedTerms(seconds=900, ceiling=4 * 3600)
 
 
-def subject_of(failure: Failure, claim: Claim) -> Subject | None:
+def subject_of(failure: Failure, claim: Claim) -> BackOffSubject | None:
     """The scope that a failed mint is about; `None` if none has to wait. For a failure of one job or
     repository the key waits, since repositories that register at their organisation share a key."""
     match failure.backs_off:
         case BackOff.NONE:
             return None
         case BackOff.JOB | BackOff.REPOSITORY:
-            return Subject(BackOffScope.KEY, claim.key)
+            return BackOffSubject(BackOffScope.KEY, claim.key)
         case BackOff.ACCOUNT:
-            return Subject(BackOffScope.ACCOUNT, claim.account)
+            return BackOffSubject(BackOffScope.ACCOUNT, claim.account)
         case BackOff.APP:
-            return Subject(BackOffScope.APP, claim.app)
+            return BackOffSubject(BackOffScope.APP, claim.app)
 
 
-def subjects_of(claim: Claim) -> tuple[Subject, ...]:
+def subjects_of(claim: Claim) -> tuple[BackOffSubject, ...]:
     """The scopes whose failures a successful mint ends. Not the key: a mint does not show that its
     runners get jobs."""
-    return (Subject(BackOffScope.ACCOUNT, claim.account), Subject(BackOffScope.APP, claim.app))
+    return (
+        BackOffSubject(BackOffScope.ACCOUNT, claim.account),
+        BackOffSubject(BackOffScope.APP, claim.app),
+    )
 
 
 def terms_of(failure: Failure) -> BackOffTerms:

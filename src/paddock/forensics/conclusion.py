@@ -23,7 +23,7 @@ from paddock.domain.backoffs import (
     NOT_ASSIGNED,
     VERSION_REFUSED,
     BackOffScope,
-    Subject,
+    BackOffSubject,
 )
 from paddock.domain.dialects import dialect
 from paddock.domain.endings import (
@@ -235,14 +235,16 @@ class Conclusion:
                 jobless.add(runner.key)
         if forgiven:
             # Where there is nothing to forgive this deletes nothing, and so writes nothing.
-            keys = [Subject(BackOffScope.KEY, key) for key in sorted(forgiven)]
+            keys = [BackOffSubject(BackOffScope.KEY, key) for key in sorted(forgiven)]
             await self._store.recover_from_backoffs(keys)
             await self._store.accept_versions(_accepted(ends))
         for key in sorted(jobless - forgiven):
             # If GitHub does not assign one of its jobs, that job is the cause, and only that job waits
             # (I17).
             if not await self._store.withhold_unassigned(key, NOT_ASSIGNED):
-                await self._store.back_off(Subject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB)
+                await self._store.back_off(
+                    BackOffSubject(BackOffScope.KEY, key), ENDED_WITHOUT_A_JOB
+                )
 
     async def _was_refused(self, end: _Ended) -> bool:
         """Whether GitHub refused its version. A refusal that only its log shows is noted when the log
@@ -431,7 +433,7 @@ async def note_refusal(store: RefusedVersionStore, runner: RunnerId, fields: Run
     refused = await store.refuse_version(runner, REFUSED)
     if refused is None:
         return False
-    key = Subject(BackOffScope.KEY, refused.key)
+    key = BackOffSubject(BackOffScope.KEY, refused.key)
     if refused.version is None:
         await store.back_off(key, VERSION_REFUSED)
     else:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from paddock.domain.backoffs import BackOffTerms, Subject
+from paddock.domain.backoffs import BackOffSubject, BackOffTerms
 from paddock.domain.debts import Debt, MintOutcome
 from paddock.domain.handover import Heard
 from paddock.domain.ids import GitHubRunnerId, RunnerId
@@ -62,11 +62,11 @@ class MatchingStore(FenceStore, Protocol):
 class BackOffStore(Protocol):
     """Subjects for which nothing is claimed for a while."""
 
-    async def back_off(self, subject: Subject, terms: BackOffTerms) -> datetime:
+    async def back_off(self, subject: BackOffSubject, terms: BackOffTerms) -> datetime:
         """Count one more failure in a row; returns until when nothing is claimed for the subject."""
         ...
 
-    async def recover_from_backoffs(self, subjects: Sequence[Subject]) -> None: ...
+    async def recover_from_backoffs(self, subjects: Sequence[BackOffSubject]) -> None: ...
 
 
 class MintStore(RunnerStepStore, BackOffStore, Protocol):

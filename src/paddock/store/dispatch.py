@@ -8,7 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
-from paddock.domain.backoffs import BackOffTerms, Subject
+from paddock.domain.backoffs import BackOffSubject, BackOffTerms
 from paddock.domain.debts import Debt, MintOutcome
 from paddock.domain.handover import Heard, SealedJit, StepDurations
 from paddock.domain.ids import RunnerId
@@ -69,7 +69,7 @@ class Dispatch(Part):
         return None if state is None else RunnerState(state)
 
     @retrying
-    async def back_off(self, subject: Subject, terms: BackOffTerms) -> datetime:
+    async def back_off(self, subject: BackOffSubject, terms: BackOffTerms) -> datetime:
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(
                 *_SQL["back_off"](
@@ -86,7 +86,7 @@ class Dispatch(Part):
         until: datetime = row["until"]
         return until
 
-    async def recover_from_backoffs(self, subjects: Sequence[Subject]) -> None:
+    async def recover_from_backoffs(self, subjects: Sequence[BackOffSubject]) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(
                 *_SQL["recover"](

@@ -30,7 +30,7 @@ from paddock.domain.reading.rows import (
 )
 
 
-class BackOff(Line, frozen=True, kw_only=True):
+class BackOffLine(Line, frozen=True, kw_only=True):
     scope: BackOffScope
     until: datetime
     failures: int
@@ -65,7 +65,7 @@ class Wait(Line, frozen=True, kw_only=True):
     pool_state: Literal["active", "draining", "deleted"]
     #: The best state among the account's installations.
     installation: Literal["active", "suspended", "removed"] | None
-    back_off: BackOff | None
+    back_off: BackOffLine | None
     account_limits: Limits
     account_used: Resources
     #: Of the repository, if its runners register there.
