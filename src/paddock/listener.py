@@ -259,6 +259,8 @@ class LimitedProtocol(HttpToolsProtocol):
         #: Headers of this request, and of those sent ahead.
         self._header_count = 0
         self._rejection = (HTTPStatus.BAD_REQUEST, "malformed")
+        #: A request asked for an upgrade: it is the last of its connection.
+        self._is_last = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         is_ordinary = self.server_state.make_room()
@@ -274,10 +276,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self.server_state.forget(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_last:
+            return
         try:
             self._feed(data)
         except httptools.HttpParserUpgrade:
-            pass  # the request is answered without an upgrade
+            # The request is answered without an upgrade, and without its body. The parser does not
+            # read that body as one: it would take it for the next request, which no proxy has seen.
+            assert self.cycle is not None
+            self._is_last, self.cycle.keep_alive = True, False
         except (httptools.HttpParserError, _Rejected):
             self.end(*self._rejection)
             return
