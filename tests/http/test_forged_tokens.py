@@ -96,6 +96,8 @@ def forged(api: TokenApi, pod: str) -> dict[str, list[str]]:
         "another issuer": [signed(attacker, claims(pod, iss="https://forged")) for _ in some],
         "another key": [signed(attacker, claims(pod), key_id=api.key.id) for _ in some],
         "unknown keys": [signed(attacker, claims(pod), key_id=f"key-{n}") for n in some],
+        # At the depth at which a parser gives up, which depends on the frames around it.
+        "a deep header": [deep(api, 901 + n) for n in some],
         "no signature": [
             jwt.encode(claims(pod), "", algorithm="none", headers={"kid": api.key.id}) for _ in some
         ],
@@ -104,6 +106,12 @@ def forged(api: TokenApi, pod: str) -> dict[str, list[str]]:
             for _ in some
         ],
     }
+
+
+def deep(api: TokenApi, levels: int) -> str:
+    header = f'{{"alg":"ES256","kid":"{api.key.id}","x":{"[" * levels}{"]" * levels}}}'
+    _, payload, signature = signed(SigningKey(), claims("linux-a")).split(".")
+    return ".".join([base64.urlsafe_b64encode(header.encode()).decode(), payload, signature])
 
 
 async def test_forged_tokens_of_every_kind_cost_no_review(place: Place) -> None:

@@ -110,6 +110,6 @@ def _usable(found: KeySet) -> dict[str, jwt.PyJWK]:
 def _signed(token: str, key: jwt.PyJWK) -> bool:
     try:
         _signatures.decode(token, key)
-    except jwt.InvalidTokenError:
+    except (jwt.InvalidTokenError, RecursionError):  # PyJWT before 2.14 raises the second
         return False
     return True
