@@ -63,8 +63,28 @@ _TOKENS: Final = tuple(
         ("nvapi-", r"nvapi-[A-Za-z0-9_-]{20,}+"),
         ("dp.", r"\bdp\.(?:ct|pt|sa|st)\.[A-Za-z0-9._-]{30,}+"),
         ("PMAK-", r"PMAK-[a-f0-9]{24}-[a-f0-9]{34}"),
-        ("sk-", r"sk-(?:ant|proj|svcacct|admin)-[A-Za-z0-9_-]{16,}+"),
-        ("hooks.slack.com", r"(?<=hooks\.slack\.com/services/)[A-Za-z0-9/_-]{16,}+"),
+        ("sk-", r"sk-(?:ant|proj|svcacct|admin|or)-[A-Za-z0-9_-]{16,}+"),
+        (
+            "hooks.slack.com",
+            r"(?<=hooks\.slack\.com/(?:services|triggers)/)[A-Za-z0-9/_-]{16,}+",
+        ),
+        ("hooks.slack.com", r"(?<=hooks\.slack\.com/workflows/)[A-Za-z0-9/_-]{16,}+"),
+        # HCP Terraform, Pulumi, Artifactory (two), Tailscale, New Relic, PlanetScale, Supabase.
+        (".atlasv1.", r"\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{30,}+"),
+        ("pul-", r"\bpul-[a-f0-9]{40}"),
+        ("AKCp", r"\bAKCp[A-Za-z0-9]{60,}+"),
+        ("cmVmdGtu", r"\bcmVmdGtu[A-Za-z0-9]{40,}+"),
+        ("tskey-", r"tskey-[a-z]{2,12}-[A-Za-z0-9-]{16,}+"),
+        ("NRAK-", r"NRAK-[A-Z0-9]{27}"),
+        ("pscale_", r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{32,}+"),
+        ("sb", r"\bsb(?:p_[a-f0-9]{40}|_secret_[A-Za-z0-9_-]{20,}+)"),
+        # Groq, xAI, Replicate, Figma, Notion, Square.
+        ("gsk_", r"\bgsk_[A-Za-z0-9]{40,}+"),
+        ("xai-", r"\bxai-[A-Za-z0-9]{60,}+"),
+        ("r8_", r"\br8_[A-Za-z0-9]{36,}+"),
+        ("figd_", r"\bfigd_[A-Za-z0-9_-]{20,}+"),
+        ("ntn_", r"\bntn_[A-Za-z0-9]{40,}+"),
+        ("sq0", r"\bsq0(?:atp|csp)-[A-Za-z0-9_-]{22,}+"),
         # Registration and removal tokens of runners: 29 characters of base 32.
         ("A", r"(?<![A-Za-z0-9_])A[A-Z2-7]{28}(?![A-Za-z0-9_])"),
     )
@@ -79,8 +99,8 @@ _KEYWORD: Final = (
     # `DB_PASS`, `-storepass`, `GH_PAT`. Bare only before `=`: tests print `PASS: x`.
     r"(?<=[a-z0-9][_.-])pass(?![a-z])|(?:key|store)pass(?![a-z])|(?<![\w.-])pass(?==)|"
     r"(?<=[a-z0-9][_.-])pat(?![a-z])|(?<![\w.-])pat(?==)|"
-    r"(?:api|access|account|app|application|auth|client|consumer|deploy|encryption|license|master|"
-    r"private|service|shared|signing|ssh|storage|subscription)[_ -]?key|"
+    r"(?:api|access|account|app|application|auth|client|consumer|deploy|encryption|hmac|license|master|"
+    r"private|service|shared|signing|ssh|storage|subscription|write)[_ -]?key|"
     r"(?<![a-z])auth(?![a-z_])|"
     r"(?<![a-z])(?:j|php)?sess(?:ion)?[_-]?id(?![a-z]))"
 )
@@ -181,6 +201,9 @@ _AFTER: Final = tuple(
         r"(?i)(\bjdbc:oracle:[a-z]{1,8}:[^/\s@]{1,64}/)([^@\s]{1,256}+)(?=@)",
         r"(\b(?:login|sshpass)\b[^\n]{0,200}?[ \t]-p[ \t]{0,2})([^\s-]\S*+)",
         r"((?<!\S)(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,64}:)(?![0-9]{1,9}(?!\S))([^\s\"']++)",
+        r"(?i)(\bconvertto-securestring[ \t]{1,4}(?:-string[ \t]{1,4})?[\"']?)([^\s\"'$(-][^\s\"']*+)",
+        r"(\bhtpasswd[ \t]{1,4}-[a-zA-Z]{0,8}b[a-zA-Z]{0,8}[ \t]{1,4}\S{1,200}[ \t]{1,4})([^\n]++)",
+        r"(\b[a-z_][a-z0-9_-]{0,31}:)([^\s\"']{1,256}+)(?=[\"']?[ \t]{0,4}\|(?: sudo)? ?chpasswd)",
         r"(/api/webhooks/[0-9]{1,24}/)([A-Za-z0-9_-]{20,}+)",
         r"(::add-mask::)([^\n]++)",
         r"(?i)([?&;](?:[a-z-]{0,16})sig(?:nature)?=)([^\s&\"']++)",
@@ -209,10 +232,14 @@ _HINTS: Final = (
         "-mask",
         "sig",
     ),
-    *("webhooks", "sess"),
+    *("webhooks", "sess", "securestring"),
 )
 #: The user's part of an address: all before its last @; for HTTP also a token without a password.
 _PASSWORD_IN_URL: Final = re.compile(r"(://[^/\s:@\"']{0,256}:)[^/\s\"']{1,4096}(?=@)")
+#: `user:password@tcp(host:port)/database`, as Go's MySQL driver takes it.
+_PASSWORD_IN_DSN: Final = re.compile(
+    r"(?:(?<=[\s\"'=])|^)([\w.-]{1,64}:)[^\s\"']{1,256}(?=@(?:tcp|unix)\()"
+)
 _TOKEN_IN_URL: Final = re.compile(r"(?i)(\bhttps?://)[^/\s:@\"']{8,1024}(?=@|:(?:x-oauth-basic)?@)")
 
 _KEY_EDGE: Final = re.compile(r"-----(BEGIN|END) [A-Z0-9 ]{1,60}-----")
@@ -241,6 +268,7 @@ def _mask_line(line: str) -> str:
     if "@" in line:
         line = _TOKEN_IN_URL.sub(rf"\g<1>{MASK}", line)
         line = _PASSWORD_IN_URL.sub(rf"\g<1>{MASK}", line)
+        line = _PASSWORD_IN_DSN.sub(rf"\g<1>{MASK}", line)
     lower = line.lower()
     if not any(hint in lower for hint in _HINTS):
         return line
