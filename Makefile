@@ -11,7 +11,7 @@ LOCK   := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-heade
 VENVS  := build/venvs
 # What `make test-lowest` and `make test-pythons` run: the tests that use other packages most.
 QUICK  := tests/store/test_database.py tests/store/test_matching.py tests/store/test_reading.py \
-          $(addprefix tests/http/test_,api.py dispatch.py github_client.py listener.py pods.py receiver.py terminal.py) \
+          $(addprefix tests/http/test_,api.py dispatch.py forged_tokens.py github_client.py listener.py pods.py receiver.py terminal.py) \
           $(addprefix tests/unit/test_,commands.py github_settings.py kube_crd.py kube_pods.py settings.py webhooks.py)
 ARGS   ?=
 

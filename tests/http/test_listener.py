@@ -652,6 +652,38 @@ def test_rubbish_is_answered_400(listen: Listen) -> None:
     assert target.ask("/") == 200
 
 
+#: What proxies and servers read differently: where a body ends, which header it is, where a line ends.
+AMBIGUOUS = {
+    "two lengths": b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a length twice": b"Content-Length: 3\r\nContent-Length: 5\r\n\r\nhello",
+    "a list of lengths": b"Content-Length: 5, 5\r\n\r\nhello",
+    "a signed length": b"Content-Length: +5\r\n\r\nhello",
+    "a length behind a space": b"X: y\r\n Content-Length: 5\r\n\r\nhello",
+    "a length before a space": b"Content-Length : 5\r\n\r\nhello",
+    "a folded header": b"X: a\r\n b\r\n\r\n",
+    "a header without a name": b": a\r\n\r\n",
+    "a line that ends with LF": b"X: a\nContent-Length: 5\r\n\r\nhello",
+    "a line that ends with CR": b"X: a\rContent-Length: 5\r\n\r\nhello",
+    "NUL": b"X: a\x00b\r\n\r\n",
+    "another coding": b"Transfer-Encoding: xchunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "chunked twice": b"Transfer-Encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "chunked, then not": b"Transfer-Encoding: chunked, identity\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    "a chunk size of another base": b"Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
+    "a chunk size that ends with CR": b"Transfer-Encoding: chunked\r\n\r\n5\rXhello\r\n0\r\n\r\n",
+    "a chunk size that ends with LF": b"Transfer-Encoding: chunked\r\n\r\n5\nhello\r\n0\r\n\r\n",
+    "a chunk longer than its size": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("rest", AMBIGUOUS.values(), ids=list(AMBIGUOUS))
+def test_what_a_proxy_may_read_differently_is_refused(listen: Listen, rest: bytes) -> None:
+    """The end of one request that is the next to another reader carries what a proxy removes."""
+    target = listen()
+    peer = target.send(b"POST /read HTTP/1.1\r\nHost: x\r\n" + rest)
+    assert status(peer) in (0, 400)
+    assert is_closed(peer)
+
+
 FITTED = """
 import resource
 from paddock.listener import ListenerLimits, fitted
