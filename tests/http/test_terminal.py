@@ -236,6 +236,7 @@ def test_logs_for_people_hold_no_control_character() -> None:
     assert forged(told) == []
     assert told.count("some.event") == 3
     assert "state=idle" in told  # and not the repr of an enumeration
+    assert "\u3164" not in told
 
 
 LOGS = """
@@ -248,7 +249,11 @@ from paddock.settings import Settings
 configure_logs(Settings(log_format="console"))
 log, payload = structlog.get_logger(), json.loads(sys.argv[1])
 log.info("some.event", field=payload, short="\x9b2J\u202e", listed=[payload], keyed={payload: payload})
-log.info("some.event" + payload, state=RunnerState.IDLE)
+class Own:
+    def __repr__(self):
+        return payload
+
+log.info("some.event" + payload, state=RunnerState.IDLE, own=Own(), filled=["\u3164\u2800"])
 try:
     raise ValueError(payload)
 except ValueError:

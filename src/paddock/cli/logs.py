@@ -56,12 +56,17 @@ def _rendering(wanted: LogFormat) -> list[structlog.typing.Processor]:
 
 
 def _escape_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Escape strings. Other values are shown by their `repr`, which escapes already. `str` makes plain
-    strings of members of an enumeration."""
-    return {
-        name: escaped(str(value)) if isinstance(value, str) else value
-        for name, value in event.items()
-    }
+    return {name: value if name == "exc_info" else _escaped(value) for name, value in event.items()}
+
+
+def _escaped(value: object) -> object:
+    """`str` makes plain strings of members of an enumeration. Other values are shown by their `repr`,
+    which may contain characters that have no shape."""
+    if isinstance(value, str):
+        return escaped(str(value))
+    shown = repr(value)
+    safe = escaped(shown)
+    return value if safe == shown else safe
 
 
 def _write_trace(file: TextIO, trace: ExcInfo) -> None:
