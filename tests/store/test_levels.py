@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -10,8 +11,10 @@ from starlette.requests import Request
 
 from paddock.domain.accounts import MintBudget
 from paddock.domain.ids import AccountId, KeyId, PoolId
+from paddock.domain.reading.overview import Levels
 from paddock.domain.runners import Runner
 from paddock.domain.states import JobState
+from paddock.listener import CLOSED
 from paddock.store.database import Database
 from paddock.web.metrics import REMEMBERED, Metrics
 from tests.support.world import World, executor
@@ -40,6 +43,26 @@ async def watched(database: Database) -> Watched:
     world = await World(database).begin(mints=MintBudget(per_minute=None, per_hour=100))
     account, pool = await world.account(), await world.pool()
     return Watched(world, account, pool, await world.key(account, pool))
+
+
+async def test_while_the_database_hangs_no_answer_is_kept(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger can have as many requests wait as there are connections. So an answer is made when it
+    is sent, and has what was counted meanwhile."""
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> Levels:
+        asked.set()
+        await answers.wait()
+        raise TimeoutError
+
+    monkeypatch.setattr(watched.world.reading, "levels", hang)
+    scrape = asyncio.create_task(watched.scrape())
+    await asked.wait()
+    CLOSED.labels("test").inc()
+    answers.set()
+    assert (await scrape)["paddock_connections_closed_total", "test"] == 1
 
 
 async def test_queues_are_told_by_length_and_age(watched: Watched) -> None:

@@ -53,9 +53,10 @@ class Metrics:
         _begin_at_zero()
 
     async def respond(self, _: Request) -> Response:
-        return Response(
-            generate_latest() + await self._current(), headers={"content-type": CONTENT_TYPE_LATEST}
-        )
+        # In this order: while the database does not answer, thousands of requests may wait here, and
+        # must not keep an answer each.
+        levels = await self._current()
+        return Response(generate_latest() + levels, headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def _current(self) -> bytes:
         async with self._lock:
