@@ -550,6 +550,16 @@ def test_a_slow_head_that_fits_uses_memory_until_it_is_whole(listen: Listen) -> 
     assert target.look(lambda: target.state.held_bytes) == 0
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_body_that_no_handler_reads_is_not_kept(listen: Listen, method: str) -> None:
+    """The handler may wait for a database that does not answer."""
+    target = listen()
+    for length in ("Content-Length: 999999", "Transfer-Encoding: chunked"):
+        peer = target.send(request("/hold", length, method=method) + b"1\r\nx\r\n")
+        assert status(peer) == 0
+    target.until(lambda: not target.state.connections)
+
+
 def test_an_idle_connection_keeps_nothing_of_its_last_request(listen: Listen) -> None:
     target = listen()
     peer = target.send(request("/", "X-A: " + "a" * 60_000))
