@@ -72,6 +72,8 @@ async def test_a_filter_that_is_none_is_refused_by_the_names_of_those_there_are(
         ("limit=0", "`limit` is a number from 1 to 200."),
         ("limit=201", "`limit` is a number from 1 to 200."),
         ("limit=²", "`limit` is a number from 1 to 200."),
+        ("limit=000000001999999", "`limit` is a number from 1 to 200."),
+        (f"limit=000000001{'9' * 5000}", "`limit` is a number from 1 to 200."),
         ("status=queued&status=queued", "`status` is given twice."),
         ("cursor=1", "`cursor` is the `next` of the page before, and this one is not."),
         ("cursor=" + "9" * 300, "`cursor` is the `next` of the page before, and this one is not."),

@@ -94,7 +94,8 @@ def _once(query: Iterable[tuple[str, str]], known: Iterable[str]) -> dict[str, s
 def _limit(text: str | None) -> int:
     if text is None:
         return PAGE
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= LONGEST_PAGE:
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(LONGEST_PAGE))
+    if not digits or not 1 <= int(text) <= LONGEST_PAGE:
         raise BadRequest(f"`limit` is a number from 1 to {LONGEST_PAGE}.")
     return int(text)
 
