@@ -45,3 +45,10 @@ def test_the_short_option_for_help_is_the_long_one(words: list[str]) -> None:
     assert short.exit_code == 0
     assert short.stdout == long.stdout
     assert "Usage: " in short.stdout
+
+
+@pytest.mark.parametrize("text", ["999999d", "1w", "-1d", "٣d", ""])
+def test_a_length_of_time_that_is_none_is_refused_in_a_sentence(text: str) -> None:
+    done = CliRunner().invoke(app, ["endings", "--since", text])
+    assert done.exit_code == 2
+    assert "is no length of time" in done.output

@@ -90,8 +90,8 @@ def ago(then: datetime | None) -> str | None:
 
 def time_ago(text: str) -> datetime:
     """The time that is `90s`, `30m`, `24h` or `7d` ago."""
-    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    found = re.fullmatch(r"([0-9]{1,5}d|[0-9]{1,6}[smh])", text)
     if found is None:
         raise typer.BadParameter(f"{text!r} is no length of time: write 90s, 30m, 24h or 7d")
-    unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[found[2]]
-    return SystemClock().now() - timedelta(**{unit: int(found[1])})
+    unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[text[-1]]
+    return SystemClock().now() - timedelta(**{unit: int(text[:-1])})
