@@ -127,7 +127,10 @@ EVENTS: Final[Mapping[str, str]] = {
     "log.unreadable": (
         "The log of an ended runner could not be read. It is requested again for two minutes."
     ),
-    "login.failed": "A login had a wrong token.",
+    "login.failed": (
+        "A login had a wrong token. There is at most one line a second; `attempts` have failed since "
+        "the last one, and `address` sent the latest."
+    ),
     "login.succeeded": "A person logged in.",
     "metrics.unreadable": "The gauges could not be read from the database.",
     "mint.broken": (

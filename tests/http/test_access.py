@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -128,6 +129,20 @@ async def test_a_token_lets_people_in_and_back_to_where_they_wanted(enter: Enter
     assert await status(site, "/api/v1/jobs") == 200
     await site.client.post("/logout", headers={"sec-fetch-site": "same-origin"})
     assert await status(site, "/jobs") == 303
+
+
+async def test_wrong_tokens_do_not_fill_the_log(enter: Enter) -> None:
+    site = enter("token")
+    began = time.monotonic()
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(100):
+            assert (await log_in(site, "wrong")).status_code == 401
+        await asyncio.sleep(1)
+        await log_in(site, "wrong")
+    lines = [each for each in logged if each["event"] == "login.failed"]
+    assert len(lines) <= time.monotonic() - began + 1
+    assert lines[-1]["address"] == "127.0.0.1"
+    assert sum(each["attempts"] for each in lines) >= 101
 
 
 async def test_a_copied_session_ends_with_the_logout_at_every_replica(enter: Enter) -> None:

@@ -29,6 +29,8 @@ _log = structlog.get_logger()
 
 #: Pages and answers in preparation at the same time; each may need one of few connections.
 MOST_AT_ONCE: Final = 32
+#: Strangers may send thousands of wrong tokens a second, which must not fill a disk.
+_LOG_FAILED_LOGINS_EVERY: Final = 1.0
 #: The dashboard's forms have some hundred bytes.
 _MOST_FORM: Final = 8 * 1024
 
@@ -57,6 +59,9 @@ class Console:
         self._clock = clock
         self.live = live
         self._under_way = 0
+        #: Since the last line about them in the log.
+        self._failed_logins = 0
+        self._failed_logins_logged_at = float("-inf")
 
     @property
     def routes(self) -> list[Route]:
@@ -147,7 +152,7 @@ class Console:
             if session is not None:
                 _log.info("login.succeeded", address=request.client and request.client.host)
                 return _secured(_entered(request, back, session))
-            _log.warning("login.failed", address=request.client and request.client.host)
+            self._log_failed_login(request)
             wrong = True
         return _secured(
             self._renderer.page(
@@ -161,6 +166,14 @@ class Console:
                 back=back,
             )
         )
+
+    def _log_failed_login(self, request: Request) -> None:
+        self._failed_logins += 1
+        now = self._clock.monotonic()
+        if now - self._failed_logins_logged_at >= _LOG_FAILED_LOGINS_EVERY:
+            address = request.client and request.client.host
+            _log.warning("login.failed", address=address, attempts=self._failed_logins)
+            self._failed_logins, self._failed_logins_logged_at = 0, now
 
     async def _logout(self, request: Request) -> Response:
         try:
