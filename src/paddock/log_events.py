@@ -156,7 +156,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "pod.delete_failed": "An ended Pod could not be deleted. Recovery deletes it later.",
     "pod.ended_without_pool": "A Pod whose pool has no row has ended.",
     "pod.request_failed": (
-        "A Pod's request could not be answered because the database or the fleet failed."
+        "A Pod's request could not be answered because the database or the fleet failed. There is at "
+        "most one line a second; it stands for as many `requests`."
     ),
     "pod.stop_failed": (
         "The fleet did not accept the deletion of a live Pod. The next round tries again."

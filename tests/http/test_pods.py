@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 import httpx2
 import pytest
+import structlog
 
 from paddock.domain.pods import Audience, PodIdentity
 from paddock.domain.vitals import MOST_REPORTED, MOST_SAMPLES, Sample, extend
@@ -130,6 +132,18 @@ async def test_an_expired_token_is_reviewed_again(gate: Gate) -> None:
     await gate.post("/v1/dispatch?wait=0", pod)
     del gate.tokens.known[pod]
     assert (await gate.post("/v1/dispatch?wait=0", pod)).status_code == 401
+
+
+async def test_requests_that_cannot_be_answered_do_not_fill_the_log(gate: Gate) -> None:
+    """Forged tokens come faster than those of Pods, which wait before they ask again."""
+    gate.tokens.away = True
+    began = time.monotonic()
+    with structlog.testing.capture_logs() as logged:
+        for number in range(100):
+            await gate.post("/v1/dispatch?wait=0", f"forged-{number}")
+    lines = [each for each in logged if each["event"] == "pod.request_failed"]
+    assert 1 <= len(lines) <= time.monotonic() - began + 1
+    assert lines[0]["requests"] == 1
 
 
 async def test_a_reviewer_that_cannot_be_asked_is_no_refusal(gate: Gate) -> None:

@@ -23,14 +23,13 @@ from paddock.web.api import ROOT, Api, Look, NotFound, problem
 from paddock.web.dashboard.pages import PageHandler, Pages, theme_of
 from paddock.web.dashboard.rendering import HEADERS, Renderer, Static
 from paddock.web.live import Crowded, Live
+from paddock.web.log_limit import LogLimit
 from paddock.web.query_parameters import BadRequest
 
 _log = structlog.get_logger()
 
 #: Pages and answers in preparation at the same time; each may need one of few connections.
 MOST_AT_ONCE: Final = 32
-#: Strangers may send thousands of wrong tokens a second, which must not fill a disk.
-_LOG_FAILED_LOGINS_EVERY: Final = 1.0
 #: The dashboard's forms have some hundred bytes.
 _MOST_FORM: Final = 8 * 1024
 
@@ -59,9 +58,7 @@ class Console:
         self._clock = clock
         self.live = live
         self._under_way = 0
-        #: Since the last line about them in the log.
-        self._failed_logins = 0
-        self._failed_logins_logged_at = float("-inf")
+        self._failed_logins = LogLimit(clock)
 
     @property
     def routes(self) -> list[Route]:
@@ -152,7 +149,9 @@ class Console:
             if session is not None:
                 _log.info("login.succeeded", address=request.client and request.client.host)
                 return _secured(_entered(request, back, session))
-            self._log_failed_login(request)
+            if attempts := self._failed_logins.count():
+                address = request.client and request.client.host
+                _log.warning("login.failed", address=address, attempts=attempts)
             wrong = True
         return _secured(
             self._renderer.page(
@@ -166,14 +165,6 @@ class Console:
                 back=back,
             )
         )
-
-    def _log_failed_login(self, request: Request) -> None:
-        self._failed_logins += 1
-        now = self._clock.monotonic()
-        if now - self._failed_logins_logged_at >= _LOG_FAILED_LOGINS_EVERY:
-            address = request.client and request.client.host
-            _log.warning("login.failed", address=address, attempts=self._failed_logins)
-            self._failed_logins, self._failed_logins_logged_at = 0, now
 
     async def _logout(self, request: Request) -> Response:
         try:

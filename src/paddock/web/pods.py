@@ -34,6 +34,7 @@ from paddock.ports import Clock, FleetUnavailable, ReviewsExhausted
 from paddock.ports.errors import StoreError
 from paddock.ports.runners import VitalsStore
 from paddock.web.answers import RETRY_AFTER, Problem
+from paddock.web.log_limit import LogLimit
 
 _log = structlog.get_logger()
 
@@ -92,6 +93,7 @@ class PodEndpoints:
         self._vitals_batches = VitalsBatches(store, clock)
         self._clock = clock
         self._reported: dict[str, float] = {}
+        self._failures = LogLimit(clock)
 
     @property
     def routes(self) -> list[Route]:
@@ -131,7 +133,8 @@ class PodEndpoints:
                 return _problem(503, "Too many tokens are reviewed now; ask again.")
             except (FleetUnavailable, StoreError) as error:
                 REFUSED.labels("unavailable").inc()
-                _log.warning("pod.request_failed", error=str(error))
+                if requests := self._failures.count():
+                    _log.warning("pod.request_failed", error=str(error), requests=requests)
                 return _problem(503, "paddock cannot answer now; ask again.")
 
         return endpoint
