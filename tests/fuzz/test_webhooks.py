@@ -208,6 +208,7 @@ def test_heads_and_bodies_of_any_bytes(site: Site, fuzzer: Fuzzer) -> None:
         request("/", method="GET"),
         request("/api/v1/jobs?limit=1", method="GET"),
         request("/v1/dispatch?wait=0", headers=[("Authorization", "Bearer x")]),
+        request(PATH, body, [("Connection", "Upgrade"), ("Upgrade", "websocket")]),
         b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n",
     ]
     pieces = st.sampled_from(whole).flatmap(damaged).flatmap(_pieces)
