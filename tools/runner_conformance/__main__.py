@@ -48,8 +48,9 @@ async def run(case: Case, command: Sequence[str], outage: float) -> Result:
         async with Stage.ready(command, directory, outage) as stage:
             try:
                 await case.play(stage)
-            except Late as late:
-                problem = str(late)
+            except (Late, OSError, AssertionError) as error:
+                # It ended where no runner program does, or cannot be started.
+                problem = str(error) or "it is not in the state that the case needs"
             program = stage.program
             alive = program is not None and program.alive
             if stage.outcome not in case.jobs:
@@ -110,18 +111,29 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
-    parser.add_argument("--case", action="append", choices=[each.name for each in cases])
     parser.add_argument(
-        "--outage", type=float, default=20.0, help="seconds for which GitHub is unavailable"
+        "--case",
+        action="append",
+        choices=[each.name for each in cases],
+        metavar="NAME",
+        help="only this case; may be repeated. The cases: "
+        + ", ".join(each.name for each in cases),
     )
-    parser.add_argument("--parallel", type=int, default=8)
+    parser.add_argument(
+        "--outage", type=float, default=20.0, help="seconds for which GitHub is unavailable (20)"
+    )
+    parser.add_argument("--parallel", type=int, default=8, help="cases at the same time (8)")
     parser.add_argument("--json", action="store_true", help="for programs")
     options = parser.parse_args()
+    if options.parallel < 1 or not 0 < options.outage < float("inf"):
+        parser.error("--parallel and --outage take positive numbers.")
     try:
         command = options.command or [str(require(RUNNER)), "run"]
     except Missing as missing:
         sys.stderr.write(f"{missing}\n")
         return 2
+    if shutil.which(command[0]) is None:
+        parser.error(f"`{command[0]}` is no program that can be started.")
     if options.case:
         cases = [each for each in cases if each.name in options.case]
     results = asyncio.run(

@@ -98,6 +98,13 @@ class Program:
             self._reader.cancel()
 
 
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:  # temporary files are on another disk
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
 def _own_copy(command: Sequence[str], directory: Path) -> list[str]:
     """actions/runner keeps its configuration beside itself, so each case has a copy, made of links."""
     program = Path(shutil.which(command[0]) or command[0]).resolve()
@@ -105,7 +112,7 @@ def _own_copy(command: Sequence[str], directory: Path) -> list[str]:
         if (root / "bin" / "Runner.Listener").exists():
             copy = directory / "runner"
             if not copy.exists():
-                shutil.copytree(root, copy, symlinks=True, copy_function=os.link)
+                shutil.copytree(root, copy, symlinks=True, copy_function=_link)
             return [str(copy / program.relative_to(root)), *command[1:]]
     return [str(program), *command[1:]]
 
@@ -170,15 +177,16 @@ class Stage:
 
     async def listening(self) -> Program:
         program = await self.start()
-        await self.until(lambda: program.said(LISTENS) or not program.alive, "it listens")
+        await self.reached(program, lambda: program.said(LISTENS), "it listens")
         await asyncio.sleep(0.3)  # its poll is under way
         return program
 
     async def busy(self, script: str = "echo begun; sleep 600") -> Program:
         job = self.queue(script)
         program = await self.start()
-        await self.until(lambda: job.status is JobStatus.IN_PROGRESS, "the job begins")
-        await self.until(lambda: program.said(RUNS) or not program.alive, "it says so")
+        begun = JobStatus.IN_PROGRESS
+        await self.reached(program, lambda: job.status is begun, "the job begins")
+        await self.reached(program, lambda: program.said(RUNS), "it says so")
         await asyncio.sleep(1.0)  # its step runs
         return program
 
@@ -193,6 +201,11 @@ class Stage:
 
     def unavailable(self, route: str) -> None:
         self.inject(FaultKind.UNAVAILABLE, route, times=None, seconds=self.outage)
+
+    async def reached(self, program: Program, seen: Callable[[], bool], what: str) -> None:
+        await self.until(lambda: seen() or not program.alive, what)
+        if not program.alive:
+            raise Late(f"it ended with {program.process.returncode} before {what}")
 
     async def until(self, seen: Callable[[], bool], what: str, within: float | None = None) -> None:
         limit = PATIENCE + self.outage if within is None else within
