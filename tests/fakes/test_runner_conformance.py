@@ -11,8 +11,18 @@ from typing import Any
 import pytest
 
 from tools.runner_conformance import stage
-from tools.runner_conformance.__main__ import run
+from tools.runner_conformance.__main__ import Result, run, table
 from tools.runner_conformance.cases import all_cases
+
+
+@pytest.mark.parametrize(
+    "name", ["success", "steps and logs", "landmarks that paddock reads", "token expired"]
+)
+async def test_our_own_runner_lives_through(name: str) -> None:
+    """As `--help` starts it."""
+    [case] = [each for each in all_cases() if each.name == name]
+    result = await run(case, [sys.executable, "-m", "paddock.fakes.runner", "run"], outage=1.0)
+    assert result.expected, result
 
 
 @pytest.mark.parametrize("name", ["cancelled", "sigterm idle", "sigkill busy", "session lost"])
@@ -43,6 +53,13 @@ def test_a_wrong_command_line_is_explained(arguments: list[str], says: str) -> N
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 2
     assert says in ended.stderr
+
+
+def test_a_programs_last_line_cannot_move_the_cursor() -> None:
+    """I87"""
+    words = "\x1b[2J\x07 is deprecated"
+    result = Result("hostile", True, 0, "success", "removed", 1.0, words)
+    assert not {"\x1b", "\x07"} & set(table([result]))
 
 
 def test_an_unpacked_runner_is_copied_where_it_cannot_be_linked(

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from paddock.domain.plain_text import escaped
 from tools.cluster.binaries import RUNNER, require
 from tools.cluster.errors import Missing
 from tools.runner_conformance.cases import Case, all_cases
@@ -89,11 +90,12 @@ async def _run_all(
     return results
 
 
-def _table(results: Sequence[Result]) -> str:
+def table(results: Sequence[Result]) -> str:
     rows = [("case", "", "exit", "job", "record", "s", "")]
     for each in results:
         code = "runs" if each.code is None else str(each.code)
-        mark, remark = ("ok" if each.expected else "DIFFERS"), each.remark[:_LAST_WORDS]
+        # A program's line holds what its job is named.
+        mark, remark = ("ok" if each.expected else "DIFFERS"), escaped(each.remark)[:_LAST_WORDS]
         rows.append((each.case, mark, code, each.job, each.record, f"{each.seconds:.0f}", remark))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = (
@@ -142,7 +144,7 @@ def main() -> int:
     if options.json:
         sys.stdout.write(json.dumps([asdict(each) for each in results], indent=2) + "\n")
     else:
-        sys.stdout.write(_table(results))
+        sys.stdout.write(table(results))
     return 0 if all(each.expected for each in results) else 1
 
 

@@ -107,14 +107,16 @@ def _link(source: str, target: str) -> None:
 
 def _own_copy(command: Sequence[str], directory: Path) -> list[str]:
     """actions/runner keeps its configuration beside itself, so each case has a copy, made of links."""
-    program = Path(shutil.which(command[0]) or command[0]).resolve()
+    # Not resolved where it stays: the Python of an environment is a link, and knows it by that.
+    started = Path(shutil.which(command[0]) or command[0]).absolute()
+    program = started.resolve()
     for root in (program.parent, program.parent.parent):
         if (root / "bin" / "Runner.Listener").exists():
             copy = directory / "runner"
             if not copy.exists():
                 shutil.copytree(root, copy, symlinks=True, copy_function=_link)
             return [str(copy / program.relative_to(root)), *command[1:]]
-    return [str(program), *command[1:]]
+    return [str(started), *command[1:]]
 
 
 @dataclass
