@@ -632,8 +632,8 @@ CASES: dict[str, AnyEvidence] = {
         BUSY, pod=pod(Container.TERMINATED, unchanged=600), record=RecordWord.OFFLINE
     ),
     "forced": replace(FENCED, forced=True, log=LogWord.JOB, record=RecordWord.BUSY),
-    "account-removed": replace(BUSY, removals=3, acknowledged=121 * 3600.0),
-    "record-removed": replace(BUSY, record=RecordWord.ABSENT, acknowledged=121 * 3600.0),
+    "account-removed": replace(BUSY, removals=3, since=121 * 3600.0),
+    "record-removed": replace(BUSY, record=RecordWord.ABSENT, since=121 * 3600.0),
     "hint-moved-on": replace(RUNNING, hinted=JobWord.COMPLETED),
     "missed-in-progress": replace(RUNNING, log=LogWord.JOB),
     "busy": BUSY,
@@ -950,12 +950,21 @@ def test_nothing_is_ended_by_force_within_five_days(rule: Rule[Any, Any]) -> Non
     forced = [values for values, yes in explore(runner, EXCEPTIONS, acts(rule)) if yes]
     assert forced
     for values in forced:
-        held = values["since"] if values["acknowledged"] is None else values["acknowledged"]
+        by_state = values["state"] is S.BUSY or values["acknowledged"] is None
+        held = values["since"] if by_state else values["acknowledged"]
         assert values.get("removals") == 3 or values.get("record") is RecordWord.ABSENT
         assert values["named"]
         assert held >= (5 * 24 + 1) * 3600
         assert values["pod.sighting"] is Sighting.PRESENT
         assert not values["pod.terminal"]
+
+
+@pytest.mark.parametrize("removed", [{"removals": 3}, {"record": RecordWord.ABSENT}])
+def test_a_job_that_began_days_after_its_jit_has_its_five_days(removed: dict[str, Any]) -> None:
+    """I27, I89: while a runner of an unknown program waits for a job, no rule retires it."""
+    late = replace(BUSY, since=3600.0, acknowledged=200 * 3600.0, **removed)
+    assert action(late) is NoAction.LEAVE
+    assert action(replace(late, since=121 * 3600.0)) is RunnerAction.FORCE
 
 
 def test_nothing_brings_back_what_was_ended_by_force() -> None:

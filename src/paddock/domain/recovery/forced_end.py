@@ -19,9 +19,10 @@ Pod without any question.
 hour more. A removal must be confirmed 3 times, at least ten minutes apart, by number and in the App's
 own list; a suspended installation is still in that list (I81).
 
-**Why it cannot hurt a live job.** What has held its JIT for 121 hours has outlived every job whose
-result GitHub accepts. Age alone is not enough: a confirmed removal or a missing record is needed as
-well (I27, I29).
+**Why it cannot hurt a live job.** A runner that has been busy for 121 hours has outlived every job
+whose result GitHub accepts. Of one that was never seen busy, the age of its JIT counts: it has no
+job, or one that began late, after its account had removed the App. Age alone is not enough: a
+confirmed removal or a missing record is needed as well (I27, I29).
 
 **What it does not cover.** Runners of a suspended installation: they wait. A forced end by an
 operator is that person's decision, and recorded with the name.
@@ -50,16 +51,20 @@ REMOVALS_DEFAULT: Final = times(
 REMOVED_DEFAULT: Final = seconds(
     121 * HOUR,
     "GitHub ends a job on a self-hosted runner after 5 days, and a runner that got no job within "
-    "15 minutes was retired while the account could be asked: a runner that holds a JIT for an "
-    "hour longer than that is not at a job whose result GitHub would take",
+    "15 minutes was retired while the account could be asked: a runner that is busy, or holds a JIT, "
+    "for an hour longer than that is not at a job whose result GitHub would take",
 )
 
 
 def _outlives_any_job(e: Evidence, t: Thresholds) -> bool:
-    """It has held its JIT for longer than GitHub lets any job run."""
+    """It has had its job, or if none is known its JIT, for longer than GitHub lets any job run. A
+    runner may wait for days before its job: one whose program is unknown is not retired while it
+    waits (I89)."""
     if not e.named or not alive(e.pod):
         return False
-    return (e.since if e.acknowledged is None else e.acknowledged) >= t.removed
+    if e.state is RunnerState.BUSY or e.acknowledged is None:
+        return e.since >= t.removed
+    return e.acknowledged >= t.removed
 
 
 FORCED: Final[Rule[Evidence, RunnerAction]] = Rule(
@@ -75,8 +80,8 @@ FORCED: Final[Rule[Evidence, RunnerAction]] = Rule(
 ACCOUNT_REMOVED: Final[Rule[Evidence, RunnerAction]] = Rule(
     name="account-removed",
     subject=Subject.RUNNER,
-    seen="Its account has removed the App, which was confirmed {removals} times, and it has held "
-    "its JIT for {removed}, longer than GitHub lets any job run",
+    seen="Its account has removed the App, which was confirmed {removals} times, and it has been "
+    "busy, or held its JIT without a known job, for {removed}, longer than GitHub lets any job run",
     done="End it by force: GitHub can never be asked about it again",
     action=RunnerAction.FORCE,
     holds=lambda e, t: e.removals >= t.removals and _outlives_any_job(e, t),
@@ -86,8 +91,8 @@ ACCOUNT_REMOVED: Final[Rule[Evidence, RunnerAction]] = Rule(
 RECORD_REMOVED: Final[Rule[Evidence, RunnerAction]] = Rule(
     name="record-removed",
     subject=Subject.RUNNER,
-    seen="It is busy, GitHub has no record of it, and it has held its JIT for {removed}, longer "
-    "than GitHub lets any job run",
+    seen="It has been busy for {removed}, longer than GitHub lets any job run, and GitHub has no "
+    "record of it",
     done="End it by force: its job, if its repository was deleted, can never be asked about again",
     action=RunnerAction.FORCE,
     holds=lambda e, t: e.state is RunnerState.BUSY and _outlives_any_job(e, t),
