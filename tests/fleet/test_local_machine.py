@@ -72,6 +72,22 @@ def test_a_directory_without_the_program_is_refused_in_a_sentence(tmp_path: Path
         LocalSettings(runner=tmp_path)
 
 
+@pytest.mark.parametrize("name", ["github-act-runner", "bin/Runner.Listener"])
+def test_a_directory_that_is_called_like_the_program_is_none(tmp_path: Path, name: str) -> None:
+    """The sources of github-act-runner, for example."""
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(ValueError, match="holds no runner program"):
+        LocalSettings(runner=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["github-act-runner", "bin/Runner.Listener"])
+def test_a_program_that_may_not_be_executed_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("#!/bin/sh\n")
+    with pytest.raises(ValueError, match=f"/{name}` may not be executed"):
+        LocalSettings(runner=tmp_path)
+
+
 async def test_a_pod_that_waits_finds_the_server_at_its_new_address(tmp_path: Path) -> None:
     fleet = LocalFleet(
         tmp_path / "runners", Programs.of_agent(), clock=SystemClock(), ids=SystemIds()

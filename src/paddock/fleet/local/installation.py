@@ -38,7 +38,11 @@ class Installation:
         """Raises ValueError if the directory holds no installation."""
         self._directory = directory.expanduser().absolute()
         for self.program, (file, self._linked) in _PROGRAMS.items():
-            if os.access(self._directory / file, os.X_OK):
+            found = self._directory / file
+            # A directory can be called so too: the sources of github-act-runner.
+            if _is_file(found):
+                if not os.access(found, os.X_OK):
+                    raise ValueError(f"`{found}` may not be executed: make it executable.")
                 #: Relative to the Pod's `work` directory.
                 self.command: Sequence[str] = (f"./{file}", "run")
                 return
@@ -73,6 +77,13 @@ class Installation:
         for name in _SETTINGS:
             if (self._directory / name).is_file():
                 shutil.copy2(self._directory / name, work / name)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise ValueError(f"`{path}` cannot be read: {error.strerror}.") from None
 
 
 def _link(source: str, target: str) -> None:

@@ -18,8 +18,9 @@ class LocalSettings(BaseModel):
 
     runner: Path | None = Field(
         default=None,
-        description="where actions/runner is installed (the directory with `bin/Runner.Listener` in "
-        "it); needed for the jobs of a real GitHub, and used for those of the demonstration",
+        description="where actions/runner is installed (the directory with `bin/Runner.Listener`, or "
+        "with `github-act-runner`, in it); needed for the jobs of a real GitHub, and used for those "
+        "of the demonstration",
     )
     cgroup: str | None = Field(
         default=None,
