@@ -225,6 +225,7 @@ EVENTS: Final[Mapping[str, str]] = {
     ),
     "verdict.refined": "GitHub's answer changed the class of a runner's end.",
     "version.answered": "GitHub said until when it accepts a runner version.",
+    "version.not_known": "GitHub does not know a runner version, or has no dates in that account.",
     "version.refused": (
         "GitHub refused a runner because of its version. Its Pods get no JIT for the account for a "
         "while."

@@ -287,9 +287,7 @@ async def test_a_pool_says_how_long_github_accepts_its_runner_version(
         registration_ends_at=None,
         runtime_ends_at=clock.now() + timedelta(days=30),
     )
-    await store.answer_version(
-        account, schedule.version, schedule, ask_at=clock.now() + timedelta(days=1)
-    )
+    await store.answer_version(account, schedule, ask_at=clock.now() + timedelta(days=1))
     await mirror.round()
     assert told() == ("True", "Accepted")
     clock.advance(10 * 86_400.0)

@@ -52,7 +52,7 @@ async def answer(
 ) -> None:
     schedule = VersionSchedule(version=version, registration_ends_at=None, runtime_ends_at=runtime)
     now = world.clock.now()
-    await world.store.answer_version(account, version, schedule, ask_at=now + LATER)
+    await world.store.answer_version(account, schedule, ask_at=now + LATER)
 
 
 async def scene(world: World, pods: int = 2) -> tuple[AccountId, KeyId, list[WaitingPod]]:
@@ -292,6 +292,8 @@ async def test_answers_about_versions_that_are_not_used_are_deleted(world: World
     await note(world, pods, NEW)
     await answer(world, account, OLD, None)
     await answer(world, account, NEW, None)
+    never_answered = RunnerVersion("2.331.0")
+    await world.store.postpone_version(account, never_answered, ask_at=world.clock.now())
     world.clock.advance(60.0)
     await world.store.forget_versions(before=world.clock.now())
     rows = await world.rows("SELECT version FROM version_schedules")

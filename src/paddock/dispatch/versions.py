@@ -62,13 +62,16 @@ class VersionSchedules:
             ask_at = self._clock.now() + ASK_AFTER_FAILURE
             await self._store.postpone_version(account, version, ask_at=ask_at)
             return
-        known = None if isinstance(found, Absent) else found
-        await self._store.answer_version(
-            account, version, known, ask_at=self._clock.now() + ASK_AGAIN
-        )
+        ask_at = self._clock.now() + ASK_AGAIN
+        if isinstance(found, Absent):
+            # No evidence: the endpoint is not everywhere. Dates that GitHub gave before still count.
+            _log.info("version.not_known", account=question.scope.owner, version=version)
+            await self._store.postpone_version(account, version, ask_at=ask_at)
+            return
+        await self._store.answer_version(account, found, ask_at=ask_at)
         _log.info(
             "version.answered",
             account=question.scope.owner,
             version=version,
-            first_end=None if known is None else str(known.first_end),
+            first_end=str(found.first_end),
         )

@@ -29,18 +29,17 @@ class VersionScheduleStore(Protocol):
     async def answer_version(
         self,
         account: AccountId,
-        version: RunnerVersion,
-        schedule: VersionSchedule | None,
+        schedule: VersionSchedule,
         *,
         ask_at: datetime,
     ) -> None:
-        """GitHub's dates; `None`: it does not know the version."""
+        """GitHub's dates."""
         ...
 
     async def postpone_version(
         self, account: AccountId, version: RunnerVersion, *, ask_at: datetime
     ) -> None:
-        """GitHub did not answer. What it answered before still counts."""
+        """GitHub did not answer, or does not know the version. What it answered before still counts."""
         ...
 
     async def forget_versions(self, *, before: datetime) -> None:

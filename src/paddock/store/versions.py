@@ -49,8 +49,7 @@ class Versions(Part):
     async def answer_version(
         self,
         account: AccountId,
-        version: RunnerVersion,
-        schedule: VersionSchedule | None,
+        schedule: VersionSchedule,
         *,
         ask_at: datetime,
     ) -> None:
@@ -58,9 +57,9 @@ class Versions(Part):
             await connection.execute(
                 *_SQL["answer"](
                     account=account,
-                    version=version,
-                    registration_ends_at=schedule and schedule.registration_ends_at,
-                    runtime_ends_at=schedule and schedule.runtime_ends_at,
+                    version=schedule.version,
+                    registration_ends_at=schedule.registration_ends_at,
+                    runtime_ends_at=schedule.runtime_ends_at,
                     now=self._clock.now(),
                     ask_at=ask_at,
                 ),

@@ -52,7 +52,7 @@ VALUES (:account, :version, :registration_ends_at, :runtime_ends_at, :now, :ask_
        answered_at = excluded.answered_at, ask_at = excluded.ask_at
 
 -- name: postpone
--- GitHub did not answer about a version in an account: ask it again at :ask_at.
+-- GitHub did not answer about a version in an account, or does not know it: ask again at :ask_at.
 INSERT INTO version_schedules AS s (account_id, version, ask_at)
 VALUES (:account, :version, :ask_at)
     ON CONFLICT (account_id, version) DO UPDATE SET ask_at = excluded.ask_at
@@ -84,9 +84,10 @@ UPDATE version_schedules s SET refusals = 0, refused_at = NULL, refused_until = 
  WHERE s.account_id = a.account_id AND s.version = a.version AND s.refused_at < a.claimed_at
 
 -- name: forget
--- Schedules answered before a time, of versions that no pool and no live runner has.
+-- Schedules answered before a time, of versions that no pool and no live runner has. One without an answer counts from
+-- when it was to be asked about.
 DELETE FROM version_schedules s
- WHERE s.answered_at < :before AND (s.refused_until IS NULL OR s.refused_until < :before)
+ WHERE coalesce(s.answered_at, s.ask_at) < :before AND (s.refused_until IS NULL OR s.refused_until < :before)
    AND NOT EXISTS (SELECT FROM pod_versions v JOIN pools p ON p.spec_hash = v.spec_hash
                     WHERE v.version = s.version AND p.state <> 'deleted')
    AND NOT EXISTS (SELECT FROM runners r WHERE r.gone_at IS NULL AND r.runner_version = s.version)
