@@ -152,6 +152,10 @@ async def test_a_refusal_that_only_the_log_shows_stops_the_version(
     assert [tuple(row) for row in waits] == (
         [] if known else [("key", BackOffCause.VERSION_REFUSED)]
     )
+    # That no job was on it is no sign against the refusal.
+    await scene.rounds(scene.recovery(), 180)
+    still = "version_schedules WHERE refused_at IS NOT NULL" if known else "backoffs"
+    assert len(await scene.world.rows(f"SELECT FROM {still}")) == 1
 
 
 async def test_the_name_of_a_job_stops_no_version(scene: Yard) -> None:
@@ -161,6 +165,44 @@ async def test_the_name_of_a_job_stops_no_version(scene: Yard) -> None:
     scene.says(runner, f"Running job: {REFUSED_AT_ITS_POLL}")
     scene.fleet.end_runner(runner.pod_name, exit_code=137)
     await scene.rounds(scene.recovery())
+    assert (await scene.verdict(runner))["log_tail"]
+    assert await scene.world.rows("SELECT FROM version_schedules") == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_a_job_writes_stops_a_version_no_longer_than_until_its_webhook(
+    scene: Yard, known: bool
+) -> None:
+    """A job can fill its runner's log until the line that shows it is gone, kill its runner, and all of
+    it before any webhook tells of the job."""
+    runner, recovery = await scene.running(), scene.recovery()
+    if known:
+        await scene.world.rows("UPDATE runners SET runner_version = '2.330.0' RETURNING id")
+    scene.says(runner, REFUSED_AT_ITS_POLL)
+    scene.fleet.end_runner(runner.pod_name, exit_code=137)
+    await scene.rounds(recovery)
+    stopped = "version_schedules WHERE refused_until IS NOT NULL" if known else "backoffs"
+    assert len(await scene.world.rows(f"SELECT FROM {stopped}")) == 1
+
+    await report(scene, runner, ended_for=timedelta(seconds=1))
+    scene.world.clock.advance(10)
+    await scene.rounds(recovery)
+    assert await scene.world.rows(f"SELECT FROM {stopped}") == []
+
+
+async def test_a_job_that_is_known_before_the_log_is_read_stops_no_version(scene: Yard) -> None:
+    runner, recovery = await scene.running(), scene.recovery()
+    await scene.world.rows("UPDATE runners SET runner_version = '2.330.0' RETURNING id")
+    scene.says(runner, REFUSED_AT_ITS_POLL)
+    scene.fleet.fail("log_tail")
+    scene.fleet.end_runner(runner.pod_name, exit_code=137)
+    await scene.rounds(recovery)
+    assert (await scene.row(runner)).state is RunnerState.GONE
+
+    await report(scene, runner, ended_for=timedelta(seconds=1))
+    scene.fleet.fail("log_tail", times=0)
+    scene.world.clock.advance(10)
+    await scene.rounds(recovery, 20)
     assert (await scene.verdict(runner))["log_tail"]
     assert await scene.world.rows("SELECT FROM version_schedules") == []
 

@@ -38,7 +38,9 @@ class VerdictStore(Protocol):
 
     async def refine_verdict(
         self, runner: RunnerId, *, ending: Ending, why: str, evidence: str
-    ) -> None: ...
+    ) -> None:
+        """If it had a job, a refusal of its version that was read from its own end was none."""
+        ...
 
 
 class ConclusionStore(VerdictStore, PoolListStore, RefusedVersionStore, Protocol):

@@ -418,6 +418,7 @@ class Recovering(RunnerStore, Versions):
                     now=self._clock.now(),
                 ),
             )
+            await connection.execute(*_SQL["accept_version"](runner=runner))
 
 
 def _runner_scope_of(row: asyncpg.Record) -> RunnerScope:

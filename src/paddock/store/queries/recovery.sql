@@ -387,6 +387,20 @@ UPDATE verdicts
        evidence = :evidence::jsonb || jsonb_build_object('circumstances', coalesce(evidence -> 'circumstances', '[]'))
  WHERE runner_id = :runner
 
+-- name: accept_version
+-- If a runner that has ended had a job, as is known only now, a refusal that was read from its own end was none.
+WITH had AS (
+    SELECT key_id, account_id, runner_version, claimed_at, gone_at FROM runners r
+     WHERE id = :runner AND EXISTS (SELECT FROM jobs j WHERE j.runner_id = r.id)
+), accepted AS (
+    UPDATE version_schedules s SET refusals = 0, refused_at = NULL, refused_until = NULL
+      FROM had h
+     WHERE s.account_id = h.account_id AND s.version = h.runner_version
+       AND s.refused_at BETWEEN h.claimed_at AND h.gone_at + interval '10 minutes'
+)
+DELETE FROM backoffs b USING had h
+ WHERE b.scope = 'key' AND b.subject = h.key_id AND b.cause = 'runner version refused'
+
 -- name: logs_wanted[]
 -- Ended runners whose log or circumstances recovery still tries to read (I79), the most urgent first.
 SELECT v.runner_id AS runner, r.name, r.pod_name, r.pod_uid, v.node, p.name AS pool, v.ended_at,

@@ -58,13 +58,15 @@ VALUES (:account, :version, :ask_at)
     ON CONFLICT (account_id, version) DO UPDATE SET ask_at = excluded.ask_at
 
 -- name: refuse
--- GitHub refused a runner because of its version; a runner that had a job was not refused. The n-th refusal in a row
+-- GitHub refused a runner because of its version; a runner that had a job was not refused. (A job that became known
+-- after its runner's end is in the job's row alone.) The n-th refusal in a row
 -- stops the version for :seconds times 2^(n-1), :ceiling at most. A runner that is refused while its version is
 -- stopped was claimed before: it does not count. If the version is not known, nothing is written. Returns the
 -- runner's key.
 WITH refused AS (
-    SELECT key_id, account_id, runner_version FROM runners
+    SELECT key_id, account_id, runner_version FROM runners r
      WHERE id = :runner AND key_id IS NOT NULL AND job_id IS NULL AND job_marked_at IS NULL
+       AND NOT EXISTS (SELECT FROM jobs j WHERE j.runner_id = r.id)
 ), stopped AS (
     INSERT INTO version_schedules AS s (account_id, version, ask_at, refusals, refused_at, refused_until)
     SELECT account_id, runner_version, :now, 1, :now, :now::timestamptz + :seconds::float8 * interval '1 second' FROM refused
