@@ -572,6 +572,41 @@ async def test_what_we_sent_away_left(scene: Yard) -> None:
     assert runner.pod_name not in scene.fleet.pods
 
 
+@pytest.mark.parametrize("exit_code", [0, 1])
+@pytest.mark.parametrize(
+    ("retired", "ending"),
+    [(Retired.SURPLUS, "surplus"), (Retired.UNWANTED, "left"), (Retired.GIVEN_UP, "never-ran")],
+)
+async def test_a_runner_whose_record_we_removed_ended_because_of_that(
+    scene: Yard, exit_code: int, retired: Retired, ending: str
+) -> None:
+    """Before its Pod is deleted. actions/runner exits with 1, or with 0 if it is told at a poll."""
+    runner, recovery = await scene.running(), scene.recovery()
+    await scene.fenced(runner, retired=retired)
+    await scene.rounds(recovery)
+    assert (await scene.row(runner)).deregistered_at is not None
+    scene.world.clock.advance(2)
+    scene.fleet.end_runner(runner.pod_name, exit_code=exit_code)
+    await scene.rounds(recovery, 180)
+    assert (await scene.verdict(runner))["ending"] == ending
+
+
+async def test_a_runner_that_finished_its_job_without_its_record_completed(scene: Yard) -> None:
+    """I65: GitHub called it idle, and paddock removed its record. Other programs exit with 0 then."""
+    runner, recovery = await scene.running(), scene.recovery()
+    await scene.fenced(runner, retired=Retired.GIVEN_UP)
+    await scene.rounds(recovery)
+    assert (await scene.row(runner)).deregistered_at is not None
+    scene.world.clock.advance(2)
+    scene.fleet.end_runner(runner.pod_name, exit_code=0)
+    await scene.rounds(recovery)
+    assert (await scene.verdict(runner))["ending"] == "completed"
+    await report(scene, runner, ended_for=timedelta(seconds=1))
+    scene.world.clock.advance(10)
+    await scene.rounds(recovery)
+    assert (await scene.verdict(runner))["ending"] == "completed"
+
+
 async def test_a_poller_that_was_told_to_leave_left(scene: Yard) -> None:
     """Its Pod ends before paddock deletes it."""
     runner, recovery = await scene.idle(), scene.recovery()

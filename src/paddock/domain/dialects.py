@@ -84,7 +84,8 @@ _ACTIONS: Final = Dialect(
     succeeded=frozenset({100, 101}),
     abandoned=frozenset({105}),
     had_a_job=frozenset(range(100, 106)),
-    lost_registration=frozenset({1}),
+    # With 1 at its session, with 0 at a poll ("The runner no longer exists on the server").
+    lost_registration=frozenset({0, 1}),
     refused=frozenset({7}),
 )
 

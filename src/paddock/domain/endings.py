@@ -112,6 +112,8 @@ class EndingEvidence:
     #: A client other than paddock asked for its deletion before its runner ended.
     deleted: bool = False
     retired: Retired | None = None
+    #: It ended before any client asked for its Pod's deletion.
+    unasked: bool = False
     #: Who ended it by force, and why.
     forced: str = ""
     #: Whether a job was ever on it. `NO`: GitHub says so, or no name was ever chosen for it.
@@ -235,7 +237,9 @@ def _given_up(evidence: EndingEvidence) -> bool:
 def _stopped(evidence: EndingEvidence) -> bool:
     if evidence.retired is Retired.FINISHED:
         return not _exited_cleanly(evidence)
-    asked = evidence.deleted or evidence.retired is not None
+    # actions/runner exits with 0 when it finds its record removed, and other programs after their jobs.
+    by_itself = evidence.unasked and _exited_cleanly(evidence)
+    asked = evidence.deleted or (evidence.retired is not None and not by_itself)
     return asked and not _exited(evidence, lambda codes: codes.succeeded)
 
 

@@ -297,6 +297,7 @@ def _evidence_of(runner: Runner, pod: Pod | None) -> EndingEvidence:
         vanished=_vanished(runner, pod),
         deleted=asked is _AskedBy.ANOTHER,
         retired=None if _vanished(runner, pod) else _retired(runner, started, asked, mark),
+        unasked=asked is _AskedBy.NO_CLIENT,
         forced=f"forced by {runner.forced_by}: {runner.retire_reason}" if runner.forced_by else "",
         job=_had_job(runner, started, mark),
         lost_communication=_was_lost(runner, mark),
