@@ -269,6 +269,19 @@ async def test_a_pool_has_the_version_of_its_newest_pods_and_its_first_date(worl
     assert found.is_refused(ends_at)
 
 
+async def test_an_account_that_is_not_served_ends_no_version(world: World) -> None:
+    """Its dates are not read any more: GitHub may have moved them."""
+    account, _, pods = await scene(world, 1)
+    await note(world, pods, OLD)
+    await answer(world, account, OLD, world.clock.now())
+    await world.rows("UPDATE installations SET state = 'removed' RETURNING 1")
+
+    [found] = await world.store.pool_versions()
+
+    assert (found.account, found.ends_at) == (None, None)
+    assert not found.is_refused(world.clock.now())
+
+
 async def test_another_description_has_a_version_of_its_own(world: World) -> None:
     account, _, pods = await scene(world, 1)
     await note(world, pods, OLD)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from paddock.domain.reading.overview import PoolVersionLine
 from paddock.domain.runner_versions import LONGEST, RunnerVersion, VersionSchedule, runner_version
 
 MARCH = datetime(2026, 3, 16, tzinfo=UTC)
@@ -50,3 +51,25 @@ def test_the_first_end_is_the_earlier_date(
         runtime_ends_at=runtime,
     )
     assert schedule.first_end == first
+
+
+@pytest.mark.parametrize(
+    ("runtime", "jobs"), [(None, "get jobs."), (MAY, "get jobs until 2026-05-16 00:00 UTC.")]
+)
+def test_an_end_of_registration_that_is_over_is_not_announced(
+    runtime: datetime | None, jobs: str
+) -> None:
+    line = PoolVersionLine(
+        pool="linux",
+        version="2.330.0",
+        account="acme",
+        registration_ends_at=MARCH,
+        runtime_ends_at=runtime,
+        refused_at=None,
+        refused_until=None,
+    )
+    now = MARCH + timedelta(days=1)
+    assert not line.is_refused(now)
+    said = line.sentence(now)
+    assert "has registered no new runners to acme since 2026-03-16 00:00 UTC" in said
+    assert said.endswith(jobs)

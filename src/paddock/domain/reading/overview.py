@@ -143,7 +143,13 @@ class PoolVersionLine(Line, frozen=True, kw_only=True):
             return f"{whose}, of which GitHub refused a runner{to}."
         if self.ends_at is None:
             return f"{whose}."
-        return f"{whose}, which GitHub accepts until {_day(self.ends_at)}."
+        if self.ends_at > now:
+            return f"{whose}, which GitHub accepts until {_day(self.ends_at)}."
+        until = f" until {_day(self.runtime_ends_at)}" if self.runtime_ends_at else ""
+        registered = (
+            f"with which GitHub has registered no new runners{to} since {_day(self.ends_at)}"
+        )
+        return f"{whose}, {registered}. Those that paddock registers get jobs{until}."
 
 
 def _day(moment: datetime) -> str:

@@ -100,7 +100,8 @@ SELECT v.account_id, array_agg(v.version ORDER BY v.version) AS versions
   FROM version_schedules v WHERE is_refused(v, :now) GROUP BY v.account_id ORDER BY v.account_id
 
 -- name: pools[]
--- The version that each pool's newest Pods have, with the dates of the account in which it ends first, at :now.
+-- The version that each pool's newest Pods have, with the dates of the account in which it ends first, at :now. Of an
+-- account that is not served GitHub is not asked, so its dates can be old ones.
 SELECT p.name AS pool, v.version, e.login AS account, e.registration_ends_at, e.runtime_ends_at, e.refused_at,
        e.refused_until
   FROM pools p
@@ -113,6 +114,7 @@ SELECT p.name AS pool, v.version, e.login AS account, e.registration_ends_at, e.
       JOIN accounts a ON a.id = s.account_id
      WHERE s.version = v.version
        AND EXISTS (SELECT FROM demand_keys k WHERE k.pool_id = p.id AND k.account_id = s.account_id)
+       AND EXISTS (SELECT FROM installations i WHERE i.account_id = s.account_id AND i.state = 'active')
      ORDER BY least(s.registration_ends_at, s.runtime_ends_at, CASE WHEN s.refused_until > :now THEN s.refused_at END)
               NULLS LAST, s.account_id
      LIMIT 1) e ON true
