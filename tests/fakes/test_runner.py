@@ -231,6 +231,14 @@ async def test_a_registration_deleted_while_listening_ends_the_runner(world: Wor
     assert "runner registration has been deleted" in output
 
 
+@pytest.mark.parametrize(("times", "code"), [(1, 0), (2, 1)])
+async def test_a_second_401_at_a_poll_is_final(world: World, times: int, code: int) -> None:
+    world.github.inject(FaultKind.BAD_CREDENTIALS, route="runner.message", times=times)
+    world.queue("true")
+    runner = await world.start()
+    assert (await runner.ends())[0] == code
+
+
 async def test_a_zombie_goes_on_listening(world: World) -> None:
     runner = await world.start("--die", "zombie")
     await runner.says("Listening for Jobs")

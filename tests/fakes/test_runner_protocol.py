@@ -24,6 +24,11 @@ from paddock.fakes.runner_service import JobService, RefusedError, Service
 from paddock.fakes.runner_steps import Expressions, UnknownError, context
 from tests.fakes.conftest import World
 
+GRANT = {
+    "grant_type": "client_credentials",
+    "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+}
+
 
 @dataclass
 class Listener:
@@ -89,7 +94,7 @@ def assertion(listener: Listener, **changed: Any) -> str:
 
 
 async def token_for(client: httpx2.AsyncClient, text: str) -> httpx2.Response:
-    return await client.post("/_runner/token", data={"client_assertion": text})
+    return await client.post("/_runner/token", data={**GRANT, "client_assertion": text})
 
 
 class TestConfiguration:
@@ -122,12 +127,27 @@ class TestTokens:
         jwt.decode(answer.json()["access_token"], options={"verify_signature": False})
 
     @pytest.mark.parametrize(
-        "changed", [{"exp": 1}, {"nbf": 1 << 33}, {"aud": "http://x/else"}, {"sub": "another"}]
+        "changed",
+        [
+            {"exp": 1},
+            {"nbf": 1 << 33},
+            {"aud": "http://x/else"},
+            {"aud": "http://["},
+            {"sub": "another"},
+        ],
     )
     async def test_a_wrong_assertion_is_refused(
         self, listener: Listener, client: httpx2.AsyncClient, changed: dict[str, Any]
     ) -> None:
         answer = await token_for(client, assertion(listener, **changed))
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_client")
+
+    @pytest.mark.parametrize("missing", GRANT)
+    async def test_an_assertion_without_its_grant_is_refused(
+        self, listener: Listener, client: httpx2.AsyncClient, missing: str
+    ) -> None:
+        form = {**GRANT, "client_assertion": assertion(listener), missing: "password"}
+        answer = await client.post("/_runner/token", data=form)
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_client")
 
     async def test_a_signature_of_another_key_is_refused(

@@ -236,7 +236,7 @@ class Listener:
                     say("Failed to create session. Error: Forbidden")
                     raise ListenerFinished(RunnerExit.TERMINATED) from None
                 if refused.status != 409:
-                    self._refused(refused.code, str(refused), session=True)
+                    self._refused(refused.code, str(refused), final=True)
                 now = time.monotonic()
                 if conflict_since is None:
                     conflict_since = now
@@ -247,7 +247,7 @@ class Listener:
                 return
             self._wait(_RECONNECT)
 
-    def _refused(self, code: str, message: str, *, session: bool = False) -> NoReturn:
+    def _refused(self, code: str, message: str, *, final: bool = False) -> NoReturn:
         match code:
             case "session-conflict":
                 say("A session for this runner already exists.")
@@ -266,7 +266,7 @@ class Listener:
                 raise ListenerFinished(RunnerExit.TERMINATED)
             case _:
                 say(f"An error occurred: {message}")
-                raise ListenerFinished(RunnerExit.TERMINATED if session else RunnerExit.RETRYABLE)
+                raise ListenerFinished(RunnerExit.TERMINATED if final else RunnerExit.RETRYABLE)
 
     def _poll(self) -> None:
         """The long poll, in a thread of its own, so that signals and steps need not wait for it."""
@@ -308,7 +308,8 @@ class Listener:
                         threading.Thread(target=self._poll, daemon=True).start()
                         continue
                     self._disconnect()
-                    self._refused(value.code, str(value))
+                    # A second 401, with a new token.
+                    self._refused(value.code, str(value), final=value.status == 401)
                 case "job":
                     self._acquire(value)
                 case "update":

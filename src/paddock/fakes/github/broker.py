@@ -84,7 +84,7 @@ class RunnerBroker:
 
     async def token(self, request: Request) -> Response:
         form = parse_qs((await octets(request, most=_MOST_ASSERTION)).decode("latin-1"))
-        return json_reply(self._auth.exchange(form.get("client_assertion", [""])[0]))
+        return json_reply(self._auth.exchange(form))
 
     async def connection_data(self, _request: Request) -> Response:
         """Needs no authentication: github-act-runner retries any failure here for ever."""

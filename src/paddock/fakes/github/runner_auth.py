@@ -27,6 +27,11 @@ _JOB_SECONDS: Final = 5 * 86_400
 #: Runners' clocks are not exact.
 _LEEWAY_SECONDS: Final = 300
 
+#: What a request for a token says beside the assertion.
+_GRANT: Final = {
+    "grant_type": "client_credentials",
+    "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+}
 #: Times and the audience are checked here, by the model's clock and by the path alone.
 _NO_TIMES: Final[jwt.types.Options] = {
     "verify_exp": False,
@@ -42,9 +47,11 @@ class RunnerAuth:
         # Tokens are valid as long as this server lives. A seed's replay does not include them.
         self._key = secrets.token_bytes(32)
 
-    def exchange(self, assertion: str) -> dict[str, Any]:
+    def exchange(self, form: Mapping[str, list[str]]) -> dict[str, Any]:
         """The answer of the token endpoint."""
-        runner = self._asserted(assertion)
+        if any(form.get(name) != [value] for name, value in _GRANT.items()):
+            raise _invalid_client("The grant is not one for client assertions.")
+        runner = self._asserted(form.get("client_assertion", [""])[0])
         return {
             "access_token": self._token(runner, _LISTENER_SECONDS, kind="listener"),
             "expires_in": _LISTENER_SECONDS,
@@ -124,7 +131,10 @@ def executes(runner: Runner) -> bool:
 
 
 def _path(audience: object) -> str:
-    return urlsplit(audience).path if isinstance(audience, str) else ""
+    try:
+        return urlsplit(audience).path if isinstance(audience, str) else ""
+    except ValueError:
+        return ""
 
 
 def _invalid_client(description: str) -> ProtocolError:
