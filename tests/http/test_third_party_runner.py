@@ -1,7 +1,8 @@
 """`paddock up` with github-act-runner, a runner program that others wrote: how each of its ends looks
 to paddock and to GitHub. `make runner` builds it.
 
-GitHub is unavailable for seconds here; its leases are shortened where a case waits for one.
+GitHub is unavailable for seconds here (`PADDOCK_TEST_OUTAGE=120`: for two minutes); its leases are
+shortened where a case waits for one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from paddock.fakes.github import FaultKind, Faults
 from paddock.fakes.github.jobs import LOST_COMMUNICATION
 from paddock.fakes.github.records import Job
 from tests.support.processes import paddock
-from tests.support.third_party import ThirdPartySite, processes_in, third_party_site
+from tests.support.third_party import OUTAGE, ThirdPartySite, processes_in, third_party_site
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,8 +28,8 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc"),
 ]
 
-#: For how long GitHub is unavailable.
-OUTAGE = 8.0
+#: For how long the runner repeats a report.
+REPORTS_FOR = 90.0
 #: What a job needs to be lost within seconds.
 SHORT_LEASE = 8.0
 #: The pool's memory is 256 MiB.
@@ -170,7 +171,11 @@ async def test_a_job_whose_runner_never_got_the_answer_is_lost(site: ThirdPartyS
     "phase", ["runner.session", "runner.message", "runner.acquire", "runner.complete", "busy"]
 )
 async def test_github_is_unavailable_for_a_while(site: ThirdPartySite, phase: str) -> None:
-    """To runners and to paddock; it begins when the runner is in this phase."""
+    """To runners and to paddock; it begins when the runner is in this phase. A result that the runner
+    gives up to report is lost."""
+    lost = phase == "runner.complete" and OUTAGE > REPORTS_FOR
+    if lost:
+        site.timing(lease=OUTAGE + 30.0, lost_lingers=(0.0, 0.0))
     if phase != "busy":
         site.inject(FaultKind.UNAVAILABLE, phase, times=None, seconds=OUTAGE)
     [job] = site.queue(site.gate() if phase == "busy" else "echo hello")
@@ -183,10 +188,12 @@ async def test_github_is_unavailable_for_a_while(site: ThirdPartySite, phase: st
     site.inject(FaultKind.UNAVAILABLE, None, times=None, seconds=OUTAGE)
     await asyncio.sleep(OUTAGE if phase == "busy" else 0)
     site.open()
-    assert await site.completes(job) == "success"
+    assert await site.completes(job) == ("failure" if lost else "success")
+    assert (job.annotation == LOST_COMMUNICATION) is lost
     assert job.runner is not None
     assert (await site.verdict(job.runner.name.rpartition("-")[0]))["ending"] == "completed"
-    await site.settled()
+    if not lost:  # GitHub called it busy: paddock looks for its record again five minutes later
+        await site.settled()
 
 
 @pytest.mark.parametrize("phase", ["claimed", "online", "busy", "ended"])
