@@ -81,6 +81,27 @@ def test_the_log_of_an_unknown_program_is_no_evidence(log: str) -> None:
     assert log_word(log, whole=True) is LogWord.UNREADABLE
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("line", "repeated"),
+    [
+        ("Listening for Jobs: ", " ( "),
+        ("Listening for Jobs: x ( ", "y"),
+        ("x", " ( y"),
+        ("Listening for Jobs", " "),
+        ("2026-11-17 08:20:34Z: Listening for Jobs", "\t\r"),
+        ("paddock: starting the runner (", "a"),
+        ("", "Listening for Jobs: x ( y\n"),
+        ('{"at": "', "x"),
+    ],
+)
+def test_no_log_takes_long_to_read(line: str, repeated: str) -> None:
+    """A job writes into its runner's log: four megabytes once took hours, in which the leader did
+    nothing else."""
+    size = 4 << 20
+    assert log_word(line + repeated * (size // len(repeated)) + "!", whole=True) in LogWord
+
+
 def test_a_program_that_is_not_the_named_one_is_unknown() -> None:
     """I89: another runner is in the image than its pool says."""
     assert program_of_log(started("actions") + ACT_IDLE) is UNKNOWN

@@ -38,7 +38,8 @@ class Dialect:
 
     #: The beginning of its file's name.
     file: str
-    #: Patterns of lines that only this program writes, and writes before it has a job.
+    #: Patterns of lines that only this program writes, and writes before it has a job. A job can write
+    #: megabytes into the log: each pattern takes a time that follows the log's length.
     greetings: tuple[re.Pattern[str], ...]
     #: What it writes when it has been given a job.
     job: str
@@ -93,7 +94,7 @@ _ACTIONS: Final = Dialect(
 _ACT_RUNNER: Final = Dialect(
     file="github-act-runner",
     greetings=(
-        re.compile(r"^Listening for Jobs: .+ \( .+ \)", re.MULTILINE),
+        re.compile(r"^Listening for Jobs: \S+ \( \S+ \)", re.MULTILINE),
         re.compile(r" \( \S+ \): (Running Job '|Warning: TaskAgentMessage)"),
     ),
     job="Running Job '",

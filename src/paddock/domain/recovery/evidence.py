@@ -445,5 +445,5 @@ def log_word(log: str | None, *, whole: bool) -> LogWord:
         return LogWord.UNREADABLE
     if shows_a_job(log):
         return LogWord.JOB
-    understood = program_of_log(log) is not RunnerProgram.UNKNOWN or only_polls(log)
-    return LogWord.NO_JOB if whole and understood else LogWord.UNREADABLE
+    understood = whole and (program_of_log(log) is not RunnerProgram.UNKNOWN or only_polls(log))
+    return LogWord.NO_JOB if understood else LogWord.UNREADABLE
