@@ -32,6 +32,7 @@ QUICK = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 async def test_a_runner_of_others_lives_through(name: str) -> None:
     program = third_party_runner()

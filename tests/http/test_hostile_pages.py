@@ -75,6 +75,7 @@ async def scene(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         yield Scene(site, world)
 
 
+@pytest.mark.slow
 async def test_vitals_of_any_size_are_shown(scene: Scene) -> None:
     """The smallest number crashed the page; two samples at almost the same time made it run for
     ever."""
@@ -94,6 +95,7 @@ async def test_vitals_of_any_size_are_shown(scene: Scene) -> None:
             await scene.looks(pod)
 
 
+@pytest.mark.slow
 async def test_vitals_at_any_times_are_shown(scene: Scene) -> None:
     """A rate divides a number by a time, and the Pod chooses both."""
     for first, second in itertools.pairwise((*EXTREMES, 5e-324)):

@@ -21,6 +21,8 @@ from paddock.store.postgres_binaries import _wheel_binaries
 from tests.support.directories import in_memory, open_directory
 from tests.support.world import World
 
+pytestmark = pytest.mark.slow
+
 #: Longer than any of these writes takes without a delay.
 SOON = 1.0
 ASK = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"

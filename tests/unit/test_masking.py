@@ -90,6 +90,7 @@ def test_the_end_of_a_log_that_is_one_line_is_kept() -> None:
     assert TAIL_BYTES - 9 < len(kept) <= TAIL_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
     [
