@@ -28,7 +28,8 @@ from tests.agent.scripted import (
     Rubbish,
     scripted_server,
 )
-from tests.support.servers import free_port, write_certificate
+from tests.support.servers import write_certificate
+from tools.ports import free_port
 
 DELIVERY = "8f14e45f-ceea-467f-a0e6-1f2b3c4d5e6f"
 WORK = Reply(200, {"delivery": DELIVERY, "runner_name": "pool-a-1-1", "jit": JIT})

@@ -23,7 +23,7 @@ from tests.conftest import TEMPLATE, fresh_database
 from tests.dashboard.conftest import PATIENCE
 from tests.support.replicas import Replica, paddock_serve
 from tests.support.scenes import Scene
-from tests.support.servers import free_port
+from tools.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -26,6 +25,7 @@ from paddock.store.database import Database
 from tests.support.certificates import Authority, SecretVolume
 from tests.support.fleetless import NoFleet
 from tests.support.webhooks import app
+from tools.ports import free_port
 
 
 class NoReviewer:
@@ -44,8 +44,7 @@ class Ports:
 
 
 def free() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ import pytest
 from paddock.store.data_directory import running_url
 from tests.support.directories import open_directory
 from tests.support.processes import paddock
+from tools.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -46,12 +46,6 @@ async def up(
             process.send_signal(signal.SIGINT)
             async with asyncio.timeout(60):
                 await process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 async def ask(data_dir: Path, query: str) -> list[tuple[object, ...]]:

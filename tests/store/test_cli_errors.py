@@ -14,7 +14,8 @@ import pytest
 from tests.support.directories import open_directory
 from tests.support.disks import fill, read_only_directory, small_disk
 from tests.support.processes import Ended, paddock, paddock_up
-from tests.support.servers import PASSWORD_IN_URL, TcpServer, free_port, tcp_server
+from tests.support.servers import PASSWORD_IN_URL, TcpServer, tcp_server
+from tools.ports import free_port
 
 pytestmark = pytest.mark.slow
 

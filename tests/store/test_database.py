@@ -29,10 +29,10 @@ from tests.support.servers import (
     PASSWORD,
     PASSWORD_IN_URL,
     TcpServer,
-    free_port,
     tcp_server,
     write_certificate,
 )
+from tools.ports import free_port
 
 
 async def refusal(url: str, **arguments: float) -> StoreError:

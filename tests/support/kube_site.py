@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from tests.support.gate import Gate, gate
 from tests.support.kube import AGENT_COMMAND, Installed, runner_template
 from tests.support.webhooks import PATH
 from tools.cluster.images import AGENT
+from tools.ports import free_port
 
 LABELS = ("self-hosted", "linux")
 SECRET = "secret"
@@ -64,7 +64,7 @@ class KubeSite:
     ) -> asyncio.subprocess.Process:
         """`paddock serve`, ready; one of several, if it is not the first."""
         self._given = settings
-        port = _free_port(self.place.cluster.host_address)
+        port = free_port(self.place.cluster.host_address)
         kept = {each: value for each, value in os.environ.items() if "PADDOCK" not in each}
         log = self.directory / f"{name}.log"
         with log.open("ab") as errors:
@@ -226,10 +226,10 @@ async def kube_site(
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "app.pem").write_text(_KEY)
-        async with serving(fake, host=address) as url, AsyncExitStack() as stack:
-            inner = int(url.rpartition(":")[2])
-            # paddock sends no tokens over a network in clear text, so the fake GitHub listens on the
-            # loopback too.
+        # paddock sends no tokens over a network in clear text, so the fake GitHub listens on the
+        # loopback too.
+        inner = free_port(address, "127.0.0.1")
+        async with serving(fake, host=address, port=inner), AsyncExitStack() as stack:
             await stack.enter_async_context(
                 _forwarding(("127.0.0.1", inner), lambda: [(address, inner)])
             )
@@ -239,7 +239,7 @@ async def kube_site(
             acme = fake.accounts.add_organization("acme")
             repository = fake.accounts.add_repository(acme, "site")
             fake.accounts.install(app, acme)
-            port = _free_port(address)
+            port = free_port(address)
             site = KubeSite(
                 place=place,
                 database_url=database_url,
@@ -286,9 +286,3 @@ async def _forwarding(
         yield
     finally:
         server.close()
-
-
-def _free_port(address: str) -> int:
-    with socket.create_server((address, 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port

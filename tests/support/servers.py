@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from cryptography.x509.oid import NameOID
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.server_checks import OLDEST_SERVER
 from paddock.store.server_user import server_user
+from tools.ports import free_port
 
 # The directories of Debian and its derivatives.
 OTHER_BINARIES = sorted(
@@ -41,13 +41,6 @@ class TcpServer:
         self, query: str = "", *, password: str = PASSWORD_IN_URL, database: str = "paddock"
     ) -> str:
         return f"postgresql://alice:{password}@localhost:{self.port}/{database}{query}"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

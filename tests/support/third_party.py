@@ -20,10 +20,11 @@ from paddock.fakes.github.keys import make_private_key, public_half
 from paddock.fakes.github.records import App, Job, JobStatus, Repository
 from paddock.fakes.github.server import serving, wall_clock
 from paddock.store.data_directory import running_url
-from tests.http.test_up import free_port, up
+from tests.http.test_up import up
 from tests.support.directories import open_directory
 from tests.support.processes import paddock
 from tools.cluster.binaries import RUNNER, find
+from tools.ports import free_port
 
 LABELS = ("self-hosted", "linux")
 #: For how long GitHub is unavailable, where a test says so. An outage of minutes takes minutes.

@@ -3,11 +3,12 @@ parts."""
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from tools.ports import free_port
 
 #: The node's address is its bridge's: Pods reach servers of this machine there, and the tests need not
 #: listen on an address that other machines can reach. Other networks rarely use these ranges.
@@ -51,12 +52,9 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def free_ports() -> Ports:
-    """Held until all are chosen, so that no two are the same."""
-    sockets = [socket.socket() for _ in msgspec.structs.fields(Ports)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return Ports(*(each.getsockname()[1] for each in sockets))
-    finally:
-        for each in sockets:
-            each.close()
+    """No two are the same."""
+    count = len(msgspec.structs.fields(Ports))
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return Ports(*found)
