@@ -137,3 +137,25 @@ async def test_a_changed_row_ends_the_rest_of_the_loop_that_stamps(scene: Yard) 
     assert (await scene.world.store.match([waiting(runner)])).claims
     await recovery.round()
     assert recovery._changed.is_set()
+
+
+async def test_a_slow_look_for_ends_does_not_delay_the_next_one(
+    scene: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a look takes long because it waits, and Pods go on ending."""
+    clock, recovery = scene.world.clock, scene.recovery()
+    begun: list[float] = []
+
+    async def slow_look(_group: object, *, whole: bool) -> bool:
+        begun.append(clock.monotonic())
+        if len(begun) == 3:
+            raise EnoughLooks
+        clock.advance(2)
+        recovery._changed.set()
+        return False
+
+    monkeypatch.setattr(recovery, "_begin_ends", slow_look)
+    with pytest.raises(ExceptionGroup):
+        await recovery._conclude_for_ever()
+    gaps = [later - earlier - 2 for earlier, later in itertools.pairwise(begun)]
+    assert max(gaps) < 0.2

@@ -44,10 +44,9 @@ _LOOK_AGAIN: Final = 5.0
 #: The interval while only time can change what a look finds: that takes minutes.
 _QUIET: Final = 30.0
 #: Between two looks for ends, however often the fleet tells of changes. One in `_LOOK_AGAIN` reads
-#: every runner, the others those whose Pods changed. A quarter of the time at most.
+#: every runner, the others only those whose Pods changed. It does not grow with a look's duration: on a
+#: busy machine a look mostly waits, and each Pod that ends meanwhile would wait for four times as long.
 _BREATH: Final = 0.1
-_SHARE: Final = 0.25
-_LONGEST_BREATH: Final = 1.0
 #: Between two rounds: each claim wakes them, and a round with a thousand runners takes a tenth of a
 #: second. Thresholds are ten times as long.
 _ROUND_BREATH: Final = 2.0
@@ -181,8 +180,7 @@ class Recovery:
                 if whole:
                     self._looked_at = began
                 self._ends_rest = await _rests_after(partial(self._begin_ends, group, whole=whole))
-                took = self._clock.monotonic() - began
-                await self._clock.sleep(min(max(_BREATH, took / _SHARE), _LONGEST_BREATH))
+                await self._clock.sleep(_BREATH)
                 await _until(self._changed, _QUIET if self._ends_rest else _LOOK_AGAIN)
 
     async def _examine_for_ever(self) -> None:
