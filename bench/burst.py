@@ -91,7 +91,8 @@ def _idle(idle: Idle) -> dict[str, object]:
 
 def _data(bursts: Sequence[Burst], idle: Idle) -> dict[str, object]:
     return {
-        "ours": {**_of(bursts[-1]), **_idle(idle)},
+        # The goals are for a burst that the warm Pods serve, which is the first.
+        "ours": {**_of(bursts[0]), **_idle(idle)},
         "bursts": [_of(burst) for burst in bursts],
         "goals": GOALS,
     }

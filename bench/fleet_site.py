@@ -228,6 +228,11 @@ class Site:
             self.queued[repository.owner.login, pool].append((run.jobs[0], sent))
             self.begin(self._send())
 
+    def unserved(self) -> list[tuple[float, float]]:
+        """When each job without a runner was sent, and how long it has waited."""
+        now = time.perf_counter()
+        return [(sent, now - sent) for jobs in self.queued.values() for _, sent in jobs]
+
     async def stay_busy(self, name: str) -> None:
         http = await self._connect()
         await asyncio.sleep(self.dice.uniform(0.0, VITALS_EVERY))
