@@ -26,11 +26,14 @@ BENCHMARKS = {
     "webhooks": "webhooks per second to a durable row, beside Flask with psycopg",
 }
 
+#: The benchmark that each further option belongs to.
+_OPTIONS = {"github_latency": "burst", "commit_ms": "dispatch"}
+
 
 def main() -> int:
     options = _options()
     benchmark = importlib.import_module(f"bench.{options.name}")
-    more = {} if options.github_latency is None else {"github_latency": options.github_latency}
+    more = {name: value for name in _OPTIONS if (value := getattr(options, name)) is not None}
     try:
         report: Report = uvloop.run(benchmark.run(quick=options.quick, **more))
     except (Unusable, StoreError) as error:
@@ -63,9 +66,16 @@ def _options() -> argparse.Namespace:
         metavar="SECONDS",
         help="burst only: how long each call to GitHub takes",
     )
+    parser.add_argument(
+        "--commit-ms",
+        type=float,
+        metavar="MS",
+        help="dispatch only: how much longer PostgreSQL takes for each commit",
+    )
     options = parser.parse_args()
-    if options.github_latency is not None and options.name != "burst":
-        parser.error("--github-latency is an option of the benchmark burst")
+    for name, benchmark in _OPTIONS.items():
+        if getattr(options, name) is not None and options.name != benchmark:
+            parser.error(f"--{name.replace('_', '-')} is an option of the benchmark {benchmark}")
     return options
 
 

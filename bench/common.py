@@ -37,6 +37,8 @@ SERVER: Mapping[str, str] = {
     "max_connections": "200",
 }
 
+_SHOWN = (*SERVER, "commit_delay")
+
 #: Up to this share of the machine, other processes are the usual background load.
 QUIET = 0.1
 
@@ -52,9 +54,15 @@ def say(text: str) -> None:
 
 
 @asynccontextmanager
-async def postgres() -> AsyncIterator[EmbeddedPostgres]:
+async def postgres(*, commit_ms: float = 0.0) -> AsyncIterator[EmbeddedPostgres]:
+    """`commit_ms`: by how much every commit is longer, as on a slower disk."""
+    slower = (
+        {"commit_delay": f"{commit_ms * 1000:.0f}", "commit_siblings": "0"} if commit_ms else {}
+    )
     with _open_directory() as path:
-        async with EmbeddedPostgres(path / "data", settings=SERVER, say=say) as server:
+        async with EmbeddedPostgres(
+            path / "data", settings={**SERVER, **slower}, say=say
+        ) as server:
             yield server
 
 
@@ -81,7 +89,7 @@ async def session(url: str) -> AsyncIterator[asyncpg.Connection]:
 async def environment(url: str) -> dict[str, object]:
     async with session(url) as connection:
         version = await connection.fetchval("SHOW server_version")
-        settings = {name: await connection.fetchval(f"SHOW {name}") for name in SERVER}
+        settings = {name: await connection.fetchval(f"SHOW {name}") for name in _SHOWN}
     return {
         "cores": os.cpu_count(),
         "machine": platform.machine(),

@@ -114,9 +114,9 @@ class Results:
         return self.idle_polled[0] / max(self.idle[0], 1e-3)
 
 
-async def run(*, quick: bool) -> Report:
+async def run(*, quick: bool, commit_ms: float = 0.0) -> Report:
     effort, dice = QUICK if quick else FULL, Random(1)
-    async with postgres() as server:
+    async with postgres(commit_ms=commit_ms) as server:
         about = await environment(server.url)
         async with site(server) as place:
             say("one idle Pod")
