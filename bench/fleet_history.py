@@ -29,7 +29,8 @@ SELECT row_number() OVER (ORDER BY k.id) - 1 AS place, k.id AS key_id, k.account
   JOIN repositories r ON r.account_id = k.account_id
   JOIN installations i ON i.account_id = k.account_id
 """
-#: As many lives as `count`, numbered from `first` on; the first was `age` ago, all within `span`.
+#: As many lives as `count`, numbered from `first` on; the first was `age` ago, all within `span`. Their ids
+#: at GitHub are far from those that the played GitHub gives out.
 _LIVES = """
 CREATE TEMP TABLE lives AS
 SELECT n, ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id, p.*,
@@ -48,7 +49,7 @@ INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_
 SELECT id, pool_id, 'gated', 0, 0, 'v1', pod_name, pod_name,
        began, began, CASE WHEN {ended} THEN 'gone' ELSE 'busy' END::runner_state, 1, 7,
        CASE WHEN {ended} THEN ended ELSE began END, 'bench', 'bench', key_id,
-       account_id, job_id, pod_name || '-1', began, n, id, began,
+       account_id, job_id, pod_name || '-1', began, job_id, id, began,
        began, began, job_id, CASE WHEN {ended} THEN ended END, CASE WHEN {ended} THEN ended END, true
   FROM lives ORDER BY n
 """
@@ -57,7 +58,7 @@ INSERT INTO mints (name, runner_id, generation, key_id, app_id, installation_id,
                    github_id, outcome, settled_at)
 SELECT pod_name || '-1', id, 1, key_id, app_id, installation_id, began,
        CASE WHEN {ended} THEN 'settled' ELSE 'minted' END::mint_state,
-       n, CASE WHEN {ended} THEN 'was gone' END, CASE WHEN {ended} THEN ended END
+       job_id, CASE WHEN {ended} THEN 'was gone' END, CASE WHEN {ended} THEN ended END
   FROM lives ORDER BY n
 """
 _JOBS = """
@@ -67,7 +68,7 @@ INSERT INTO jobs (host_id, id, account_id, repository_id, run_id, run_attempt, n
 SELECT host_id, job_id, account_id, repository_id, job_id / 8, 1, 'build', 'CI',
        ARRAY['self-hosted', pool],
        CASE WHEN {ended} THEN 'completed' ELSE 'in_progress' END::job_state, key_id, began, began,
-       CASE WHEN {ended} THEN ended END, CASE WHEN {ended} THEN 'success' END, n,
+       CASE WHEN {ended} THEN ended END, CASE WHEN {ended} THEN 'success' END, job_id,
        pod_name || '-1', id, began, began, 'bench', 'bench'
   FROM lives ORDER BY n
 """
