@@ -10,6 +10,7 @@ import pytest
 
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.limits import Limits, Resources
+from paddock.domain.pods import PodOrder
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Topic
@@ -18,6 +19,10 @@ from paddock.store.database import Database
 from tests.support.pools import PoolWorld
 
 BOOTING, IDLE, RETIRING = RunnerState.BOOTING, RunnerState.IDLE, RunnerState.RETIRING
+
+
+class Planned(Exception):
+    """The reconciler has ordered a Pod."""
 
 
 @pytest.fixture
@@ -502,6 +507,40 @@ async def test_a_fleet_that_is_slow_to_create_holds_up_no_other(world: PoolWorld
             running.cancel()
     assert {order.pool for order in world.fleet.orders} == {"slow", "quick"}
     assert world.fleet.pods == {}
+
+
+async def handing_over(world: PoolWorld) -> None:
+    """The only idle runner of a pool that keeps one was claimed, and its JIT is handed over."""
+    pool = await world.apply(minIdle=1)
+    await world.rounds()
+    account = await world.account()
+    await world.queue(account, await world.key(account, pool), 1)
+    assert len(await world.claim(1)) == 1
+
+
+async def test_replacements_wait_for_a_handover_but_not_for_long(world: PoolWorld) -> None:
+    await handing_over(world)
+    assert await world.reconciler.decide() == []
+    world.clock.advance(2.6)
+    assert len(await world.reconciler.decide()) == 1
+
+
+async def test_replacements_do_not_wait_longer_where_a_look_takes_long(world: PoolWorld) -> None:
+    """On a busy machine the loop pauses for many times as long as its look took."""
+    await handing_over(world)
+    began, decide = world.clock.monotonic(), world.reconciler.decide
+
+    async def slowly() -> list[PodOrder]:
+        if orders := await decide():
+            raise Planned(world.clock.monotonic() - began)
+        world.clock.advance(0.3)
+        return orders
+
+    world.reconciler.decide = slowly  # type: ignore[method-assign]
+    with pytest.RaisesGroup(Planned) as raised:
+        await world.reconciler.run()
+    [planned] = raised.value.exceptions
+    assert planned.args[0] < 3
 
 
 async def test_a_pool_whose_description_is_no_use_stops_no_other(world: PoolWorld) -> None:

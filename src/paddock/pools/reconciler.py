@@ -54,7 +54,8 @@ _BREATH: Final = 0.5
 _SHARE: Final = 0.04
 _LONGEST_BREATH: Final = 2.0
 #: For so long replacements give way to jobs that begin and Pods that end, which need the same API
-#: server and database. Every `_YIELD` a round sees whether they still have to.
+#: server and database. Every `_YIELD`, or less often if rounds take long, a round sees whether they
+#: still have to; the last of these pauses ends on time.
 _LONGEST_YIELD: Final = 2.5
 _YIELD: Final = 0.2
 #: Runners looked at in one go, some 1 ms: Pods are answered in between.
@@ -108,11 +109,16 @@ class Reconciler:
                 # A fleet that is slow to create holds up no pool, not even its own (I57).
                 for order in orders:
                     group.create_task(self._orders.place(order))
-                took = self._clock.monotonic() - began
-                least = _YIELD if self._yields else _BREATH
-                await self._clock.sleep(min(max(least, took / _SHARE), _LONGEST_BREATH))
+                await self._clock.sleep(self._breath(took=self._clock.monotonic() - began))
                 if not self._yields:
                     await self._wait()
+
+    def _breath(self, *, took: float) -> float:
+        breath = min(took / _SHARE, _LONGEST_BREATH)
+        if not self._yields or self._under_way_since is None:
+            return max(_BREATH, breath)
+        left = self._under_way_since + _LONGEST_YIELD - self._clock.monotonic()
+        return max(_YIELD, min(breath, left))
 
     async def _wait(self) -> None:
         left = _QUIET if self._quiet else _LOOK_AGAIN
