@@ -29,8 +29,8 @@ SELECT row_number() OVER (ORDER BY k.id) - 1 AS place, k.id AS key_id, k.account
   JOIN repositories r ON r.account_id = k.account_id
   JOIN installations i ON i.account_id = k.account_id
 """
-#: As many lives as `count`, numbered from `first` on; the first was `age` ago, all within `span`. Their ids
-#: at GitHub are far from those that the played GitHub gives out.
+#: As many lives as `count`, numbered from `first` on; the first was `age` ago, all within `span`. Their
+#: ids at GitHub are far from those that the played GitHub gives out.
 _LIVES = """
 CREATE TEMP TABLE lives AS
 SELECT n, ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS id, p.*,

@@ -56,7 +56,8 @@ AT_HAND = 3
 # A plan lives as long as its session. A plan made when a table was small, or its statistics were old,
 # would read all of history for every job. Every statement can be served from indexes, so sequential
 # scans are off. A plain index scan also marks the dead entries that it meets, and later scans skip
-# them. A bitmap scan meets them again, so bitmap scans are off too.
+# them. A bitmap scan meets them again, so bitmap scans are off too. With parallel workers a walk over
+# all of history can seem cheaper than a few thousand look-ups in an index.
 _SESSION = f"""
 SET lock_timeout = '{LOCK_TIMEOUT}s';
 SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_TIMEOUT}s';
@@ -70,6 +71,7 @@ SET jit = off;
 SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
+SET max_parallel_workers_per_gather = 0;
 """
 
 R = TypeVar("R")

@@ -744,6 +744,9 @@ CREATE TABLE verdicts (
 );
 COMMENT ON TABLE verdicts IS 'How each runner ended, and the tail of its log.';
 CREATE INDEX verdicts_ended ON verdicts (ended_at);
+-- What a later report of its job can still complete. Most verdicts are never open.
+CREATE INDEX verdicts_open ON verdicts (ended_at) WHERE evidence ? 'job'
+    AND (evidence ->> 'job' <> 'yes' OR evidence ->> 'lost_communication' = 'unknown');
 CREATE INDEX verdicts_log_wanted ON verdicts (log_wanted_until) WHERE log_wanted_until IS NOT NULL;
 
 -- Gone has a verdict: the end is recorded before the object is deleted (I30, I58).

@@ -106,15 +106,18 @@ UPDATE mints SET not_before = :until WHERE name = :name
 
 -- name: steps[]
 -- The durations of runners that got their job between two times. GitHub gives a job's time in whole
--- seconds; our own time is when the job's first delivery arrived.
+-- seconds; our own time is when the job's first delivery arrived. Live runners and those that ended since are read by an
+-- index each: with OR between them, all runners of the history would be read.
 SELECT p.name AS pool,
        extract(epoch FROM r.claimed_at - greatest(j.seen_at, j.queued_at))::float8 AS claimed,
        extract(epoch FROM r.armed_at - r.claimed_at)::float8 AS armed,
        extract(epoch FROM r.acknowledged_at - r.armed_at)::float8 AS acknowledged,
        extract(epoch FROM r.busy_at - r.acknowledged_at)::float8 AS in_progress
-  FROM runners r
+  FROM (SELECT * FROM runners WHERE account_id IS NOT NULL AND gone_at IS NULL
+         UNION ALL
+        SELECT * FROM runners WHERE gone_at > :after) r
   JOIN pools p ON p.id = r.pool_id
   JOIN accounts a ON a.id = r.account_id
   LEFT JOIN jobs j ON j.host_id = a.host_id AND j.id = r.hint_job_id
- WHERE r.busy_at > :after AND r.busy_at <= :until AND (r.gone_at IS NULL OR r.gone_at > :after)
+ WHERE r.busy_at > :after AND r.busy_at <= :until
  ORDER BY r.busy_at, r.id

@@ -78,7 +78,7 @@ SELECT r.key_id, coalesce(s.total, 0) AS supply, r.recent, r.suspects,
                count(*) FILTER (WHERE acknowledged_at > :recent) AS recent,
                count(*) FILTER (WHERE acknowledged_at > :recent AND suspect_at IS NOT NULL
                                   AND state IN ('armed', 'running')) AS suspects
-          FROM runners WHERE gone_at IS NULL AND key_id IS NOT NULL GROUP BY key_id) r
+          FROM runners WHERE gone_at IS NULL AND account_id IS NOT NULL GROUP BY key_id) r
   LEFT JOIN supply(:now) s ON s.key_id = r.key_id
  ORDER BY r.key_id
 
@@ -217,7 +217,7 @@ SELECT r.id, a.host_id AS host, j.state AS job, h.state AS hint
   LEFT JOIN jobs j ON j.host_id = a.host_id AND j.id = r.job_id
   LEFT JOIN jobs h ON h.host_id = a.host_id AND h.id = r.hint_job_id
                   AND (h.executor_id IS NULL OR h.runner_id IS NOT DISTINCT FROM r.id)
- WHERE r.gone_at IS NULL
+ WHERE r.gone_at IS NULL AND r.account_id IS NOT NULL
  ORDER BY r.id
 
 -- name: oldest_queued[]
@@ -375,8 +375,10 @@ SELECT v.runner_id AS runner, v.ending, v.ended_at, v.evidence, j.id AS job, j.s
   JOIN runners r ON r.id = v.runner_id
   JOIN pools p ON p.id = r.pool_id
   LEFT JOIN accounts a ON a.id = r.account_id
- WHERE v.ended_at > :since AND v.evidence ? 'job'
-   AND (v.evidence ->> 'job' <> 'yes' OR (j.state = 'completed' AND v.evidence ->> 'lost_communication' = 'unknown'))
+ WHERE v.ended_at > :since
+   -- As in the index verdicts_open: the verdicts that are complete are history.
+   AND v.evidence ? 'job' AND (v.evidence ->> 'job' <> 'yes' OR v.evidence ->> 'lost_communication' = 'unknown')
+   AND (v.evidence ->> 'job' <> 'yes' OR j.state = 'completed')
  ORDER BY v.ended_at, v.runner_id, j.id
  LIMIT :limit
 

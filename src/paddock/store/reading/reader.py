@@ -28,7 +28,8 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL statement_timeout = '{LONGEST_READ}s';
 SET LOCAL plan_cache_mode = force_custom_plan;
 SET LOCAL enable_seqscan = on;
-SET LOCAL enable_bitmapscan = on
+SET LOCAL enable_bitmapscan = on;
+SET LOCAL max_parallel_workers_per_gather TO DEFAULT
 """
 
 T = TypeVar("T")
