@@ -496,11 +496,13 @@ class Prompt:
         return {row["pod_name"] for row in rows}
 
     async def _forgotten(self, job: Job) -> bool:
-        """A restored backup does not know it, and comparison has not found it again. (SERVED checks in
-        the end that comparison finds it.)"""
+        """A restored backup does not know that it is queued, and comparison has not found it again.
+        (SERVED checks in the end that comparison finds it.) A late webhook may have made its row anew,
+        as of a job that waits for its approval."""
         if self._known[job.id] > self.ledger.restored_at:
             return False
-        return not await self.session.fetch("SELECT FROM jobs WHERE id = $1", job.id)
+        query = "SELECT FROM jobs WHERE id = $1 AND state <> 'waiting'"
+        return not await self.session.fetch(query, job.id)
 
     async def _busy_since_lately(self, owner: str, labels: frozenset[str], now: float) -> int:
         """How many runners began a job that paddock cannot know of, and were found busy only long after
