@@ -6,11 +6,17 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
+from paddock.domain.endings import Ending
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.pods import PodOrder
+from paddock.domain.recovery.diagnosis import diagnose
+from paddock.domain.recovery.evidence import Container, Evidence, PodSeen, Sighting
+from paddock.domain.recovery.records import RunnerEnd
+from paddock.domain.recovery.thresholds import Thresholds
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Topic
@@ -376,9 +382,9 @@ async def test_new_pods_keep_away_from_a_host_on_which_none_starts(database: Dat
     await world.rounds()
     assert {order.avoid for order in world.fleet.orders} == {()}
     for _ in range(3):
-        await failed_start(world, "b", why="CreateContainerError")
+        await failed_start(world, "b", poller=Container.BROKEN)
     for _ in range(5):
-        await failed_start(world, "a", why="ErrImagePull: no such image")
+        await failed_start(world, "a", poller=Container.IMAGE_ERROR)
     await world.apply(size=9)
     world.clock.advance(60)
     await world.rounds()
@@ -386,17 +392,19 @@ async def test_new_pods_keep_away_from_a_host_on_which_none_starts(database: Dat
 
 
 async def test_a_start_that_succeeded_since_forgives_those_that_failed(database: Database) -> None:
-    """I51"""
+    """I51: a Pod from before them that goes on polling is none."""
     world = PoolWorld(database, hosts=("a", "b", "c"))
     await world.begin()
     pool = await world.apply(size=3)
-    await world.rounds()
+    [before] = await world.idle_pods(pool, 1)
+    await world.rows("UPDATE runners SET node = 'b' WHERE id = $1", before.id)
     for _ in range(3):
-        await failed_start(world, "b", why="CreateContainerError")
-    assert [each.host for each in await world.store.failed_starts(since=EVER)] == ["b"]
+        await failed_start(world, "b", poller=Container.BROKEN)
     world.clock.advance(1)
-    [runner] = await world.idle_pods(pool, 1)
-    await world.rows("UPDATE runners SET node = 'b' WHERE id = $1", runner.id)
+    await world.store.hear_again({before.id: world.clock.now()})
+    assert [each.host for each in await world.store.failed_starts(since=EVER)] == ["b"]
+    [since] = await world.idle_pods(pool, 1)
+    await world.rows("UPDATE runners SET node = 'b' WHERE id = $1", since.id)
     assert await world.store.failed_starts(since=EVER) == []
 
 
@@ -596,21 +604,42 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def failed_start(world: PoolWorld, host: str, *, why: str) -> None:
-    """A runner that recovery gave up because it never started."""
+async def failed_start(world: PoolWorld, host: str, *, poller: Container) -> None:
+    """A runner that recovery gave up because its Pod did not reach its poller, for the reason that it
+    really writes, and what its Pod's events said."""
     world.clock.advance(1)
     [pool] = [row["id"] for row in await world.rows("SELECT id FROM pools")]
-    [pod] = await world.idle_pods(pool, 1)
-    now = world.clock.now()
-    await world.rows(
-        "WITH gone AS (UPDATE runners SET state = 'gone', version = version + 1, gone_at = $2,"
-        " since = $2, node = $3, heard_at = NULL WHERE id = $1 RETURNING id, node)"
-        " INSERT INTO verdicts (runner_id, ending, abnormal, why, node, ended_at, evidence,"
-        " written_at) SELECT id, 'never-started', true, $4, node, $2, '{}', $2 FROM gone",
-        pod.id,
-        now,
-        host,
-        why,
+    [runner] = await world.idle_pods(pool, 1)
+    await world.rows("UPDATE runners SET node = $2, heard_at = NULL WHERE id = $1", runner.id, host)
+    seen = PodSeen(
+        sighting=Sighting.PRESENT, unchanged=3600, poller=poller, runner=Container.WAITING
+    )
+    evidence = Evidence(state=RunnerState.BOOTING, since=3600, shape="gated", pod=seen)
+    verdict = diagnose(evidence, Thresholds())
+    assert verdict.rule == "never-started"
+    fenced = await world.store.fence_runner(
+        runner.id,
+        generation=runner.generation,
+        state=RunnerState.IDLE,
+        why=f"{verdict.rule}: {verdict.why}",
+        evidence=msgspec.json.encode(evidence).decode(),
+    )
+    assert isinstance(fenced, Runner)
+    events = (
+        '{"circumstances": ["Pulled: Container image \\"runner\\" already present on machine"]}'
+    )
+    await world.store.conclude_runners(
+        [
+            RunnerEnd(
+                runner=fenced.id,
+                generation=fenced.generation,
+                state=fenced.state,
+                ending=Ending.NEVER_STARTED,
+                why="It was given up because its runner container did not start.",
+                ended_at=world.clock.now(),
+                evidence=events,
+            )
+        ]
     )
 
 

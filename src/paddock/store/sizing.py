@@ -13,6 +13,7 @@ from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, PoolId, RepositoryId
 from paddock.domain.placement import StartFailures
 from paddock.domain.reading.overview import UnfitHost
+from paddock.domain.recovery.evidence import Container
 from paddock.domain.scaling import Allowance, KeyLoad
 from paddock.domain.sizing import Decision, SizeTerms
 from paddock.domain.states import RunnerState
@@ -35,8 +36,8 @@ _VERSIONS = named("versions")
 #: One snapshot: without it, a runner claimed between two reads would count twice or not at all.
 _ONE_MOMENT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-#: What Kubernetes and the container runtimes call a failure to pull an image.
-_IMAGE: Final = "ErrImage|ImagePull|InvalidImageName|ImageInspectError|RegistryUnavailable|image"
+#: What a container that waits for its image looks like.
+_OF_IMAGES: Final = [Container.PULLING, Container.IMAGE_ERROR]
 
 #: Runners that wait for work.
 _WAITING: Final = frozenset({RunnerState.BOOTING, RunnerState.IDLE})
@@ -85,7 +86,7 @@ class Sizing(Pools):
             )
 
     async def failed_starts(self, *, since: datetime) -> list[StartFailures]:
-        rows = await self._database.rows(*_SQL["failed_starts"](since=since, image_errors=_IMAGE))
+        rows = await self._database.rows(*_SQL["failed_starts"](since=since, of_images=_OF_IMAGES))
         return [converted(StartFailures, row) for row in rows]
 
     async def delete_pool(self, pool: PoolId, *, why: str) -> bool:

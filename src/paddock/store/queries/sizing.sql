@@ -101,14 +101,27 @@ SELECT t.pool_id, :now, t.wanted, t.target, t.terms::jsonb, t.why
  ORDER BY t.position
 
 -- name: failed_starts[]
--- Per host: starts that failed after :since and after the last successful one. An image that cannot be pulled is not the
--- host's fault (I51).
+-- Per host: starts that failed since :since, of Pods made after the last one that started there. That an older Pod still
+-- polls does not show that the host starts new ones. An image that cannot be pulled is not the host's fault (I51):
+-- recovery's evidence for giving the runner up says whether the Pod waited for one (:of_images).
+WITH failed AS MATERIALIZED (
+    SELECT v.node, r.created_at
+      FROM verdicts v JOIN runners r ON r.id = v.runner_id
+     WHERE v.ended_at > :since AND v.ending = 'never-started' AND v.node IS NOT NULL
+       AND NOT EXISTS (SELECT FROM events e
+                        WHERE e.runner_id = v.runner_id AND e.after = 'retiring'
+                          AND (e.evidence #>> '{pod,poller}' = ANY (:of_images::text[])
+                               OR e.evidence #>> '{pod,runner}' = ANY (:of_images)))
+), started AS (
+    SELECT r.node, max(r.created_at) AS last
+      FROM runners r
+     WHERE r.node IN (SELECT node FROM failed) AND r.heard_at IS NOT NULL AND (r.gone_at IS NULL OR r.gone_at > :since)
+       AND NOT EXISTS (SELECT FROM verdicts v WHERE v.runner_id = r.id AND v.ending = 'never-started')
+     GROUP BY r.node
+)
 SELECT f.node AS host, count(*) AS count
-  FROM (SELECT v.node, v.ended_at FROM verdicts v JOIN runners r ON r.id = v.runner_id
-         WHERE v.ended_at > :since AND v.ending = 'never-started' AND v.node IS NOT NULL
-           AND concat_ws(' ', v.reason, v.why, r.retire_reason, v.evidence::text) !~* :image_errors) f
- WHERE NOT EXISTS (SELECT FROM runners r
-                    WHERE r.node = f.node AND r.heard_at > f.ended_at AND (r.gone_at IS NULL OR r.gone_at > :since))
+  FROM failed f LEFT JOIN started s ON s.node = f.node
+ WHERE s.last IS NULL OR f.created_at > s.last
  GROUP BY f.node
  ORDER BY f.node
 
