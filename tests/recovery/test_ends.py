@@ -779,6 +779,26 @@ async def test_a_job_whose_runner_ended_unreported_is_not_served_twice(scene: Ya
     assert len((await scene.world.store.match([pod])).claims) == 1
 
 
+async def test_a_job_whose_runner_ended_busy_by_its_own_word_is_not_served_twice(
+    scene: Yard,
+) -> None:
+    """I68: its log told of a job, and no webhook has said yet which."""
+    runner, recovery = await scene.running(), scene.recovery()
+    busy = await scene.world.store.occupy_runner(
+        runner.id, generation=runner.generation, job=None, why="its log says so"
+    )
+    assert isinstance(busy, Runner)
+    scene.world.clock.advance(180)
+    scene.github.down = True
+    scene.fleet.end_runner(runner.pod_name, exit_code=0)
+    await scene.rounds(recovery)
+
+    pod = waiting(await scene.idle())
+    assert (await scene.world.store.match([pod])).claims == ()
+    scene.world.clock.advance(121)
+    assert len((await scene.world.store.match([pod])).claims) == 1
+
+
 async def test_a_job_whose_runner_vanished_before_it_was_seen_to_start_is_not_served_twice(
     scene: Yard,
 ) -> None:

@@ -408,8 +408,9 @@ def _was_lost(runner: Runner, mark: Fingerprint | None) -> Certainty:
 
 def _may_have_had_a_job(runner: Runner, evidence: EndingEvidence) -> bool:
     """Its job may be done although GitHub has not said so yet: the job is not served again before
-    GitHub was asked (I68)."""
-    if runner.state in (RunnerState.BUSY, RunnerState.DONE):
+    GitHub was asked (I68). This holds also if it was busy by its own word, and GitHub has not named its
+    job."""
+    if runner.state is RunnerState.DONE:
         return False
     return evidence.job is Certainty.UNKNOWN and evidence.started is not Certainty.NO
 
