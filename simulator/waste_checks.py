@@ -24,6 +24,8 @@ from simulator.engine.ledger import Ledger
 _LATE: Final = 30.0
 #: For this long an ended runner counts as supply, for the job that it may have executed (I68).
 _ECHO: Final = 120.0
+#: In worlds with operators: runners whose jobs were cancelled together are online for minutes.
+_OVER_AT_LAST: Final = 900.0
 #: Allowed replacements for runners that do not come online: as many again, or these few (I74).
 _FEW: Final = 3
 #: Within this all replicas have read a success, with two leaders and a slow list.
@@ -51,7 +53,8 @@ class WasteChecks:
         self._now = now
         self._violate = violate
         self._handed: list[tuple[float, SimPod, Jit, str]] = []
-        self._arrived: dict[str, float] = {}
+        #: When a webhook first told of a job's end.
+        self._told_over: dict[int, float] = {}
 
     def handed(self, pod: SimPod, jit: Jit) -> None:
         owner = self._github.world.by_client_id[jit.client_id].owner.login
@@ -95,18 +98,32 @@ class WasteChecks:
         return self._now() - (world.time - over[-1]).total_seconds() if over else None
 
     def _wanted(self, owner: str, pool: str) -> int:
-        """Every job that its runners could ever have taken. A job that waits for an approval does not
-        count yet (I12)."""
+        """Every job that its runners may take, or took a while ago. A job that waits for an approval
+        does not count yet (I12)."""
         labels = self._ledger.labels.get(pool, frozenset())
         # A job counts as wanted until a user deletes its run.
         deleted = len(self._ledger.deleted_jobs)
+        executing = {each.job_id for each in self._github.truth.executions if each.ended is None}
         return deleted + sum(
             job.repository.owner.login == owner
             # Where operators change pools, every job of the pool's owner counts.
             and (job.labels <= labels or not self._strict)
             and job.status is not JobStatus.WAITING
+            and (job.id in executing or not self._long_over(job.id))
             for job in self._github.world.jobs.values()
         )
+
+    def _long_over(self, job: int) -> bool:
+        """A runner that executed it counts for as long; one that was given out for it counts less. A
+        job may look queued if no webhook has told of its end, or a restored backup forgot it."""
+        told = self._told_over.get(job)
+        if told is None or told <= self._ledger.restored_at:
+            return False
+        return self._now() - told > (_ECHO if self._strict else _OVER_AT_LAST)
+
+    def delivered(self, delivery: Delivery, status: int) -> None:
+        if delivery.action == "completed" and 200 <= status < 300:
+            self._told_over.setdefault(delivery.payload["workflow_job"]["id"], self._now())
 
     def asked_again(self, delivery: Delivery) -> None:
         """paddock asks GitHub to deliver a webhook again."""

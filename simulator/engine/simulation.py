@@ -380,6 +380,7 @@ class Simulation:
         delivery = self._github.world.deliveries.get(delivery_id)
         if delivery is not None:
             self.prompt.delivered(delivery, status)
+            self._enough.delivered(delivery, status)
 
     def _deciding(
         self, evidence: AnyEvidence, thresholds: Thresholds
