@@ -652,6 +652,13 @@ async def _lost_mints(scene: Scene) -> None:
     await scene.executed(scene.queue(20.0), within=1800.0)
 
 
+@_told("mint-fails-once", "I17", "GitHub answers one mint with an error of its own.")
+async def _mint_fails_once(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.github.inject(FaultKind.SERVER_ERROR, path="generate-jitconfig", times=1)
+    await scene.executed(scene.queue(20.0), within=1800.0)
+
+
 @_told(
     "match-unanswered",
     "I16",

@@ -68,6 +68,8 @@ _MINTS_PER_MINUTE: Final = 150
 _BACKOFF: Final = 3700.0
 #: After the moment that GitHub named: the refused mint, and the match after the back-off.
 _AFTER_RESET: Final = 60.0
+#: The longest back-off after an error of GitHub's own (5xx), and the mint that follows it.
+_SERVER_ERROR: Final = 360.0
 #: The longest back-off of an account without an answer, and of all accounts if GitHub is unreachable.
 _NO_ANSWER: Final = 150.0
 _UNREACHABLE: Final = 25.0
@@ -195,10 +197,12 @@ class Prompt:
             self._refusals.append(_Refusal(parts[2], repository, status, now, until))
 
     def _reason_until(self, status: int, headers: Mapping[str, str]) -> float:
-        """A used-up quota is a reason until it is renewed; any other refusal for the longest
-        back-off."""
+        """A used-up quota is a reason until it is renewed, an error of GitHub's own for minutes, any
+        other refusal for the longest back-off."""
         if not status:
             return self.now() + _NO_ANSWER
+        if status >= 500:
+            return self.now() + _SERVER_ERROR
         if headers.get("x-ratelimit-remaining") != "0":
             return self.now() + _BACKOFF
         reset_at = datetime.fromtimestamp(int(headers["x-ratelimit-reset"]), UTC)

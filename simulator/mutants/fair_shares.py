@@ -80,6 +80,21 @@ def _slow_down_for_the_app(undo: ExitStack, _session: Session) -> None:
 
 
 @mutant(
+    "server-error-for-an-hour",
+    "I17",
+    "After one error of GitHub's own an account waits for an hour.",
+    "mint-fails-once",
+    breaks=Promise.PROMPT,
+)
+def _server_error_for_an_hour(undo: ExitStack, _session: Session) -> None:
+    rules = tuple(
+        replace(rule, seconds=3600.0, ceiling=3600.0) if rule.kind is Kind.OUTCOME_UNKNOWN else rule
+        for rule in github_errors.RULES
+    )
+    undo.enter_context(swapped(github_errors, "RULES", rules))
+
+
+@mutant(
     "refusals-add-up",
     "I26",
     "Each of several mints that GitHub refuses together adds the time until the quota is renewed.",
