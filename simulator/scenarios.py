@@ -15,6 +15,7 @@ from typing import Final
 from paddock.domain.endings import Ending
 from paddock.domain.fingerprints import ContainerState, Running
 from paddock.domain.limits import UNLIMITED, Limits
+from paddock.domain.placement import REMEMBERED, REPEATED
 from paddock.domain.pods import Phase, PodOrder
 from paddock.fakes.github import FaultKind, Reply, Request
 from paddock.fakes.github.records import Job, JobStatus, VersionDates
@@ -24,7 +25,7 @@ from paddock.store import matching
 from simulator.engine.backup import Backup
 from simulator.engine.checks import FIT_WITHIN, Promise
 from simulator.engine.faults import Fault
-from simulator.engine.fleet import Jit, SimPod
+from simulator.engine.fleet import Jit, Node, SimPod
 from simulator.engine.loop import Turn
 from simulator.engine.pods import OURS
 from simulator.engine.runner_output import ACT_RUNNER, STRANGE, Speech
@@ -49,6 +50,8 @@ RELEASED_AFTER: Final = 46.0
 #: Within seconds of the database's return the JIT is written and delivered, and the runner starts. A
 #: claim that was given up would be taken over after 45 s.
 SERVED_AFTER_FAILOVER: Final = 25.0
+#: Failed starts are counted every ten seconds, while Pods are ordered.
+AVOIDED_WITHIN: Final = 30.0
 #: S2's job waited for 100 minutes.
 SERVED_AGAIN_WITHIN: Final = 60.0
 #: A runner that GitHub does not show online is replaced after a minute, and one request to GitHub.
@@ -1043,6 +1046,38 @@ async def _host_unfit(scene: Scene) -> None:
     jobs = [scene.queue(30.0, repository="umbrella/core") for _ in range(6)]
     for job in (first, *jobs):
         await scene.executed(job, within=1800.0)
+
+
+@_told(
+    "host-starts-none",
+    "I51",
+    "A node is Ready and starts no Pod any more; Pods from before go on polling there.",
+)
+async def _host_starts_none(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    fleet, clock = scene.story.stage.fleet, scene.story.stage.clock
+    node = next(iter(fleet.nodes.values()))
+    node.bad = True
+    scene.note(f"{node.name} starts no Pod any more")
+    stuck: list[SimPod] = []
+    place = fleet.on_place
+
+    def placed(pod: SimPod, on: Node) -> None:
+        place(pod, on)
+        if on is not node:
+            return
+        ended = [clock.monotonic() - each.removed_at for each in stuck if each.removed_at]
+        known = [ago for ago in ended if AVOIDED_WITHIN < ago < REMEMBERED.total_seconds()]
+        if len(known) >= REPEATED:
+            scene.broken(
+                Promise.FIT, f"{pod.name} is put on {on.name}, where {len(known)} never started"
+            )
+        stuck.append(pod)
+
+    fleet.on_place = placed
+    for _ in range(40):
+        await scene.executed(scene.queue(5.0))
+        await scene.sleep(20.0)
 
 
 @_told("blackout", "I29", "GitHub and the cluster's API are away at once, for four minutes.")

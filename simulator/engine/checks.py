@@ -47,7 +47,7 @@ class Promise(StrEnum):
     NO_LEAK = "no record, Pod or capacity is leaked"
     KNOWN = "what is known of a job is what became of it"
     ENOUGH = "no more runners are given out than jobs want"
-    FIT = "no new Pod is put on a host that is unfit by its own word"
+    FIT = "no new Pod is put on a host that says it is unfit, or that starts none"
     ASKED_ONCE = "a webhook that has arrived is not asked for again"
     REPLAYS = "a seed replays exactly"
     #: Not one of the product's promises: no mutant may name it.

@@ -222,6 +222,20 @@ def _unfit_hosts_taken(undo: ExitStack, _session: Session) -> None:
 
 
 @mutant(
+    "failed-starts-forgotten",
+    "I51",
+    "New Pods are put on hosts on which the last ones never started.",
+    "host-starts-none",
+    breaks=Promise.FIT,
+)
+def _failed_starts_forgotten(undo: ExitStack, _session: Session) -> None:
+    async def none(_self: Any) -> tuple[str, ...]:
+        return ()
+
+    undo.enter_context(swapped(Hosts, "avoided", none))
+
+
+@mutant(
     "refused-version-claimed",
     "runner#4305",
     "The matcher claims Pods although GitHub has told that it refuses their version.",
