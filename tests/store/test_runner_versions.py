@@ -101,6 +101,21 @@ async def test_a_pod_whose_version_is_not_known_is_claimed(world: World) -> None
     assert len((await world.store.match(pods)).claims) == 1
 
 
+async def test_a_pod_that_asks_before_its_version_is_noted_waits_for_that(world: World) -> None:
+    """Its first request may come before the watch's news of it. It has the version of the newest Pods
+    of its description, unless it goes on without one."""
+    account, key, [older, _] = await scene(world)
+    await note(world, [older], OLD)
+    await answer(world, account, OLD, world.clock.now())
+    await world.queue(account, key, 1)
+    [row] = await world.rows("SELECT pool_id FROM demand_keys WHERE id = $1", key)
+    new = await world.idle_pods(PoolId(row["pool_id"]), 1)
+
+    assert (await world.store.match(new)).withheld == {key: Withheld.RUNNER_VERSION}
+    world.clock.advance(16.0)
+    assert len((await world.store.match(new)).claims) == 1
+
+
 async def test_a_version_is_claimed_until_its_date(world: World) -> None:
     account, key, pods = await scene(world)
     await note(world, pods, OLD)

@@ -1175,9 +1175,13 @@ BEGIN
           FROM (SELECT DISTINCT account_id, pool_id FROM wanted) w
           JOIN version_schedules v ON v.account_id = w.account_id AND is_refused(v, moment)
          CROSS JOIN LATERAL (
-            -- Read only where a version is refused, which is seldom.
-            SELECT id FROM runners
-             WHERE pool_id = w.pool_id AND gone_at IS NULL AND state = 'idle' AND runner_version = v.version
+            -- Read only where a version is refused, which is seldom. A Pod may ask before its version is noted: for its
+            -- first seconds it has that of the newest Pods of its description.
+            SELECT id FROM runners r
+             WHERE pool_id = w.pool_id AND gone_at IS NULL AND state = 'idle'
+               AND (runner_version = v.version
+                    OR runner_version IS NULL AND since > moment - interval '15 seconds'
+                       AND EXISTS (SELECT FROM pod_versions n WHERE n.spec_hash = r.spec_hash AND n.version = v.version))
             OFFSET 0) r
     ), minted AS (
         -- Counted in the last minute, for Apps that limit it.
