@@ -5,12 +5,15 @@ Each ends well with the product as it is, and exposes at least one mutant (`simu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from paddock.domain.endings import Ending
 from paddock.domain.fingerprints import ContainerState, Running
@@ -52,6 +55,8 @@ RELEASED_AFTER: Final = 46.0
 SERVED_AFTER_FAILOVER: Final = 25.0
 #: Failed starts are counted every ten seconds, while Pods are ordered.
 AVOIDED_WITHIN: Final = 30.0
+#: After the collector of debts has looked twice, and before a mint counts as settled.
+MINT_ARRIVES_AFTER: Final = 50.0
 #: S2's job waited for 100 minutes.
 SERVED_AGAIN_WITHIN: Final = 60.0
 #: A runner that GitHub does not show online is replaced after a minute, and one request to GitHub.
@@ -578,6 +583,30 @@ async def _same_name(scene: Scene) -> None:
 
 
 @_told(
+    "namesake-asks",
+    "I36",
+    "A Pod that holds its JIT is replaced by one of the same name before it acknowledged; that one asks"
+    " for work.",
+)
+async def _namesake_asks(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.lose_acknowledgements()
+    job = scene.queue(60.0)
+    await scene.until(lambda: [pod for pod in scene.living if pod.jit])
+    [old] = [pod for pod in scene.living if pod.jit]
+    stage = scene.story.stage
+    stage.pods.vanish(old, "replaced by another hand")
+    spec = msgspec.json.encode({"shape": old.shape}).decode()
+    stage.fleet.create(
+        PodOrder(runner=None, name=old.name, pool=old.pool, spec=spec, cost=old.cost)  # type: ignore[arg-type]
+    )
+    new = stage.fleet.pods[-1]
+    new.by_hand = True
+    new.endings.add(Ending.HARD_DELETED)  # the class that its predecessor's row gets
+    await scene.executed(job, within=1800.0)
+
+
+@_told(
     "pool-deleted",
     "I42",
     "An operator deletes a pool while its Pods execute jobs.",
@@ -659,6 +688,27 @@ async def _lost_mints(scene: Scene) -> None:
 async def _mint_fails_once(scene: Scene) -> None:
     await scene.sleep(WARM)
     scene.github.inject(FaultKind.SERVER_ERROR, path="generate-jitconfig", times=1)
+    await scene.executed(scene.queue(20.0), within=1800.0)
+
+
+@_told(
+    "late-mint",
+    "I41",
+    "A mint's request gets no answer, and GitHub makes its record after the claim was given up.",
+)
+async def _late_mint(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    answer, late = scene.github.request, list[Request]()
+
+    def held_up(request: Request) -> Reply:
+        if late or not request.path.endswith("/generate-jitconfig"):
+            return answer(request)
+        late.append(request)
+        scene.note("a mint is on its way for a while")
+        asyncio.get_running_loop().call_later(MINT_ARRIVES_AFTER, answer, request)
+        return Reply(0, lost=True)
+
+    scene.github.request = held_up  # type: ignore[method-assign]
     await scene.executed(scene.queue(20.0), within=1800.0)
 
 
@@ -1102,6 +1152,24 @@ async def _leaves(scene: Scene) -> None:
     scene.at_github(assign_delay=(5.0, 5.0))
     scene.force_once(Fault.LEAVES)
     await scene.executed(scene.queue(20.0))
+
+
+#: Three without a wait, and then one after each of 30, 60, 120, 240 and 480 s.
+_LEFT_RUNNERS: Final = 12
+
+
+@_told("all-leave", "I69", "For twenty minutes every runner of a key exits before it got its job.")
+async def _all_leave(scene: Scene) -> None:
+    await scene.sleep(WARM)
+    scene.at_github(assign_delay=(5.0, 5.0))
+    leaving = [True]
+    scene.force(Fault.LEAVES, lambda: bool(leaving))
+    job = scene.queue(20.0)
+    await scene.sleep(1200.0)
+    leaving.clear()
+    if (minted := len(scene.github.truth.mints)) > _LEFT_RUNNERS:
+        scene.broken(Promise.ENOUGH, f"{minted} runners were given out for job {job.id}")
+    await scene.executed(job, within=1800.0)
 
 
 @_told("macos-never-registers", "S1", "A runner of one container never comes online.")

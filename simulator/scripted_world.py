@@ -248,6 +248,10 @@ class Scene:
         """The answer that carries the next JIT does not arrive."""
         self._network(_LosesOne)
 
+    def lose_acknowledgements(self) -> None:
+        """No replica hears that a Pod holds its JIT."""
+        self._network(_Unheard)
+
     def _network(self, kind: type[_Around]) -> None:
         pods = self.story.stage.pods
         pods.network = kind(pods.network)
@@ -269,6 +273,11 @@ class _Around:
 
 class _Muted(_Around):
     async def report_job(self, pod: SimPod) -> None: ...
+
+
+class _Unheard(_Around):
+    async def acknowledge(self, pod: SimPod, delivery: UUID) -> bool | Leave:
+        raise AnswerLost
 
 
 class _LosesOne(_Around):

@@ -8,10 +8,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from paddock.dispatch import debts
 from paddock.dispatch.debts import DebtCollector
+from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB
 from paddock.domain.pods import Pod, PodList
 from paddock.domain.recovery.evidence import Subject
 from paddock.domain.runners import Runner
+from paddock.forensics import conclusion
+from paddock.github.caller import Caller
 from paddock.recovery.adopt import Adoption
 from paddock.recovery.observe import PodView
 from paddock.recovery.retire import Retirement
@@ -180,3 +184,56 @@ def _undelivered_kept(undo: ExitStack, _session: Session) -> None:
 )
 def _fenced_claimed(undo: ExitStack, session: Session) -> None:
     undo.enter_context(routine(session, "claim", ("AND r.state = 'idle' AND", "AND")))
+
+
+@mutant(
+    "debts-paid-at-once",
+    "I41",
+    "A name is looked for at GitHub, and settled, while its mint may still be under way.",
+    "late-mint",
+    breaks=Promise.NO_LEAK,
+)
+def _paid_at_once(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(swapped(debts, "MINT_SETTLED", timedelta()))
+
+
+@mutant(
+    "queued-runs-compared",
+    "I8",
+    "Only runs that GitHub calls queued are compared, not the queued jobs of runs that have begun.",
+    breaks=Promise.SERVED,
+)
+def _queued_runs(undo: ExitStack, _session: Session) -> None:
+    pages = vars(Caller)["pages"]
+
+    async def queued(self: Any, who: Any, request: Any, *rest: Any, **named: Any) -> Any:
+        if (request.params or {}).get("status") == "in_progress":
+            return [], True
+        return await pages(self, who, request, *rest, **named)
+
+    undo.enter_context(swapped(Caller, "pages", queued))
+
+
+@mutant(
+    "namesake-heard",
+    "I36",
+    "A Pod that asks is taken for the runner of its name, whatever its UID.",
+    "namesake-asks",
+    breaks=Promise.ONE_HAND,
+)
+def _namesake_heard(undo: ExitStack, _session: Session) -> None:
+    undo.enter_context(
+        statement("dispatch", "hear", ("AND (pod_uid IS NULL OR pod_uid = :uid) ", ""))
+    )
+
+
+@mutant(
+    "jobless-keys-never-rest",
+    "I69",
+    "A key goes on getting runners however many of its last ones ended without a job.",
+    "all-leave",
+    breaks=Promise.ENOUGH,
+)
+def _never_rest(undo: ExitStack, _session: Session) -> None:
+    endless = replace(ENDED_WITHOUT_A_JOB, forgiven=1_000_000)
+    undo.enter_context(swapped(conclusion, "ENDED_WITHOUT_A_JOB", endless))
