@@ -453,10 +453,13 @@ class Prompt:
         pool = next(name for name, own in self.ledger.labels.items() if own == labels)
         if not waiting or not any(self._waits(pod, now) for pod in self.fleet.pods_of(pool)):
             return
-        strayed = await self._busy_since_lately(owner, labels, now)
+        spare = await self._busy_since_lately(owner, labels, now)
+        # A runner that the check gave to a forgotten job serves one that paddock knows.
+        for job in jobs:
+            spare += self._fine[job.id] == now and await self._forgotten(job)
         for job in waiting:
-            if strayed > 0:
-                strayed -= 1
+            if spare > 0:
+                spare -= 1
                 self._fine[job.id] = now
             elif (
                 await self._backs_off(owner, job, labels)
