@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from paddock.cli.top import drawn
 from paddock.domain.jobs import JobReport, Refusal
 from paddock.domain.limits import Limits
 from paddock.domain.reading.details import JobDetails
@@ -121,13 +122,15 @@ async def test_a_list_says_of_each_job_what_its_story_says(world: World) -> None
     assert [job.waits_because for job in jobs if job not in waiting] == [None]
 
 
-async def test_the_overview_says_it_too(world: World) -> None:
+async def test_the_overview_and_top_say_it_too(world: World) -> None:
     await many_reasons(world)
     seen = await Explanations(world.reading, world.clock, Thresholds()).overview()
     assert seen.oldest
     assert {job.id: job.waits_because for job in seen.oldest} == {
         job.id: await story(world, job.id) for job in seen.oldest
     }
+    shown = "\n".join("".join(map(str, line)) for line in drawn(seen, None))
+    assert all(job.waits_because and job.waits_because in shown for job in seen.oldest)
 
 
 async def test_a_page_costs_one_read_however_many_jobs_are_on_it(world: World) -> None:

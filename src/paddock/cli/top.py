@@ -36,7 +36,8 @@ _SUSPECT: Final = "bright_red"
 _CELL: Final = "■ "
 
 Every = Annotated[
-    float, typer.Option("--every", min=0.2, max=60, metavar="SECONDS", help="How often to look.")
+    float,
+    typer.Option("--every", min=0.2, max=60, metavar="SECONDS", help="Seconds between updates."),
 ]
 
 
@@ -164,9 +165,15 @@ def _troubles(overview: Overview) -> Iterable[Line]:
 
 def _waiting(overview: Overview, width: int | None) -> list[Line]:
     return lay_out(
-        ["WAITING LONGEST", "REPOSITORY", "FOR", "POOL"],
+        ["WAITING LONGEST", "REPOSITORY", "FOR", "POOL", prose("WHY")],
         (
-            (job.id, job.repository, length(overview.at - job.queued_at), job.pool or job.refusal)
+            (
+                job.id,
+                job.repository,
+                length(overview.at - job.queued_at),
+                job.pool,
+                job.waits_because,
+            )
             for job in overview.oldest
         ),
         width=width,
