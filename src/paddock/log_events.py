@@ -223,7 +223,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "trust.unknown": (
         "GitHub did not answer about a workflow run. Its jobs are untrusted until it does."
     ),
-    "verdict.refined": "GitHub's answer changed the class of a runner's end.",
+    "verdict.refined": "GitHub's answer changed the ending in a runner's verdict.",
     "version.answered": "GitHub said until when it accepts a runner version.",
     "version.not_known": "GitHub does not know a runner version, or has no dates in that account.",
     "version.refused": (

@@ -23,7 +23,7 @@ from paddock.domain.deliveries import DeliveryNumber, DeliveryState
 from paddock.domain.reading.filters import DeliveryFilter, Paging
 
 app = typer.Typer(
-    help="Webhooks as they arrived, and what became of them.",
+    help="List received webhooks and their states, or retry dead ones.",
     cls=Listing,
     rich_markup_mode=None,
 )
@@ -72,7 +72,7 @@ def list_(
             )
             for each in page.items
         ),
-        empty="There are no deliveries like that.",
+        empty="No delivery matches.",
     )
 
 

@@ -19,7 +19,7 @@ Abandon = Annotated[
     bool,
     typer.Option(
         "--abandon",
-        help="Wait for nothing: for when paddock itself no longer runs, or never will again.",
+        help="Do not wait for runners: use it when paddock itself no longer runs.",
     ),
 ]
 
@@ -28,7 +28,7 @@ def drain(abandon: Abandon = False, config: Config = None) -> None:
     """Delete every pool of the cluster, and wait until the last runner has gone.
 
     For uninstalling: the chart does this before it deletes anything. paddock must be running
-    meanwhile: it sends idle runners away at once and waits for jobs. Afterwards no object waits for
+    meanwhile: it retires idle runners at once and waits for jobs. Afterwards no object waits for
     paddock. The command talks to Kubernetes and needs no database.
 
     With --abandon it waits for nothing: it deletes the pools and removes paddock's finalizers from

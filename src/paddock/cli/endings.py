@@ -25,19 +25,22 @@ from paddock.domain.endings import Ending
 from paddock.domain.reading.filters import Paging, VerdictFilter
 
 app = typer.Typer(
-    help="How runners ended, and by which evidence.", cls=Listing, rich_markup_mode=None
+    help="List how runners ended, with the evidence.", cls=Listing, rich_markup_mode=None
 )
 
 Pool = Annotated[str | None, typer.Option(metavar="POOL")]
 Node = Annotated[str | None, typer.Option(metavar="NODE")]
 Image = Annotated[str | None, typer.Option(metavar="IMAGE")]
-#: If a class of endings occurs on one node only, or with one image only, that node or image causes it.
-Since = Annotated[str, typer.Option(metavar="TIME", help="From so long ago on: 30m, 24h, 7d.")]
+#: If an ending occurs on one node only, or with one image only, that node or image causes it.
+Since = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="Only endings within this period, e.g. 30m, 24h, 7d."),
+]
 
 
 @app.command("list")
 def list_(
-    ending: Annotated[Ending | None, typer.Option(help="Only this class.")] = None,
+    ending: Annotated[Ending | None, typer.Option(help="Only this ending.")] = None,
     abnormal: Annotated[bool, typer.Option("--abnormal", help="Only what was abnormal.")] = False,
     pool: Pool = None,
     node: Node = None,
@@ -75,7 +78,7 @@ def list_(
         show_json(page.items)
         return
     table(
-        ["POD", "POOL", "ENDED", "CLASS", "EXIT", "NODE", "JOB", prose("WHY")],
+        ["POD", "POOL", "ENDED", "ENDING", "EXIT", "NODE", "JOB", prose("WHY")],
         (
             (
                 each.pod,
@@ -89,7 +92,7 @@ def list_(
             )
             for each in page.items
         ),
-        empty="No runner ended like that.",
+        empty="No ending matches.",
     )
 
 
@@ -103,7 +106,7 @@ def counts(
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Count how runners ended, by class.
+    """Count runners by how they ended.
 
     Example:
 
@@ -123,7 +126,7 @@ def counts(
         show_json(dict(totals.most_common()))
         return
     table(
-        ["CLASS", "RUNNERS", prose("MEANS", whole=True)],
+        ["ENDING", "RUNNERS", prose("MEANS", whole=True)],
         ((ending, count, ending.meaning) for ending, count in totals.most_common()),
         empty="No runner ended in that time.",
     )

@@ -8,7 +8,7 @@ import typer
 
 from paddock.host.command import main
 
-app = typer.Typer(no_args_is_help=True, help="Make a Mac fit to run runners' virtual machines.")
+app = typer.Typer(no_args_is_help=True, help="Set up a Mac to run runners' virtual machines.")
 
 #: `paddock.host` parses its own options: on a Mac it runs without typer.
 _AS_THEY_ARE: Final = {

@@ -23,7 +23,7 @@ from paddock.domain.reading.rows import JobLine
 from paddock.domain.states import JobState
 
 app = typer.Typer(
-    help="The jobs GitHub told of, where they are, and why. `paddock why NUMBER` tells one's story.",
+    help="List jobs, and why they wait. `paddock why NUMBER` explains one job.",
     cls=Listing,
     rich_markup_mode=None,
 )
@@ -87,7 +87,7 @@ def list_(
             )
             for job in page.items
         ),
-        empty="There are no jobs like that.",
+        empty="No job matches.",
     )
 
 

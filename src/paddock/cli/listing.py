@@ -31,7 +31,7 @@ Limit = Annotated[
 ]
 Cursor = Annotated[
     str | None,
-    typer.Option("--after", metavar="CURSOR", help="Go on where the last page ended."),
+    typer.Option("--after", metavar="CURSOR", help="Continue where the last page ended."),
 ]
 
 DEFAULT_LIMIT = PAGE

@@ -29,7 +29,7 @@ from paddock.store.store import PgStore
 from paddock.system import SystemClock
 
 app = typer.Typer(
-    help="The pools runners come from, and the labels by which jobs find them.",
+    help="List, change, pause and explain pools.",
     cls=Listing,
     rich_markup_mode=None,
 )

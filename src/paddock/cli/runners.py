@@ -24,7 +24,7 @@ from paddock.domain.reading.rows import RunnerLine
 from paddock.domain.states import RunnerState
 
 app = typer.Typer(
-    help="The runners there are, what they do, and sending one away.",
+    help="List runners and what they do, or retire one.",
     cls=Listing,
     rich_markup_mode=None,
 )
@@ -77,7 +77,7 @@ def list_(
             )
             for runner in page.items
         ),
-        empty="There are no runners like that: see `paddock pools list` for what pools want.",
+        empty="No runner matches: `paddock pools list` shows the sizes of pools.",
     )
 
 
@@ -103,7 +103,7 @@ def retire(
     config: Config = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Send a runner away. A runner with a job finishes it first.
+    """Retire a runner. A runner with a job finishes it first.
 
     It gets no more work from now on. Then GitHub removes it, and its Pod is deleted when GitHub, its
     own log and the events agree that no job is on it: within seconds if it was never given work,

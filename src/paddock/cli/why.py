@@ -59,7 +59,7 @@ def why(
     )
     if not stories:
         raise NoSuchObject(
-            f"Nothing is known of {asked}: it is no job that GitHub told of, no Pod, and no runner's "
+            f"Nothing is known of {asked}: it is no job that GitHub reported, no Pod, and no runner's "
             "name. See `paddock jobs list` and `paddock runners list --ended`."
         )
     if as_json:

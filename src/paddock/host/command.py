@@ -110,7 +110,7 @@ def _options() -> argparse.ArgumentParser:
     one = commands.add_parser(
         "bootstrap",
         help="packet-filter rules for virtual machines, what launchd starts, and the word of it",
-        description="Makes this Mac fit to run runners' virtual machines. It may be run again at any "
+        description="Sets up this Mac to run runners' virtual machines. It may be run again at any "
         "time, and does only what is not so already.",
     )
     one.add_argument("--config", type=Path, default=DEFAULT_FILE, help=f"default: {DEFAULT_FILE}")

@@ -63,7 +63,7 @@ _AT_ONCE: Final = 512
 #: How old the stored terms of a decision may be while its numbers stay the same.
 _TERMS_EVERY: Final = timedelta(seconds=15)
 
-FENCES = Counter("paddock_pool_fences_total", "Waiting runners sent away by pools.", ["cause"])
+FENCES = Counter("paddock_pool_fences_total", "Waiting runners fenced by pools.", ["cause"])
 
 
 class Reconciler:

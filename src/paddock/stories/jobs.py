@@ -177,7 +177,7 @@ def _remarks(details: JobDetails) -> Iterable[str]:
         )
     learnt = next((event for event in details.events if event.pod is None), None)
     if learnt is not None and learnt.why != EventCause.WEBHOOK:
-        yield f"No webhook told of it: {clause(learnt.why)}."
+        yield f"No webhook reported it: {clause(learnt.why)}."
 
 
 def _beside_limits(details: JobDetails) -> str:
@@ -210,7 +210,7 @@ def tell_passed_over(told: PassedOver) -> Story:
             Fact(
                 at=told.received_at,
                 who="GitHub",
-                what=f"a webhook told of it; it asks for {_labels(told)}",
+                what=f"a webhook reported it; it asks for {_labels(told)}",
             ),
         ),
         jobs=(told.job,),
@@ -234,7 +234,7 @@ def _because(told: PassedOver) -> ReasonAndNext:
             )
         case Passed.INSTALLATION_REMOVED | Passed.NO_INSTALLATION:
             return ReasonAndNext(
-                "It was told of by an installation of the App that is not there any more, or by "
+                "It was reported by an installation of the App that is not there any more, or by "
                 "none at all.",
                 "Install the GitHub App for its organisation, and run it again.",
             )

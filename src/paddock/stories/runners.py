@@ -252,7 +252,7 @@ def _remarks(details: RunnerDetails) -> Iterable[str]:
     if sample is not None and sample.memory_used is not None:
         of = f" of {sample.memory_limit / _MIB:.0f}" if sample.memory_limit else ""
         yield (
-            f"Its last vitals, by its own word: {sample.memory_used / _MIB:.0f}{of} MiB of memory"
+            f"Its last vitals, as it reported them: {sample.memory_used / _MIB:.0f}{of} MiB of memory"
             + (
                 f", {counted(int(sample.oom_kills), 'process', 'processes')} killed for memory."
                 if sample.oom_kills

@@ -106,7 +106,7 @@ class Access:
                 may_log_in=True,
             )
         if self._settings.proxy_header is not None:
-            return AccessDenied(403, "Only those whom the authenticating proxy names are let in.")
+            return AccessDenied(403, "Only users that the authenticating proxy names have access.")
         return AccessDenied(
             403,
             "The dashboard admits no user yet: set PADDOCK_DASHBOARD_TOKEN, or name an authenticating "

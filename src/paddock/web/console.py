@@ -222,7 +222,7 @@ def _told(error: Exception) -> tuple[int, str]:
         case NotFound():
             return 404, str(error)
         case Crowded():
-            return 503, "As many look as can be served; try again in a moment."
+            return 503, "Too many concurrent requests; retry shortly."
         case TooSlow():
             return 503, error.message
         case StoreError():

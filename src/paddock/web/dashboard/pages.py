@@ -152,7 +152,7 @@ class Pages:
         )
         if not details:
             raise NotFound(
-                "There is no such job: no webhook has told of it yet, it was not for us, or it was "
+                "There is no such job: no webhook has reported it yet, it was not for us, or it was "
                 "completed more than 30 days ago. `paddock why NUMBER` looks through the webhooks too."
             )
         return self._page(
