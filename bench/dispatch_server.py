@@ -20,7 +20,7 @@ from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
 from paddock.ports import Fleet
 from paddock.replica import FleetParts
-from paddock.serve import serve, spare_the_collector
+from paddock.serve import serve, tune_garbage_collection
 from paddock.settings import load
 from paddock.store.database import Database
 from paddock.system import SystemClock
@@ -51,7 +51,7 @@ class TokenFleet:
         await asyncio.Event().wait()
         yield  # type: ignore[misc]  # never
 
-    async def ask_to_go(self, name: PodName, *, uid: str) -> None: ...
+    async def delete_live_pod(self, name: PodName, *, uid: str) -> None: ...
 
     async def reap(self, name: PodName, *, uid: str) -> None: ...
 
@@ -77,7 +77,7 @@ async def main(fleet: Fleet) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
     def ready(url: str) -> None:
-        spare_the_collector()
+        tune_garbage_collection()
         print(url, flush=True)
 
     async def parts(_url: str) -> FleetParts:

@@ -67,7 +67,7 @@ class PlayedFleet(TokenFleet):
         while True:
             yield await self._changed.get()
 
-    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
+    async def delete_live_pod(self, name: PodName, *, uid: str) -> None:
         await self.reap(name, uid=uid)
 
     async def reap(self, name: PodName, *, uid: str) -> None:

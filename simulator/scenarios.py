@@ -570,7 +570,9 @@ async def _same_name(scene: Scene) -> None:
         stage.fleet.tell(pod, "is another's, and executes a job")
         new.append(pod)
 
-    scene.at_turn(lambda turn: turn.what.startswith(f"fleet.ask_to_go {old.name} "), put_another)
+    scene.at_turn(
+        lambda turn: turn.what.startswith(f"fleet.delete_live_pod {old.name} "), put_another
+    )
     node = scene.story.stage.fleet.nodes[old.node or ""]
     assert old.life is not None
     old.life.cancel()  # it does not learn that it should leave: paddock asks for its deletion

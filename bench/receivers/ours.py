@@ -11,7 +11,7 @@ import signal
 
 import uvloop
 
-from paddock.serve import serve, spare_the_collector
+from paddock.serve import serve, tune_garbage_collection
 from paddock.settings import load
 from paddock.store.database import Database
 
@@ -30,7 +30,7 @@ async def main() -> None:
 
 
 def _ready(url: str) -> None:
-    spare_the_collector()
+    tune_garbage_collection()
     print(url, flush=True)
 
 

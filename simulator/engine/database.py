@@ -17,7 +17,7 @@ import asyncpg
 
 from paddock.ports.errors import DatabaseUnavailable, StoreError
 from paddock.store.database import COMMIT_THEN_FLUSH, Database
-from paddock.store.pool import _SESSION, Pool
+from paddock.store.sessions import _SESSION, SessionPool
 from paddock.store.wakeups import CHANNEL
 
 R = TypeVar("R")
@@ -186,7 +186,7 @@ class Session:
         raise AssertionError("all replicas share the simulator's session: none may end it")
 
 
-class _OneSession(Pool):
+class _OneSession(SessionPool):
     """The pool of a replica: the one session there is."""
 
     #: Never: on a busy machine it would hit this process.
@@ -203,7 +203,7 @@ class _OneSession(Pool):
 
     async def give_back_clean(self, connection: Session) -> None: ...
 
-    def has_word(self, connection: Session) -> bool:
+    def has_unread_message(self, connection: Session) -> bool:
         return False
 
     async def distrust(self) -> None: ...

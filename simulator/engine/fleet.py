@@ -86,7 +86,7 @@ class SimPod:
     created_at: datetime
     cost: Resources = field(default_factory=Resources)
     avoid: tuple[str, ...] = ()
-    shun: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     #: The version of its runner program, and since when the Pod shows it.
     version: str = VERSION
     shows_version_since: datetime | None = None
@@ -277,7 +277,7 @@ class SimFleet:
                 created_at=self._clock.now(),
                 cost=order.cost,
                 avoid=order.avoid,
-                shun=order.shun,
+                exclude=order.exclude,
                 version=self.version,
                 speech=self.speech_of(order.name),
             )
@@ -313,7 +313,7 @@ class SimFleet:
             if not node.lost
         ]
 
-    def ask_to_go(self, name: PodName, *, uid: str, by: str) -> SimPod | None:
+    def delete_live_pod(self, name: PodName, *, uid: str, by: str) -> SimPod | None:
         pod = self._there.get(name)
         if pod is None or pod.uid != uid:
             return None
@@ -328,7 +328,7 @@ class SimFleet:
         pod.wanted_gone_at = pod.wanted_gone_at or self._clock.now()
 
     def reap(self, name: PodName, *, uid: str, by: str) -> None:
-        pod = self.ask_to_go(name, uid=uid, by=by)
+        pod = self.delete_live_pod(name, uid=uid, by=by)
         if pod is not None and pod.ended:
             pod.reaped = True
             self.remove(pod, f"reaped by {by}")
@@ -407,7 +407,7 @@ class SimFleet:
         free = [
             node.name
             for node in self.nodes.values()
-            if not (node.cordoned or node.lost) and node.name not in pod.shun
+            if not (node.cordoned or node.lost) and node.name not in pod.exclude
         ]
         liked = [name for name in free if name not in pod.avoid] or free
         chosen = self._rng.choice(liked) if liked else None

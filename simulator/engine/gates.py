@@ -179,11 +179,11 @@ class FleetGate:
         finally:
             self._fleet.close_watch(events)
 
-    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
+    async def delete_live_pod(self, name: PodName, *, uid: str) -> None:
         if (pod := self._fleet.named(name)) is not None and pod.uid == uid:
             self._fleet.note_wish(pod)
-        async with self._call(f"ask_to_go {name} {uid}"):
-            self._fleet.ask_to_go(name, uid=uid, by=self._machine.name)
+        async with self._call(f"delete_live_pod {name} {uid}"):
+            self._fleet.delete_live_pod(name, uid=uid, by=self._machine.name)
 
     async def reap(self, name: PodName, *, uid: str) -> None:
         async with self._call(f"reap {name} {uid}"):

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from paddock.fakes.github import FakeGitHub, Reply, Request
-from paddock.github.connection import ApiResponse, NoAnswer
+from paddock.github.connection import ApiResponse, RequestUnanswered
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.loop import VirtualLoop
 from simulator.engine.replica_process import ReplicaProcess
@@ -86,7 +86,7 @@ class Wire:
         await self._machine.turn(f"github {method} {address.path}")
         if self._faults.dark:
             self._answered(address.path, 0, {})
-            raise NoAnswer("the simulated network is away", sent=False)
+            raise RequestUnanswered("the simulated network is away", sent=False)
         reply = self._github.request(
             Request(
                 method,
@@ -99,7 +99,7 @@ class Wire:
         self._answered(address.path, 0 if reply.lost else reply.status, reply.headers)
         if reply.lost:
             await asyncio.sleep(_READ_TIMEOUT)
-            raise NoAnswer("the simulated connection broke", sent=True)
+            raise RequestUnanswered("the simulated connection broke", sent=True)
         if reply.latency:
             if reply.latency > _SLOW:
                 self._faults.happened(Fault.GITHUB_SLOW)

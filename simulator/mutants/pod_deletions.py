@@ -119,7 +119,7 @@ def _pool_deletion_kills(undo: ExitStack, _session: Session) -> None:
         if pool.state != "active":
             for pod in self._pods().pods:
                 if pod.pool == pool.name and not pod.phase.terminal:
-                    await self._orders._fleet.ask_to_go(pod.name, uid=pod.uid)  # noqa: SLF001
+                    await self._orders._fleet.delete_live_pod(pod.name, uid=pod.uid)  # noqa: SLF001
         return await carry_out(self, pool, made)
 
     undo.enter_context(swapped(Reconciler, "_carry_out", cascading))

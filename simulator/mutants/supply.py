@@ -218,7 +218,7 @@ def _old_pods_at_new_cost(undo: ExitStack, _session: Session) -> None:
     breaks=Promise.FIT,
 )
 def _unfit_hosts_taken(undo: ExitStack, _session: Session) -> None:
-    undo.enter_context(swapped(Hosts, "shunned", lambda _self: ()))
+    undo.enter_context(swapped(Hosts, "unfit", lambda _self: ()))
 
 
 @mutant(

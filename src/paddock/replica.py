@@ -31,19 +31,19 @@ from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.github.budget import Budget
 from paddock.pools.mirror import PoolMirror
 from paddock.pools.reconciler import Reconciler
-from paddock.ports import Clock, Fleet, GitHub, Ids, Reviewer, Store, Wakeups, Witness
+from paddock.ports import Clock, EndRecords, Fleet, GitHub, Ids, Reviewer, Store, Wakeups
 from paddock.ports.pools import PodTrial, PoolApi
 from paddock.recovery.loop import Recovery
 from paddock.recovery.observe import PodView
 from paddock.services import Service, running
 
-Run = Callable[[], Awaitable[None]]
+RunLoop = Callable[[], Awaitable[None]]
 
 
 class Lead(Protocol):
     """`run`, on the replica that leads `name`."""
 
-    def __call__(self, name: str, run: Run) -> Run: ...
+    def __call__(self, name: str, run: RunLoop) -> RunLoop: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class FleetParts:
 
     fleet: Fleet
     reviewer: Reviewer
-    witness: Witness | None = None
+    end_records: EndRecords | None = None
     #: The API where operators describe pools, if the fleet has one.
     pools: PoolApi | None = None
     trial: PodTrial | None = None
@@ -164,7 +164,7 @@ def dispatching(replica: Replica, parts: FleetParts, sealer: Sealer) -> Dispatch
         apps=replica.apps,
         terms=replica.recovery,
         ended=identities.forget,
-        witness=parts.witness,
+        end_records=parts.end_records,
     )
     pools = Reconciler(
         store=store,

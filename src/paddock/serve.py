@@ -74,7 +74,7 @@ def replica_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
-def spare_the_collector() -> None:
+def tune_garbage_collection() -> None:
     """Make the garbage collector run less, for a process that only serves. Its loaded modules stay, and
     a burst keeps thousands of small objects alive for some milliseconds each. Scanning all of them
     again and again, without finding garbage, took 7 % of the time."""
@@ -285,7 +285,7 @@ async def configured_fleet(settings: Settings) -> AsyncIterator[OpenFleet | None
                     return FleetParts(
                         fleet=kube.fleet,
                         reviewer=kube.reviewer,
-                        witness=kube.fleet,
+                        end_records=kube.fleet,
                         pools=kube.pools,
                         trial=kube.fleet,
                         server=settings.kube.server_url or "",

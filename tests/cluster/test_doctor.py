@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from paddock.checkup.cluster import examine_cluster
-from paddock.checkup.finding import Finding, Health
+from paddock.checkup.finding import CheckResult, Finding
 from paddock.fleet.kube.settings import KubeSettings
 from paddock.system import SystemClock
 from tests.support.kube import installed
@@ -22,7 +22,7 @@ async def test_what_is_installed_as_described_is_well(
 ) -> None:
     async with installed(cluster, api, namespace, tmp_path) as place:
         found = await examined(place.settings())
-    assert {each.health for each in found.values()} == {Health.WELL}, found
+    assert {each.health for each in found.values()} == {CheckResult.OK}, found
     assert "paddock.dev/v1alpha1 is served" in found["RunnerPool"].what
 
 
@@ -40,7 +40,7 @@ async def test_rights_that_are_missing_are_named(
         ]
         await api.patch(f"{role}/paddock", {"rules": rules})
         found = await examined(place.settings())
-    assert found["rights"].health is Health.ILL
+    assert found["rights"].health is CheckResult.FAILED
     assert f"we may not create pods in {namespace}" in found["rights"].what
     assert found["rights"].remedy == "apply the roles of this version (deploy/roles.yaml)"
 
@@ -50,4 +50,4 @@ async def test_a_cluster_that_cannot_be_reached_is_said_to_be(tmp_path: Path) ->
         agent_image="x", server_url="http://x:1", kubeconfig=tmp_path / "none.kubeconfig"
     )
     found = await examined(nowhere)
-    assert found["cluster"].health is Health.ILL
+    assert found["cluster"].health is CheckResult.FAILED

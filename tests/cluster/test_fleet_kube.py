@@ -69,10 +69,10 @@ async def test_a_pod_is_created_once_and_deleted_by_its_uid(kube: Kube, node: st
     pod = await kube.fleet.create(asked)
     assert (await kube.fleet.create(asked)).uid == pod.uid
     assert pod.pool == "linux"
-    await kube.fleet.ask_to_go(pod.name, uid="0f6d1a52-8f0c-4bd5-9a3e-6f1c7c1f2f10")
+    await kube.fleet.delete_live_pod(pod.name, uid="0f6d1a52-8f0c-4bd5-9a3e-6f1c7c1f2f10")
     seen = await until(kube, "linux-a", lambda _: True)
     assert seen.deletion_requested_at is None
-    await kube.fleet.ask_to_go(pod.name, uid=pod.uid)
+    await kube.fleet.delete_live_pod(pod.name, uid=pod.uid)
     ended = await until(kube, "linux-a", lambda pod: pod.phase.terminal)
     assert ended.deletion_requested_at is not None
     await kube.fleet.reap(pod.name, uid=pod.uid)
@@ -109,7 +109,7 @@ async def test_what_no_node_takes_says_why(kube: Kube, node: str) -> None:
     pod = await until(kube, "linux-a", lambda pod: pod.unschedulable)
     assert "cpu" in (pod.unschedulable or "").lower()
     # No kubelet has this Pod, so only paddock can end it.
-    await kube.fleet.ask_to_go(pod.name, uid=pod.uid)
+    await kube.fleet.delete_live_pod(pod.name, uid=pod.uid)
     await until(kube, "linux-a", lambda pod: pod.phase.terminal)
     await kube.fleet.reap(pod.name, uid=pod.uid)
     assert (await kube.fleet.list()).pods == ()
@@ -175,7 +175,7 @@ async def test_the_watch_tells_of_every_change_and_of_the_end(kube: Kube, node: 
         )
         await kube.fleet.stamp(pod.name, uid=pod.uid, owner="acme")
         await eventually(lambda: told[-1].owner == "acme")
-        await kube.fleet.ask_to_go(pod.name, uid=pod.uid)
+        await kube.fleet.delete_live_pod(pod.name, uid=pod.uid)
         await eventually(lambda: told[-1].phase.terminal)
         await kube.fleet.reap(pod.name, uid=pod.uid)
         await eventually(lambda: told[-1].reason == "deleted")

@@ -21,7 +21,7 @@ from paddock.domain.github import (
     ConflictAction,
     DeliveryId,
     GitHubAppId,
-    Host,
+    GitHubHost,
     InstallationId,
     InstallationKey,
     MintedJit,
@@ -46,7 +46,7 @@ from paddock.github.client import GitHubClient
 from paddock.ports import GitHub
 from paddock.system import SystemClock
 
-HOST = Host("github.test")
+HOST = GitHubHost("github.test")
 ACME = Scope(host=HOST, owner="acme")
 SITE = Scope(host=HOST, owner="acme", repository="site")
 GROUP = RunnerGroupId(1)

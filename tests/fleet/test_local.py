@@ -380,8 +380,8 @@ async def test_a_pod_of_another_uid_is_not_deleted(machine: Machine) -> None:
     fleet = await machine.fleet("sleep 1000")
     pod = await fleet.create(order())
     await running(fleet)
-    await fleet.ask_to_go(pod.name, uid="another")
-    await fleet.ask_to_go(PodName("linux-2"), uid=pod.uid)
+    await fleet.delete_live_pod(pod.name, uid="another")
+    await fleet.delete_live_pod(PodName("linux-2"), uid=pod.uid)
     await asyncio.sleep(0.3)
     [left] = (await fleet.list()).pods
     assert (left.phase, left.deletion_requested_at) == (Phase.RUNNING, None)
@@ -396,7 +396,7 @@ async def test_a_busy_pod_that_is_deleted_ends_in_good_order_and_is_seen_to(
     pod = await fleet.create(order())
     await running(fleet)
     await until(lambda: "hello" in (machine.directory(pod) / "runner.log").read_text())
-    await fleet.ask_to_go(pod.name, uid=pod.uid)
+    await fleet.delete_live_pod(pod.name, uid=pod.uid)
     [going] = (await fleet.list()).pods
     assert going.deletion_requested_at is not None
     assert going.phase is Phase.RUNNING
@@ -425,7 +425,7 @@ async def test_only_the_first_process_is_told_to_stop(machine: Machine) -> None:
     fleet = await machine.fleet(f"touch ../token-of-life; {script}")
     pod = await fleet.create(order())
     await until(lambda: b"hello" in _read(machine.directory(pod) / "runner.log"))
-    await fleet.ask_to_go(pod.name, uid=pod.uid)
+    await fleet.delete_live_pod(pod.name, uid=pod.uid)
     end = fingerprint((await ended(fleet)).containers)
     assert end is not None
     assert end.exit_code == 143
@@ -436,7 +436,7 @@ async def test_an_idle_pod_that_is_deleted_starts_no_runner(machine: Machine) ->
     fleet = await machine.fleet("touch ../ran", poller=f"trap 'exit 0' TERM; {UNTIL_WORK}")
     pod = await fleet.create(order())
     await polling(fleet)
-    await fleet.ask_to_go(pod.name, uid=pod.uid)
+    await fleet.delete_live_pod(pod.name, uid=pod.uid)
     done = await ended(fleet)
     assert done.phase is Phase.FAILED
     assert ever_started(done.containers) is Certainty.NO
@@ -448,7 +448,7 @@ async def test_a_deletion_asked_for_before_the_supervisor_is_up_is_not_lost(
 ) -> None:
     fleet = await machine.fleet("touch ../ran", poller=UNTIL_WORK)
     pod = await fleet.create(order())
-    await fleet.ask_to_go(pod.name, uid=pod.uid)
+    await fleet.delete_live_pod(pod.name, uid=pod.uid)
     # Without a look of the fleet's, which would tell it once more.
     status = machine.directory(pod) / "status.json"
     await until(lambda: b'"phase": "Failed"' in _read(status))
@@ -461,7 +461,7 @@ async def test_a_runner_that_will_not_stop_is_killed_after_the_grace_period(
     pod = await fleet.create(order())
     await running(fleet)
     await asyncio.sleep(0.2)
-    await fleet.ask_to_go(pod.name, uid=pod.uid)
+    await fleet.delete_live_pod(pod.name, uid=pod.uid)
     end = fingerprint((await ended(fleet)).containers)
     assert end is not None
     assert (end.exit_code, end.signal) == (137, signal.SIGKILL)
@@ -625,7 +625,7 @@ async def test_a_token_is_its_pods_for_as_long_as_that_lives(machine: Machine) -
     assert await restarted.review(token, peer="127.0.0.1") is not None
 
     await polling(fleet, pods[0].name)
-    await fleet.ask_to_go(pods[0].name, uid=pods[0].uid)
+    await fleet.delete_live_pod(pods[0].name, uid=pods[0].uid)
     await ended(fleet, pods[0].name)
     assert await reviewer.review(token, peer="127.0.0.1") is None
     await fleet.reap(pods[0].name, uid=pods[0].uid)
@@ -724,7 +724,7 @@ async def test_a_watch_tells_of_every_change(machine: Machine) -> None:
         async with asyncio.timeout(_PATIENCE):
             while (await pods.get()).owner != "octo-org":
                 pass
-        await fleet.ask_to_go(before.name, uid=before.uid)
+        await fleet.delete_live_pod(before.name, uid=before.uid)
         ended = await following(pods, Phase.FAILED)
         assert ended.deletion_requested_at is not None
         await fleet.reap(before.name, uid=before.uid)
@@ -816,7 +816,7 @@ async def test_stopping_leaves_no_process_and_every_end_on_record(machine: Machi
     idle_fleet = await machine.fleet(poller=UNTIL_WORK)
     idle = [await idle_fleet.create(order(f"idle-{n}")) for n in range(3)]
     just_born = await idle_fleet.create(order("just-born"))
-    await fleet.ask_to_go(busy[0].name, uid=busy[0].uid)
+    await fleet.delete_live_pod(busy[0].name, uid=busy[0].uid)
 
     await fleet.stop_all()
     assert not processes_in(machine.root)

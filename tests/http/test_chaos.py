@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from paddock.demo.chaos import ChaosLine
-from paddock.demo.demo import HURRIED_RECOVERY
+from paddock.demo.demo import QUICK_RECOVERY
 from paddock.demo.incidents import INCIDENTS, Case
 from paddock.domain.recovery.thresholds import Thresholds
 from paddock.store.data_directory import running_url
@@ -102,7 +102,7 @@ async def _is_found_out(data_dir: Path, case: Case) -> None:
 
 
 async def _stories(reading: PgReading, case: Case) -> list[str]:
-    thresholds = Thresholds(**HURRIED_RECOVERY)  # type: ignore[arg-type]
+    thresholds = Thresholds(**QUICK_RECOVERY)  # type: ignore[arg-type]
     names = [str(name) for name in (case.job, case.pod) if name is not None]
     stories: list[Any] = [
         tell(each, now=SystemClock().now(), thresholds=thresholds)

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from pydantic import SecretStr
 
-from paddock.checkup.finding import Finding, Health
+from paddock.checkup.finding import CheckResult, Finding
 from paddock.checkup.github import examine_apps
 from paddock.fakes.github import FakeGitHub
 from paddock.fakes.github.keys import make_private_key, public_half
@@ -46,7 +46,7 @@ class Scene:
     async def examine(self, *, groups: tuple[tuple[str, str], ...] = (), off: float = 0.0) -> str:
         """The problems found, each with its remedy."""
         found = [each async for each in examine_apps(self.apps, ShiftedClock(off), groups=groups)]
-        return " | ".join(_told(each) for each in found if each.health is not Health.WELL)
+        return " | ".join(_told(each) for each in found if each.health is not CheckResult.OK)
 
 
 def _told(finding: Finding) -> str:

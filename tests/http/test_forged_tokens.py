@@ -15,7 +15,7 @@ import httpx2
 import jwt
 import pytest
 
-from paddock.fleet.kube.api import Call, Resource
+from paddock.fleet.kube.api import KubeCall, Resource
 from paddock.fleet.kube.review_limits import CONNECTIONS, PEER_BURST
 from paddock.fleet.kube.reviewer import REJECTED_FOR
 from paddock.fleet.kube.settings import KubeSettings
@@ -180,7 +180,7 @@ async def test_reviews_that_are_not_answered_do_not_stop_known_pods(place: Place
 async def test_reviews_have_connections_of_their_own(place: Place) -> None:
     """Requests that get no answer hold all connections for other requests."""
     place.api.lists.clear()
-    lists = Call("list", Resource("nodes"))
+    lists = KubeCall("list", Resource("nodes"))
     async with asyncio.TaskGroup() as others:
         for _ in range(100):
             others.create_task(place.kube.api.get(lists, dict))

@@ -34,8 +34,8 @@ from paddock.domain.github import (
     ConflictAction,
     DeliveryId,
     GitHubAppId,
+    GitHubHost,
     GitHubRepositoryId,
-    Host,
     InstallationId,
     InstallationKey,
     Removal,
@@ -54,7 +54,7 @@ from paddock.github.client import JOB_PAGES, RUN_PAGES, GitHubClient
 from paddock.ports import GitHub
 from tests.support.time import ManualClock
 
-HOST = Host("github.test")
+HOST = GitHubHost("github.test")
 APP = AppKey(host=HOST, app=GitHubAppId(12))
 WHO = InstallationKey(host=HOST, app=APP.app, installation=InstallationId(34))
 ACME = Scope(host=HOST, owner="acme")
@@ -318,7 +318,7 @@ async def script(clock: ManualClock) -> AsyncIterator[Script]:
 
 
 def app(
-    url: str, key_file: Path, host: Host = HOST, limits: BudgetLimits | None = None
+    url: str, key_file: Path, host: GitHubHost = HOST, limits: BudgetLimits | None = None
 ) -> GitHubApp:
     return GitHubApp(
         host=host,
@@ -1192,7 +1192,7 @@ async def test_the_same_ids_on_two_hosts_are_two_things(
     script: Script, key_file: Path, clock: ManualClock
 ) -> None:
     """I18, I71"""
-    elsewhere = Host("github.example.org")
+    elsewhere = GitHubHost("github.example.org")
     async with serving(Script()) as other:
         for server, token in ((script, "ghs_here0000000000"), (other, "ghs_there000000000")):
             server.on("POST", f"/api/v3{TOKENS}", partial(token_reply, clock=clock, value=token))
@@ -1217,7 +1217,7 @@ async def test_a_scope_of_another_host_is_a_mistake_that_is_not_sent(
     script: Script, github: GitHub
 ) -> None:
     """I71"""
-    stranger = Scope(host=Host("github.example.org"), owner="acme")
+    stranger = Scope(host=GitHubHost("github.example.org"), owner="acme")
     with pytest.raises(ValueError, match=re.escape("is on github.example.org")):
         await github.delete_runner(WHO, stranger, GitHubRunnerId(7))
     assert not script.seen

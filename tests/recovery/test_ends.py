@@ -332,7 +332,7 @@ async def test_a_pod_that_is_gone_for_good_is_not_waited_for(scene: Yard) -> Non
 
 @dataclass
 class Cluster:
-    """The witness that keeps a runner's log from before its container was deleted."""
+    """A cluster that keeps a runner's log from before its container was deleted."""
 
     heard: str | None = "Running job: build, with ghs_0123456789abcdefghijABCDEFGHIJ0123456789\n"
     answers: bool = True
@@ -349,7 +349,7 @@ class Cluster:
 @pytest.mark.parametrize("end", ["evicted", "vanished"])
 async def test_words_that_went_with_the_container_were_heard_before(scene: Yard, end: str) -> None:
     """S4: and are masked like any others."""
-    runner, recovery = await scene.running(), scene.recovery(witness=Cluster())
+    runner, recovery = await scene.running(), scene.recovery(end_records=Cluster())
     await scene.running()
     await scene.rounds(recovery)
     del scene.fleet.logs[runner.pod_name]
@@ -365,7 +365,7 @@ async def test_words_that_went_with_the_container_were_heard_before(scene: Yard,
 
 
 async def test_what_can_still_be_read_is_more_than_what_was_heard(scene: Yard) -> None:
-    runner, recovery = await scene.running(), scene.recovery(witness=Cluster())
+    runner, recovery = await scene.running(), scene.recovery(end_records=Cluster())
     scene.says(runner, "Segmentation fault")
     scene.fleet.end_runner(runner.pod_name, exit_code=139)
     await scene.rounds(recovery)
@@ -375,14 +375,14 @@ async def test_what_can_still_be_read_is_more_than_what_was_heard(scene: Yard) -
 async def test_circumstances_that_cannot_be_read_now_are_asked_for_again(scene: Yard) -> None:
     """I79: the log is kept at once, and told once."""
     cluster = Cluster(answers=False)
-    runner, recovery = await scene.running(), scene.recovery(witness=cluster)
+    runner, recovery = await scene.running(), scene.recovery(end_records=cluster)
     scene.fleet.end_runner(runner.pod_name, exit_code=139)
     with capture_logs() as lines:
         await scene.rounds(recovery, 30)
         assert (await scene.verdict(runner))["log_tail"] is not None
         assert runner.pod_name in scene.fleet.pods
         cluster.answers = True
-        await scene.rounds(scene.recovery(witness=cluster))
+        await scene.rounds(scene.recovery(end_records=cluster))
     assert "it was evicted" in (await scene.verdict(runner))["evidence"]
     assert runner.pod_name not in scene.fleet.pods
     assert len([each for each in lines if "log" in each]) == 1
@@ -390,7 +390,7 @@ async def test_circumstances_that_cannot_be_read_now_are_asked_for_again(scene: 
 
 async def test_late_news_leave_the_circumstances_as_they_are(scene: Yard) -> None:
     cluster = Cluster()
-    runner, recovery = await scene.running(), scene.recovery(witness=cluster)
+    runner, recovery = await scene.running(), scene.recovery(end_records=cluster)
     scene.fleet.end_runner(runner.pod_name, exit_code=139)
     await scene.rounds(recovery)
     await scene.world.store.refine_verdict(
@@ -649,15 +649,15 @@ async def test_one_that_ended_by_itself_when_our_request_arrived_ended_by_itself
 ) -> None:
     """I30: the request destroys no evidence, so its end can still be read."""
     runner, recovery = await scene.running(), scene.recovery()
-    ask_to_go = scene.fleet.ask_to_go
+    delete_live_pod = scene.fleet.delete_live_pod
 
     async def too_late(name: PodName, *, uid: str) -> None:
         if not scene.fleet.pods[name].phase.terminal:
             scene.fleet.end_runner(name, exit_code=139)
             scene.world.clock.advance(1)
-        await ask_to_go(name, uid=uid)
+        await delete_live_pod(name, uid=uid)
 
-    monkeypatch.setattr(scene.fleet, "ask_to_go", too_late)
+    monkeypatch.setattr(scene.fleet, "delete_live_pod", too_late)
     await scene.fenced(runner, retired=Retired.SURPLUS)
     await scene.rounds(recovery, 150)
     verdict = await scene.verdict(runner)
@@ -673,13 +673,13 @@ async def test_the_client_that_asked_first_ended_it(
     can tell."""
     runner, recovery = await scene.idle(), scene.recovery()
     before = scene.world.clock.now() - timedelta(seconds=earlier)
-    ask_to_go = scene.fleet.ask_to_go
+    delete_live_pod = scene.fleet.delete_live_pod
 
     async def after_another(name: PodName, *, uid: str) -> None:
         scene.fleet.note_deletion(name, at=before)
-        await ask_to_go(name, uid=uid)
+        await delete_live_pod(name, uid=uid)
 
-    monkeypatch.setattr(scene.fleet, "ask_to_go", after_another)
+    monkeypatch.setattr(scene.fleet, "delete_live_pod", after_another)
     await scene.fenced(runner, retired=Retired.UNWANTED)
     await scene.rounds(recovery)
     await scene.rounds(recovery)

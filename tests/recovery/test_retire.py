@@ -392,7 +392,7 @@ async def test_a_runner_whose_process_is_over_needs_no_proof(scene: Yard) -> Non
     assert await steps(scene, runner, 2) == [RetireStep.DEREGISTERED, RetireStep.DELETED]
 
 
-CRASHES = ("delete_runner", "note_deregistered", "note_proved", "note_deletion", "ask_to_go")
+CRASHES = ("delete_runner", "note_deregistered", "note_proved", "note_deletion", "delete_live_pod")
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
@@ -402,7 +402,9 @@ async def test_a_crash_between_any_two_steps_is_resumed(
 ) -> None:
     """The next leader has only the row."""
     runner = await scene.fenced(await scene.running())
-    owner = {"delete_runner": scene.github, "ask_to_go": scene.fleet}.get(call, scene.world.store)
+    owner = {"delete_runner": scene.github, "delete_live_pod": scene.fleet}.get(
+        call, scene.world.store
+    )
     real = getattr(owner, call)
 
     class Crash(Exception): ...
@@ -436,7 +438,7 @@ async def test_a_crash_between_any_two_steps_is_resumed(
 
 async def test_a_fleet_that_is_away_is_asked_again(scene: Yard) -> None:
     runner = await scene.fenced(await scene.idle())
-    scene.fleet.fail("ask_to_go", times=1)
+    scene.fleet.fail("delete_live_pod", times=1)
 
     assert await step(scene, runner) is RetireStep.STOPPED
     scene.world.clock.advance(30)

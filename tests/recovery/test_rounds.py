@@ -568,7 +568,7 @@ async def test_two_leaders_at_once_do_no_harm(scene: Yard) -> None:
     assert verdicts["n"] == 1
 
 
-@pytest.mark.parametrize("call", ["list", "ask_to_go", "reap", "log_tail", "stamp"])
+@pytest.mark.parametrize("call", ["list", "delete_live_pod", "reap", "log_tail", "stamp"])
 async def test_a_fleet_that_fails_stops_no_round(scene: Yard, call: str) -> None:
     """I57"""
     await scene.running()

@@ -144,7 +144,7 @@ async def _vandalise(parts: FleetParts) -> None:
     while True:
         for pod in (await parts.fleet.list()).pods:
             if pod.phase is Phase.RUNNING:
-                await parts.fleet.ask_to_go(pod.name, uid=pod.uid)
+                await parts.fleet.delete_live_pod(pod.name, uid=pod.uid)
         await asyncio.sleep(7.0)
 
 

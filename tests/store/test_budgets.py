@@ -11,13 +11,13 @@ import pytest
 from paddock.domain.accounts import MintBudget
 from paddock.domain.allocation import Withheld
 from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent
-from paddock.domain.github import AppKey, GitHubAppId, Host, InstallationId, Operation
+from paddock.domain.github import AppKey, GitHubAppId, GitHubHost, InstallationId, Operation
 from paddock.domain.ids import AccountId
 from paddock.store.budgets import PgBudget
 from paddock.store.database import Database
 from tests.support.world import World
 
-HOST = Host("github.com")
+HOST = GitHubHost("github.com")
 APP = AppKey(host=HOST, app=GitHubAppId(1))
 DELETES = BudgetKey(bucket=Bucket.POINTS, host=HOST, app=APP.app, operation=Operation.DELETE_RUNNER)
 QUOTA = BudgetKey(bucket=Bucket.REST, host=HOST, app=APP.app, installation=InstallationId(5))

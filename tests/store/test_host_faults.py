@@ -41,11 +41,11 @@ async def test_a_pools_size_follows_the_faults_of_its_hosts(world: PoolWorld) ->
     assert await world.counts() == {"idle": 3}
     await fault(world, "mac-2", BUSY)
     assert await world.counts() == {"idle": 2}
-    assert world.fleet.orders[-1].shun in ((), ("mac-2",))
+    assert world.fleet.orders[-1].exclude in ((), ("mac-2",))
     before = len(world.fleet.orders)
     await fault(world, "mac-2", None)
     assert await world.counts() == {"idle": 3}
-    assert [order.shun for order in world.fleet.orders[before:]] == [()]
+    assert [order.exclude for order in world.fleet.orders[before:]] == [()]
 
 
 async def test_new_pods_are_not_put_where_there_is_a_fault(world: PoolWorld) -> None:
@@ -54,7 +54,7 @@ async def test_new_pods_are_not_put_where_there_is_a_fault(world: PoolWorld) -> 
     await world.end(runner.id)
     before = len(world.fleet.orders)
     await world.rounds()
-    assert {order.shun for order in world.fleet.orders[before:]} == {("mac-2",)}
+    assert {order.exclude for order in world.fleet.orders[before:]} == {("mac-2",)}
 
 
 async def test_a_leader_that_cannot_ask_yet_believes_the_one_before(world: PoolWorld) -> None:
@@ -65,7 +65,7 @@ async def test_a_leader_that_cannot_ask_yet_believes_the_one_before(world: PoolW
     world.fleet.fail("hosts")
     before = len(world.fleet.orders)
     await world.round()
-    assert {order.shun for order in world.fleet.orders[before:]} == {("mac-2",)}
+    assert {order.exclude for order in world.fleet.orders[before:]} == {("mac-2",)}
 
 
 async def test_a_fault_is_known_with_its_words_and_its_time_until_it_is_gone(

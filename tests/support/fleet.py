@@ -37,7 +37,7 @@ from paddock.domain.pods import Host, Phase, Pod, PodList, PodOrder
 from paddock.ports import Clock, Fleet, FleetUnavailable
 
 POLLER = "poller"
-Call = Literal["create", "list", "hosts", "ask_to_go", "reap", "stamp", "log_tail"]
+Call = Literal["create", "list", "hosts", "delete_live_pod", "reap", "stamp", "log_tail"]
 Shape = Literal["gated", "single"]
 
 
@@ -114,16 +114,16 @@ class MemoryFleet:
         finally:
             self._changes.remove(changes)
 
-    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
+    async def delete_live_pod(self, name: PodName, *, uid: str) -> None:
         self.deletions.append((name, uid))
-        await self._called("ask_to_go", name)
+        await self._called("delete_live_pod", name)
         pod = self.pods.get(name)
         if pod is not None and pod.uid == uid:
             asked_at = pod.deletion_requested_at or self._clock.now()
             self._put(replace(pod, deletion_requested_at=asked_at))
             if self.obedient and not pod.phase.terminal:
                 self._end(name, exit_code=143, reason="Error")
-        self._answer("ask_to_go")
+        self._answer("delete_live_pod")
 
     async def reap(self, name: PodName, *, uid: str) -> None:
         self.deletions.append((name, uid))
@@ -289,6 +289,6 @@ class MemoryFleet:
             raise FleetUnavailable(f"The fleet did not answer to {call}: the test says so.")
 
 
-def _keeps_its_promises(fleet: MemoryFleet) -> Fleet:
+def _implements_the_port(fleet: MemoryFleet) -> Fleet:
     """Checked by mypy, where the two would part."""
     return fleet

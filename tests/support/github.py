@@ -18,7 +18,7 @@ from paddock.dispatch.installations import Installations, NewAccount, Registered
 from paddock.domain.accounts import MintBudget
 from paddock.domain.budgets import BudgetLimits
 from paddock.domain.deliveries import NewDelivery
-from paddock.domain.github import GitHubAppId, Host
+from paddock.domain.github import GitHubAppId, GitHubHost
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts
 from paddock.fakes.github import FakeGitHub
@@ -34,7 +34,7 @@ from paddock.store.database import Database
 from paddock.store.store import PgStore
 from paddock.system import SystemClock, SystemIds
 
-HOST = Host("github.test")
+HOST = GitHubHost("github.test")
 
 #: A pool for jobs that ask for `self-hosted` and `linux`.
 LINUX = PoolFacts(

@@ -22,7 +22,7 @@ from paddock.dispatch.redelivery import Redelivery
 from paddock.domain.accounts import MintBudget
 from paddock.domain.budgets import BudgetLimits
 from paddock.domain.deliveries import NewDelivery
-from paddock.domain.github import GitHubAppId, Host
+from paddock.domain.github import GitHubAppId, GitHubHost
 from paddock.domain.limits import Resources
 from paddock.domain.pools import PoolFacts
 from paddock.fakes.github import FakeGitHub, JobSpec
@@ -39,7 +39,7 @@ from tests.support.github import NoWakeups
 from tests.support.time import ManualClock, SeededIds
 
 LABELS = ("self-hosted", "linux")
-_HOST = Host("github.test")
+_HOST = GitHubHost("github.test")
 _KEY = make_private_key()
 
 

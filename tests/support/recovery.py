@@ -16,8 +16,8 @@ from paddock.domain.github import (
     AppKey,
     GitHubAccountId,
     GitHubAppId,
+    GitHubHost,
     GitHubRepositoryId,
-    Host,
     InstallationId,
     InstallationKey,
     InstallationRecord,
@@ -35,7 +35,7 @@ from paddock.domain.names import PodName, PoolName, pod_name
 from paddock.domain.pods import PodOrder
 from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.domain.runners import Runner, WaitingPod
-from paddock.ports import Witness
+from paddock.ports import EndRecords
 from paddock.recovery.loop import Recovery
 from paddock.recovery.observe import PodView
 from paddock.store.database import Database
@@ -44,7 +44,7 @@ from tests.support.github import NoWakeups
 from tests.support.runner_rows import read_runner
 from tests.support.world import World
 
-HOST = Host("github.com")
+HOST = GitHubHost("github.com")
 
 
 @dataclass
@@ -294,7 +294,7 @@ class Yard:
         return PodView(store=self.world.store, fleet=self.fleet, clock=self.world.clock)
 
     def recovery(
-        self, view: PodView | None = None, witness: Witness | None = None, **terms: Any
+        self, view: PodView | None = None, end_records: EndRecords | None = None, **terms: Any
     ) -> Recovery:
         """A new leader: it knows only the store, the fleet and GitHub."""
         world = self.world
@@ -309,7 +309,7 @@ class Yard:
             view=self.viewed,
             apps=self.apps,
             terms=RecoveryTerms(**terms),
-            witness=witness,
+            end_records=end_records,
         )
 
     async def rounds(self, recovery: Recovery, seconds: float = 0, *, every: float = 10) -> None:

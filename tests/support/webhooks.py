@@ -14,7 +14,7 @@ import msgspec
 from pydantic import SecretStr
 
 from paddock.domain.budgets import BudgetLimits
-from paddock.domain.github import GitHubAppId, Host
+from paddock.domain.github import GitHubAppId, GitHubHost
 from paddock.github.apps import GitHubApp
 
 PATH = "/webhooks/github"
@@ -23,7 +23,7 @@ SECRET = "It's a Secret to Everybody"
 
 def app(number: int = 12, *secrets: str, host: str = "github.com") -> GitHubApp:
     return GitHubApp(
-        host=Host(host),
+        host=GitHubHost(host),
         app_id=GitHubAppId(number),
         api_url=f"https://{host}/api/v3",
         private_key_file=Path("/nonexistent"),

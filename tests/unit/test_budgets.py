@@ -17,12 +17,12 @@ from paddock.domain.budgets import (
     TokenBucket,
     costs,
 )
-from paddock.domain.github import AppKey, GitHubAppId, Host, InstallationId, Operation
+from paddock.domain.github import AppKey, GitHubAppId, GitHubHost, InstallationId, Operation
 from paddock.github.budget import LONGEST_WAIT_S, MemoryBudget
 from tests.support.time import ManualClock
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
-APP = AppKey(host=Host("github.com"), app=GitHubAppId(1))
+APP = AppKey(host=GitHubHost("github.com"), app=GitHubAppId(1))
 
 amounts = st.floats(0, 5_000, allow_nan=False)
 seconds = st.floats(0, 7_200, allow_nan=False)
@@ -173,7 +173,7 @@ def test_two_installations_and_the_app_itself_share_nothing() -> None:
 
 def test_the_same_app_id_on_another_host_has_its_own_budget() -> None:
     """I71"""
-    elsewhere = AppKey(host=Host("github.example.org"), app=APP.app)
+    elsewhere = AppKey(host=GitHubHost("github.example.org"), app=APP.app)
     assert costs(Operation.MINT, APP, None) != costs(Operation.MINT, elsewhere, None)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from paddock.domain.github import Host
+from paddock.domain.github import GitHubHost
 from paddock.github.clock import HostClock
 from paddock.ports.errors import DatabaseUnavailable
 from paddock.store.clock import DatabaseClock
@@ -103,7 +103,7 @@ async def test_without_an_answer_the_count_goes_on() -> None:
 @pytest.mark.parametrize("ahead", [-400.0, -3.0, 0.0, 3.0, 400.0])
 def test_what_github_judges_is_dated_by_githubs_clock(ahead: float) -> None:
     world = World(own_ahead=ahead)
-    clock = HostClock(Host("github.com"), world)
+    clock = HostClock(GitHubHost("github.com"), world)
     clock.note({"date": "Mon, 05 Jan 2026 12:00:00 GMT"})
     assert clock.now() == NOON + timedelta(seconds=ahead if abs(ahead) < 5 else 0.0)
 
@@ -111,7 +111,7 @@ def test_what_github_judges_is_dated_by_githubs_clock(ahead: float) -> None:
 @pytest.mark.parametrize("date", ["", "yesterday", "Mon, 99 Jan 2026 12:00:00 GMT"])
 def test_a_date_that_is_none_says_nothing(date: str) -> None:
     world = World(own_ahead=400.0)
-    clock = HostClock(Host("github.com"), world)
+    clock = HostClock(GitHubHost("github.com"), world)
     clock.note({"date": date})
     clock.note({})
     assert clock.now() == world.now()

@@ -22,8 +22,8 @@ from paddock.domain.comparison import (
 )
 from paddock.domain.github import (
     ActiveRuns,
+    GitHubHost,
     GitHubRepositoryId,
-    Host,
     JobRecord,
     RunId,
     RunRecord,
@@ -120,7 +120,7 @@ def test_an_account_without_quota_does_not_hold_up_another() -> None:
 
 def job(number: int, status: str = "queued") -> JobRecord:
     return JobRecord(
-        host=Host("github.com"),
+        host=GitHubHost("github.com"),
         id=JobId(number),
         run_id=RunId(1),
         run_attempt=1,
@@ -140,7 +140,7 @@ def job(number: int, status: str = "queued") -> JobRecord:
 
 def listing(*jobs: JobRecord, complete: bool = True) -> ActiveRuns:
     run = RunRecord(
-        host=Host("github.com"),
+        host=GitHubHost("github.com"),
         id=RunId(1),
         run_attempt=1,
         name="ci",

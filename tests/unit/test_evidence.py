@@ -17,7 +17,7 @@ from paddock.domain.fingerprints import (
     Waiting,
     ever_started,
 )
-from paddock.domain.github import Absent, Host, JobRecord, RunId, RunnerRecord
+from paddock.domain.github import Absent, GitHubHost, JobRecord, RunId, RunnerRecord
 from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod
@@ -38,7 +38,7 @@ from paddock.domain.recovery.evidence import (
 )
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
-HOST = Host("github.com")
+HOST = GitHubHost("github.com")
 GONE = Absent(proof="404 beside a successful read of the scope")
 
 STATES = {

@@ -11,8 +11,8 @@ from paddock.domain.github import (
     Absent,
     ConflictAction,
     GitHubAccountId,
+    GitHubHost,
     GitHubRepositoryId,
-    Host,
     JobRecord,
     MintedJit,
     RepositoryRecord,
@@ -25,7 +25,7 @@ from paddock.domain.github import (
 from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.states import JobState
 
-HOST = Host("github.com")
+HOST = GitHubHost("github.com")
 SITE = RepositoryRecord(
     host=HOST,
     id=GitHubRepositoryId(1),

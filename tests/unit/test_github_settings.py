@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from paddock.domain.github import AppKey, GitHubAppId, Host
+from paddock.domain.github import AppKey, GitHubAppId, GitHubHost
 from paddock.github.apps import Apps, host_of
 from paddock.github.settings import GitHubAppSettings, GitHubSettings
 
@@ -143,7 +143,7 @@ def test_the_same_app_id_on_two_hosts_is_two_apps() -> None:
     there = APP | {"api_url": "https://github.example.org/api/v3"}
     apps = Apps.from_settings([GitHubAppSettings(**APP), GitHubAppSettings(**there)])
     assert len(apps) == 2
-    found = apps[AppKey(host=Host("github.example.org"), app=GitHubAppId(12))]
+    found = apps[AppKey(host=GitHubHost("github.example.org"), app=GitHubAppId(12))]
     assert found.api_url == "https://github.example.org/api/v3"
 
 

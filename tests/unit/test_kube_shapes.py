@@ -44,7 +44,7 @@ DIND: dict[str, Any] = {
 def pod(
     *,
     avoid: tuple[str, ...] = (),
-    shun: tuple[str, ...] = (),
+    exclude: tuple[str, ...] = (),
     metadata: Any = None,
     described: Any = None,
     **spec: Any,
@@ -56,7 +56,7 @@ def pod(
         pool="linux",
         spec=json.dumps({"labels": ["linux"], "template": template, **(described or {})}),
         avoid=avoid,
-        shun=shun,
+        exclude=exclude,
     )
     return manifest(order, PLACEMENT)
 
@@ -240,14 +240,16 @@ def test_hosts_with_a_fault_are_not_taken_whichever_term_of_the_template_holds()
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     ssd = {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]}
     own = {"nodeAffinity": {required: {"nodeSelectorTerms": [ssd, {"matchFields": []}]}}}
-    shunned = [
+    excluded = [
         {"key": "metadata.name", "operator": "NotIn", "values": [name]}
         for name in ("mac-1", "mac-2")
     ]
     for affinity, terms in ((own, 2), ({}, 1)):
-        made = pod(shun=("mac-1", "mac-2"), affinity=affinity)["spec"]["affinity"]["nodeAffinity"]
+        made = pod(exclude=("mac-1", "mac-2"), affinity=affinity)["spec"]["affinity"][
+            "nodeAffinity"
+        ]
         found = made[required]["nodeSelectorTerms"]
-        assert [term["matchFields"] for term in found] == [shunned] * terms
+        assert [term["matchFields"] for term in found] == [excluded] * terms
         if affinity:
             assert found[0]["matchExpressions"] == ssd["matchExpressions"]
 

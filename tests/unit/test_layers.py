@@ -32,7 +32,7 @@ def _callers(method: str) -> set[str]:
 
 def test_only_retire_asks_pods_to_go_and_only_conclude_takes_them_away() -> None:
     """I35: any other module that wants a Pod gone fences it."""
-    assert _callers("ask_to_go") == {"recovery/retire.py"}
+    assert _callers("delete_live_pod") == {"recovery/retire.py"}
     assert _callers("reap") == {"forensics/conclusion.py"}
 
 

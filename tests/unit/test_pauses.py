@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from paddock.dispatch.pauses import Pauses, Place
-from paddock.domain.github import AppKey, GitHubAppId, Host
+from paddock.domain.github import AppKey, GitHubAppId, GitHubHost
 from paddock.domain.github_errors import BackOff, Failure, Kind
 from paddock.domain.ids import JobId
 from tests.support.time import ManualClock
 
-APP = AppKey(host=Host("github.com"), app=GitHubAppId(1))
+APP = AppKey(host=GitHubHost("github.com"), app=GitHubAppId(1))
 ACCOUNT = Place(app=APP, installation=7)
 
 

@@ -12,7 +12,7 @@ import pytest
 from paddock.domain.ids import PoolId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
-from paddock.domain.placement import Toleration, Whereabouts, sharing
+from paddock.domain.placement import NodeConstraints, Toleration, sharing
 from paddock.domain.pods import Host, Phase, Pod, Taint
 from paddock.domain.pool_terms import Terms
 from paddock.domain.sizing import Room
@@ -92,9 +92,9 @@ def test_a_job_on_a_host_that_got_a_fault_takes_no_place_elsewhere() -> None:
 
 def test_pools_that_can_have_the_same_host_share_all_they_can_have() -> None:
     wanted = {
-        LINUX: Whereabouts(node_selector={"kubernetes.io/os": "linux"}),
-        ARM: Whereabouts(node_selector={"arch": "arm"}),
-        MACS: Whereabouts(node_selector=SELECTOR, tolerations=[Toleration(operator="Exists")]),
+        LINUX: NodeConstraints(node_selector={"kubernetes.io/os": "linux"}),
+        ARM: NodeConstraints(node_selector={"arch": "arm"}),
+        MACS: NodeConstraints(node_selector=SELECTOR, tolerations=[Toleration(operator="Exists")]),
     }
     hosts = [linux("a"), linux("b", arch="arm"), mac("mac-1")]
     found = {pools: {host.name for host in theirs} for pools, theirs in sharing(wanted, hosts)}
@@ -122,22 +122,22 @@ def test_a_taint_is_tolerated_as_the_scheduler_does(
     toleration: dict[str, str], tolerates: bool
 ) -> None:
     spec = json.dumps({"template": {"spec": {"tolerations": [toleration]}}})
-    assert Whereabouts.of(spec).admit(mac("mac-1")) is tolerates
+    assert NodeConstraints.of(spec).admit(mac("mac-1")) is tolerates
 
 
 def test_a_runtime_class_may_tolerate_what_the_template_does_not() -> None:
     """A pool that seems to have no room is worse than one that seems to have too much."""
     kata = json.dumps({"template": {"spec": {"runtimeClassName": "kata"}}})
-    assert Whereabouts.of(kata).admit(mac("mac-1"))
+    assert NodeConstraints.of(kata).admit(mac("mac-1"))
     chosen = {"runtimeClassName": "kata", "nodeSelector": {"kubernetes.io/os": "linux"}}
-    assert not Whereabouts.of(json.dumps({"template": {"spec": chosen}})).admit(mac("mac-1"))
+    assert not NodeConstraints.of(json.dumps({"template": {"spec": chosen}})).admit(mac("mac-1"))
 
 
 def test_taints_of_a_state_say_not_for_whom_a_host_is() -> None:
     cordoned = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
-    assert Whereabouts().admit(replace(linux(), taints=(cordoned,)))
+    assert NodeConstraints().admit(replace(linux(), taints=(cordoned,)))
 
 
 @pytest.mark.parametrize("spec", ["", "{}", '{"template": null}', '{"template": {"spec": 3}}'])
 def test_a_description_without_a_template_may_be_anywhere(spec: str) -> None:
-    assert Whereabouts.of(spec).admit(linux())
+    assert NodeConstraints.of(spec).admit(linux())

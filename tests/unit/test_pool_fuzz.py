@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.placement import Whereabouts
+from paddock.domain.placement import NodeConstraints
 from paddock.domain.pods import PodOrder
 from paddock.domain.pool_terms import Terms
 from paddock.domain.pools import PoolFacts
@@ -35,7 +35,7 @@ def ordered(spec: str) -> PodOrder:
         pool="linux",
         spec=spec,
         avoid=("node-1",),
-        shun=("node-2",),
+        exclude=("node-2",),
     )
 
 
@@ -74,7 +74,7 @@ def test_an_object_is_read_or_refused_in_a_sentence(spec: Any) -> None:
         return
     # What is read can be used.
     Terms.of(pool.spec)
-    Whereabouts.of(pool.spec)
+    NodeConstraints.of(pool.spec)
     assert described("linux", pool.spec.encode()) == pool
     if spec.get("template") is None:
         return

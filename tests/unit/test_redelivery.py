@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.domain.github import DeliveryId, DeliveryRecord, Host
+from paddock.domain.github import DeliveryId, DeliveryRecord, GitHubHost
 from paddock.domain.redelivery import (
     APPLIED_EVENTS,
     FIRST_GAP,
@@ -42,7 +42,7 @@ def attempt(
     event: str = "workflow_job",
 ) -> DeliveryRecord:
     return DeliveryRecord(
-        host=Host("github.com"),
+        host=GitHubHost("github.com"),
         id=DeliveryId(next(_ids)),
         guid=guid,
         delivered_at=NOW - ago,

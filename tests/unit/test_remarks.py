@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from paddock.domain.budgets import Bucket, BudgetKey
-from paddock.domain.github import GitHubAppId, Host
+from paddock.domain.github import GitHubAppId, GitHubHost
 from paddock.github.budget import MemoryBudget, Remarks
 from tests.support.time import ManualClock
 
-KEY = BudgetKey(bucket=Bucket.REST, host=Host("github.com"), app=GitHubAppId(1))
+KEY = BudgetKey(bucket=Bucket.REST, host=GitHubHost("github.com"), app=GitHubAppId(1))
 
 
 class Noting(MemoryBudget):

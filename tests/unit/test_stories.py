@@ -19,8 +19,8 @@ from paddock.domain.intake import Passed
 from paddock.domain.limits import NOTHING, Limits
 from paddock.domain.pauses import Pause
 from paddock.domain.reading.details import (
-    BackOffLine,
     JobDetails,
+    KeyBackOff,
     PassedOver,
     RefusedVersion,
     RelatedRunner,
@@ -190,7 +190,7 @@ def test_whose_pause_it_is_is_told(pauses: dict[str, Any], words: str) -> None:
     assert told(details(job(), wait=wait)).why.startswith(words)
 
 
-BACKED_OFF = BackOffLine(
+BACKED_OFF = KeyBackOff(
     scope=BackOffScope.KEY,
     until=NOW + timedelta(seconds=30),
     failures=2,

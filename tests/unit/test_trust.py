@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from paddock.domain.github import Absent, GitHubRepositoryId, Host, RunId, RunRecord
+from paddock.domain.github import Absent, GitHubHost, GitHubRepositoryId, RunId, RunRecord
 from paddock.domain.trust import judge_run
 
 OURS = RunRecord(
-    host=Host("github.com"),
+    host=GitHubHost("github.com"),
     id=RunId(5),
     run_attempt=1,
     name="CI",

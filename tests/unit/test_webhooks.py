@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paddock.domain.deliveries import NewDelivery
-from paddock.domain.github import AppKey, GitHubAppId, Host
+from paddock.domain.github import AppKey, GitHubAppId, GitHubHost
 from paddock.domain.ids import AppId, HostId
 from paddock.github import webhooks
 from paddock.github.webhooks import (
@@ -25,7 +25,7 @@ BODY = encoded(workflow_job(job=77))
 
 
 def key(number: int = 12, host: str = "github.com") -> AppKey:
-    return AppKey(host=Host(host), app=GitHubAppId(number))
+    return AppKey(host=GitHubHost(host), app=GitHubAppId(number))
 
 
 def signer(signatures: Signatures, body: bytes = BODY, /, **sent: str) -> AppKey:

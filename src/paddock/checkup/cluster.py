@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from paddock.checkup.finding import Finding, ill, poor, well
+from paddock.checkup.finding import Finding, failure, ok, warning
 from paddock.domain.pool_objects import API_VERSION, GROUP
-from paddock.fleet.kube.api import Call, KubeApi, RequestRefused, Resource
+from paddock.fleet.kube.api import KubeApi, KubeCall, RequestRefused, Resource
 from paddock.fleet.kube.settings import KubeSettings
 from paddock.fleet.kube.setup import open_kube
 from paddock.ports import Clock, FleetUnavailable
@@ -29,33 +29,31 @@ async def examine_cluster(settings: KubeSettings, clock: Clock) -> AsyncIterator
             try:
                 pods = await kube.fleet.list()
             except FleetUnavailable as error:
-                yield ill(
+                yield failure(
                     "cluster",
                     str(error),
                     "check the kubeconfig or the ServiceAccount, and the namespace",
                 )
                 return
-            yield well(
-                "cluster", f"it answers; {len(pods.pods)} runner Pods in {settings.namespace}"
-            )
+            yield ok("cluster", f"it answers; {len(pods.pods)} runner Pods in {settings.namespace}")
             yield await _pool_objects(kube.pools)
             yield await _rights(kube.api, settings.namespace)
             yield examine_network(settings)
     except ValueError as error:
-        yield ill("cluster", str(error), "see [kube] in the settings")
+        yield failure("cluster", str(error), "see [kube] in the settings")
 
 
 def examine_network(settings: KubeSettings) -> Finding:
     """Judged by the settings: paddock may not read network policies."""
     if settings.dispatch_egress == "all":
-        return well("network", "runners reach dispatch for as long as they live")
+        return ok("network", "runners reach dispatch for as long as they live")
     if settings.vitals_url:
-        return well(
+        return ok(
             "network",
             "runners reach dispatch until they get their owner's label; their vitals go on to "
             f"{settings.vitals_url}",
         )
-    return poor(
+    return warning(
         "network",
         "runners reach dispatch until they get their owner's label, and their vitals end with it: a "
         "job that dies silently leaves its log alone",
@@ -69,15 +67,17 @@ async def _pool_objects(pools: Any) -> Finding:
         found = await pools.list()
     except RequestRefused as error:
         if error.absent:
-            return ill(
+            return failure(
                 "RunnerPool",
                 f"the cluster does not serve {API_VERSION}",
                 "apply the CustomResourceDefinition of this version (deploy/crd.yaml)",
             )
-        return ill("RunnerPool", str(error), "apply the roles of this version (deploy/roles.yaml)")
+        return failure(
+            "RunnerPool", str(error), "apply the roles of this version (deploy/roles.yaml)"
+        )
     except FleetUnavailable as error:
-        return ill("RunnerPool", str(error), "check the cluster")
-    return well("RunnerPool", f"{API_VERSION} is served; {len(found.pools)} objects")
+        return failure("RunnerPool", str(error), "check the cluster")
+    return ok("RunnerPool", f"{API_VERSION} is served; {len(found.pools)} objects")
 
 
 async def _rights(api: KubeApi, namespace: str) -> Finding:
@@ -96,15 +96,15 @@ async def _rights(api: KubeApi, namespace: str) -> Finding:
             "spec": {"resourceAttributes": asked},
         }
         try:
-            answer = await api.send("POST", Call("create", _REVIEWS), body, dict[str, Any])
+            answer = await api.send("POST", KubeCall("create", _REVIEWS), body, dict[str, Any])
         except FleetUnavailable as error:
-            return ill("rights", str(error), "check the cluster")
+            return failure("rights", str(error), "check the cluster")
         if not answer.get("status", {}).get("allowed"):
             denied.append(f"{verb} {resource}{f'/{sub}' if sub else ''}")
     if denied:
-        return ill(
+        return failure(
             "rights",
             f"we may not {', '.join(denied)} in {namespace}",
             "apply the roles of this version (deploy/roles.yaml)",
         )
-    return well("rights", f"we may do in {namespace} what we have to")
+    return ok("rights", f"we may do in {namespace} what we have to")

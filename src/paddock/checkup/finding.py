@@ -7,34 +7,34 @@ from enum import StrEnum
 import msgspec
 
 
-class Health(StrEnum):
-    WELL = "ok"
+class CheckResult(StrEnum):
+    OK = "ok"
     #: It works now, but will not always.
-    POOR = "warning"
-    ILL = "failed"
+    WARNING = "warning"
+    FAILED = "failed"
     #: There was nothing to examine.
-    ABSENT = "skipped"
+    SKIPPED = "skipped"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     about: str
-    health: Health
+    health: CheckResult
     what: str
     #: What to do about it.
     remedy: str | None = None
 
 
-def well(about: str, what: str) -> Finding:
-    return Finding(about=about, health=Health.WELL, what=what)
+def ok(about: str, what: str) -> Finding:
+    return Finding(about=about, health=CheckResult.OK, what=what)
 
 
-def poor(about: str, what: str, remedy: str) -> Finding:
-    return Finding(about=about, health=Health.POOR, what=what, remedy=remedy)
+def warning(about: str, what: str, remedy: str) -> Finding:
+    return Finding(about=about, health=CheckResult.WARNING, what=what, remedy=remedy)
 
 
-def ill(about: str, what: str, remedy: str) -> Finding:
-    return Finding(about=about, health=Health.ILL, what=what, remedy=remedy)
+def failure(about: str, what: str, remedy: str) -> Finding:
+    return Finding(about=about, health=CheckResult.FAILED, what=what, remedy=remedy)
 
 
-def absent(about: str, what: str) -> Finding:
-    return Finding(about=about, health=Health.ABSENT, what=what)
+def skipped(about: str, what: str) -> Finding:
+    return Finding(about=about, health=CheckResult.SKIPPED, what=what)

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from paddock.checkup.finding import Finding, ill, poor, well
+from paddock.checkup.finding import Finding, failure, ok, warning
 from paddock.domain.github import InstallationKey, InstallationRecord, Scope
 from paddock.domain.github_errors import GitHubError
 from paddock.github.apps import Apps, GitHubApp
@@ -70,20 +70,20 @@ async def _examine(
         described = caller.decode(request, received.answer, _App)
         installations = await client.list_installations(app.key)
     except GitHubError as error:
-        yield ill(
+        yield failure(
             about,
             str(error),
             "check app_id, the private key and api_url",
         )
         return
-    yield well(about, f"GitHub knows it as {described.slug or 'an App without a name'}")
+    yield ok(about, f"GitHub knows it as {described.slug or 'an App without a name'}")
     yield _clock(received.answer.headers, clock[0].now(), whose=clock[1])
     for finding in _rights(about, described.permissions, described.events):
         yield finding
     async for finding in _hooks(about, app, client):
         yield finding
     if not installations:
-        yield poor(about, "it is installed nowhere", "install it for an organisation")
+        yield warning(about, "it is installed nowhere", "install it for an organisation")
     for installation in installations:
         async for finding in _installation(app, installation, client, groups):
             yield finding
@@ -94,15 +94,15 @@ def _clock(headers: Mapping[str, str], now: datetime, *, whose: str) -> Finding:
     try:
         theirs = parsedate_to_datetime(headers.get("date", ""))
     except ValueError:
-        return poor("clock", "GitHub's answer has no date to compare with", "ask again")
+        return warning("clock", "GitHub's answer has no date to compare with", "ask again")
     off = (now - theirs).total_seconds()
     if abs(off) > _CLOCK_OFF:
-        return poor(
+        return warning(
             "clock",
             f"{whose} clock is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} GitHub's",
             "synchronise it (NTP): the ages of jobs are judged by it, and GitHub dates their beginning",
         )
-    return well("clock", f"{whose} is within {max(1.0, abs(off)):.0f} s of GitHub's")
+    return ok("clock", f"{whose} is within {max(1.0, abs(off)):.0f} s of GitHub's")
 
 
 def _rights(about: str, permissions: Mapping[str, str], events: Sequence[str]) -> list[Finding]:
@@ -110,7 +110,7 @@ def _rights(about: str, permissions: Mapping[str, str], events: Sequence[str]) -
     for name, (needed, what_for) in NEEDED.items():
         if name not in permissions and name != "metadata":
             found.append(
-                ill(
+                failure(
                     about,
                     f"it lacks the permission {name}: {needed}, for {what_for}",
                     "grant it in the App's settings; owners of installations have to accept it",
@@ -118,7 +118,7 @@ def _rights(about: str, permissions: Mapping[str, str], events: Sequence[str]) -
             )
         elif needed == "write" and permissions.get(name) == "read":
             found.append(
-                ill(
+                failure(
                     about,
                     f"its permission {name} is read, and {what_for} takes write",
                     "raise it in the App's settings; owners of installations have to accept it",
@@ -126,39 +126,39 @@ def _rights(about: str, permissions: Mapping[str, str], events: Sequence[str]) -
             )
     if EVENT not in events:
         found.append(
-            ill(
+            failure(
                 about,
                 f"it is not subscribed to the event {EVENT}",
                 "subscribe to it in the App's settings: no job is heard of otherwise",
             )
         )
-    return found or [well(about, "it has the permissions and the event it needs")]
+    return found or [ok(about, "it has the permissions and the event it needs")]
 
 
 async def _hooks(about: str, app: GitHubApp, client: GitHubClient) -> AsyncIterator[Finding]:
     try:
         page = await client.list_deliveries(app.key)
     except GitHubError as error:
-        yield ill(about, str(error), "look at the App's webhook in its settings")
+        yield failure(about, str(error), "look at the App's webhook in its settings")
         return
     lately = page.deliveries[:20]
     failed = [each for each in lately if not each.succeeded]
     if not lately:
-        yield poor(
+        yield warning(
             about,
             "GitHub has sent no webhook lately",
             "check that the App's webhook is active and its URL is https://HOST/webhooks/github",
         )
     elif len(failed) * 2 > len(lately):
         last = failed[0]
-        yield ill(
+        yield failure(
             about,
             f"{len(failed)} of the last {len(lately)} webhooks failed, last with "
             f"{last.status_code} {last.status}",
             "check the webhook's URL and secret, and whether GitHub can reach it (401: the secret)",
         )
     else:
-        yield well(about, f"{len(lately) - len(failed)} of the last {len(lately)} webhooks arrived")
+        yield ok(about, f"{len(lately) - len(failed)} of the last {len(lately)} webhooks arrived")
 
 
 async def _installation(
@@ -170,10 +170,10 @@ async def _installation(
     login = installation.account_login
     about = f"installation {login}"
     if installation.suspended_at is not None:
-        yield ill(about, "it is suspended", f"an owner of {login} unsuspends it")
+        yield failure(about, "it is suspended", f"an owner of {login} unsuspends it")
         return
     if installation.account_type != "Organization":
-        yield well(about, "a user's: runners register at single repositories")
+        yield ok(about, "a user's: runners register at single repositories")
         return
     who = InstallationKey(host=app.host, app=app.app_id, installation=installation.id)
     scope = Scope(host=app.host, owner=login)
@@ -181,7 +181,7 @@ async def _installation(
         there = {group.name for group in await client.list_runner_groups(who, scope)}
         await client.control_read(who, scope)
     except GitHubError as error:
-        yield ill(
+        yield failure(
             about,
             str(error),
             f"an owner of {login} accepts the App's permissions, and allows self-hosted runners",
@@ -189,10 +189,10 @@ async def _installation(
         return
     missing = [f"{group!r} of pool {pool}" for pool, group in groups if group not in there]
     if missing:
-        yield poor(
+        yield warning(
             about,
             f"it has no runner group {', '.join(missing)}: those pools take none of its jobs",
             f"make the group in {login} and let its repositories use it, or take it from the pool",
         )
     else:
-        yield well(about, f"runners can be registered; runner groups: {', '.join(sorted(there))}")
+        yield ok(about, f"runners can be registered; runner groups: {', '.join(sorted(there))}")

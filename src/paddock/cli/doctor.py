@@ -11,7 +11,7 @@ import typer
 
 from paddock.agent.client import Url
 from paddock.checkup.database import examine_clock, examine_database, examine_schema
-from paddock.checkup.finding import Finding, Health, absent, ill, poor, well
+from paddock.checkup.finding import CheckResult, Finding, failure, ok, skipped, warning
 from paddock.cli.layout import Line
 from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import room, show, show_json
@@ -31,10 +31,10 @@ from paddock.system import SystemClock, SystemIds
 from paddock.web.tls import CertificateRejected, load_certificate
 
 _MARKS: Final = {
-    Health.WELL: ("ok      ", "green"),
-    Health.POOR: ("warning ", "yellow"),
-    Health.ILL: ("failed  ", "bold red"),
-    Health.ABSENT: ("–       ", "dim"),
+    CheckResult.OK: ("ok      ", "green"),
+    CheckResult.WARNING: ("warning ", "yellow"),
+    CheckResult.FAILED: ("failed  ", "bold red"),
+    CheckResult.SKIPPED: ("–       ", "dim"),
 }
 
 
@@ -63,12 +63,12 @@ def doctor(as_json: AsJson = False, config: Config = None, data_dir: DataDir = N
     run(examine(), settings)
     if as_json:
         show_json(found)
-    if any(finding.health is Health.ILL for finding in found):
+    if any(finding.health is CheckResult.FAILED for finding in found):
         raise typer.Exit(1)
 
 
 async def _examine(settings: Settings) -> AsyncIterator[Finding]:
-    yield well("settings", "they can be read, and hold no mistake")
+    yield ok("settings", "they can be read, and hold no mistake")
     groups: list[tuple[str, str]] = []
     clock: DatabaseClock | None = None
     async with AsyncExitStack() as stack:
@@ -82,7 +82,7 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
             yield examine_clock(clock)
             schema = await examine_schema(database)
             yield schema
-            if schema.health is Health.WELL:
+            if schema.health is CheckResult.OK:
                 store = PgStore(database, clock=clock, ids=SystemIds(), actor="doctor")
                 pools = await store.list_pools()
                 groups = [(each.name, each.runner_group) for each in pools if each.runner_group]
@@ -90,7 +90,7 @@ async def _examine(settings: Settings) -> AsyncIterator[Finding]:
                 async for finding in _examine_rows(store, reading, len(pools), clock.now()):
                     yield finding
         except StoreError as error:
-            yield ill("database", error.message, "see docs/database.md")
+            yield failure("database", error.message, "see docs/database.md")
     async for finding in _github(settings, groups, clock):
         yield finding
     async for finding in _fleet(settings):
@@ -114,8 +114,8 @@ async def _examine_rows(
 
 def _pools(count: int) -> Finding:
     if count:
-        return well("pools", f"{count} described")
-    return poor(
+        return ok("pools", f"{count} described")
+    return warning(
         "pools",
         "there is none, so no job is taken",
         "describe one: a RunnerPool object, or a file for `paddock pools apply`",
@@ -123,7 +123,7 @@ def _pools(count: int) -> Finding:
 
 
 def _unfit(host: UnfitHost) -> Finding:
-    return ill(
+    return failure(
         f"host {host.host}",
         f"it has been unfit for runners since {host.since:%Y-%m-%d %H:%M} UTC: {host.why}",
         "look at the condition of its Node; docs/macos.md says what each means",
@@ -134,10 +134,10 @@ def _version(version: PoolVersionLine, now: datetime) -> Finding:
     about, said = f"pool {version.pool}", version.sentence(now)
     remedy = "renew actions/runner in the image of the pool (docs/github.md#runner-versions)"
     if version.is_refused(now):
-        return ill(about, said, remedy)
+        return failure(about, said, remedy)
     if version.ends_soon(now):
-        return poor(about, said, remedy)
-    return well(about, said)
+        return warning(about, said, remedy)
+    return ok(about, said)
 
 
 def _bypassed(bypass: LimitBypassLine) -> Finding:
@@ -147,7 +147,7 @@ def _bypassed(bypass: LimitBypassLine) -> Finding:
         if bypass.runner == "foreign"
         else "runners that are registered at its organisation"
     )
-    return poor(
+    return warning(
         f"limits of {bypass.repository}",
         f"{jobs} of {bypass.repository} on {where}: its limits do not hold there.",
         "see docs/alerts.md#paddocklimitbypassed",
@@ -155,7 +155,7 @@ def _bypassed(bypass: LimitBypassLine) -> Finding:
 
 
 def _inexact(account: str, pool: str) -> Finding:
-    return poor(
+    return warning(
         f"limits in {account}",
         f"pool {pool} names a runner group, so its runners register at the organisation, and limits "
         "of single repositories are not exact",
@@ -168,12 +168,12 @@ async def _github(
     settings: Settings, groups: list[tuple[str, str]], clock: DatabaseClock | None
 ) -> AsyncIterator[Finding]:
     if not settings.github.all_apps:
-        yield absent("GitHub", "no App is configured; `paddock up` brings a GitHub of its own")
+        yield skipped("GitHub", "no App is configured; `paddock up` brings a GitHub of its own")
         return
     try:
         apps = configured_apps(settings)
     except SettingsError as error:
-        yield ill("GitHub", str(error), "correct [[github.apps]]")
+        yield failure("GitHub", str(error), "correct [[github.apps]]")
         return
     from paddock.checkup.github import examine_apps
 
@@ -186,7 +186,7 @@ async def _fleet(settings: Settings) -> AsyncIterator[Finding]:
     match settings.fleet:
         case FleetKind.KUBE:
             if not settings.sealing:
-                yield ill(
+                yield failure(
                     "sealing key",
                     "there is none, and JITs are not stored in the clear",
                     "set PADDOCK_SEALING_KEYS to the output of `head -c 32 /dev/urandom | base64`",
@@ -198,7 +198,7 @@ async def _fleet(settings: Settings) -> AsyncIterator[Finding]:
             async for finding in examine_cluster(settings.kube, SystemClock()):
                 yield finding
         case FleetKind.LOCAL | None:
-            yield absent("cluster", "PADDOCK_FLEET is not kube")
+            yield skipped("cluster", "PADDOCK_FLEET is not kube")
             yield _this_machine(settings)
 
 
@@ -211,17 +211,17 @@ def examine_certificate(settings: Settings, now: datetime) -> Finding:
             return _without_certificate(about, settings.kube.server_url)
         found = load_certificate(files)
     except (SettingsError, CertificateRejected) as error:
-        return ill(about, str(error).rstrip("."), "put a certificate and its key there, in PEM")
+        return failure(about, str(error).rstrip("."), "put a certificate and its key there, in PEM")
     for url in filter(None, urls):
         host = Url.parse(url)
         if not host.secure:
-            return ill(
+            return failure(
                 about,
                 f"Pods are told {url}, and those addresses are served over TLS",
                 "write https:// in PADDOCK_KUBE_SERVER_URL and PADDOCK_KUBE_VITALS_URL",
             )
         if not found.is_for(host.host):
-            return ill(
+            return failure(
                 about,
                 f"the certificate is not for {host.host}, by which Pods know the server, but for "
                 f"{', '.join(sorted(found.names)) or 'no name'}",
@@ -230,20 +230,20 @@ def examine_certificate(settings: Settings, now: datetime) -> Finding:
     when = f"{found.not_after:%Y-%m-%d %H:%M} UTC"
     if not found.not_before <= now < found.not_after:
         valid = f"the certificate is valid from {found.not_before:%Y-%m-%d %H:%M} to {when}"
-        return ill(about, valid, "renew it: no Pod accepts it now")
+        return failure(about, valid, "renew it: no Pod accepts it now")
     if found.expires_soon(now):
-        return poor(
+        return warning(
             about,
             f"the certificate expires at {when}, in {(found.not_after - now).days} days",
             "find out why it was not renewed, or renew it (docs/install.md#tls-for-dispatch)",
         )
-    return well(about, f"the certificate is for {', '.join(sorted(found.names))}, until {when}")
+    return ok(about, f"the certificate is for {', '.join(sorted(found.names))}, until {when}")
 
 
 def _without_certificate(about: str, server_url: str | None) -> Finding:
     if server_url and Url.parse(server_url).secure:
-        return well(about, f"Pods ask at {server_url}; this server does not end TLS itself")
-    return absent(
+        return ok(about, f"Pods ask at {server_url}; this server does not end TLS itself")
+    return skipped(
         about,
         "none: tokens and JITs cross the network between Pods and server in clear text "
         "(docs/security.md#dispatch-over-the-network)",
@@ -253,16 +253,16 @@ def _without_certificate(about: str, server_url: str | None) -> Finding:
 def _this_machine(settings: Settings) -> Finding:
     if settings.local.cgroup is not None:
         limits = "none" if settings.local.cgroup == NO_CGROUP else f"by {settings.local.cgroup}"
-        return well("this machine", f"limits of local runners: {limits}")
+        return ok("this machine", f"limits of local runners: {limits}")
     try:
         give_back(cgroup_for_runners("doctor"))
     except NoCgroup as reason:
-        return poor(
+        return warning(
             "this machine",
             f"local runners would have no limits: {reason}",
             "name a cgroup that is paddock's to divide in [local], or live with it (docs/local.md)",
         )
-    return well("this machine", "local runners get their pool's memory as limit")
+    return ok("this machine", "local runners get their pool's memory as limit")
 
 
 def _show(finding: Finding) -> None:

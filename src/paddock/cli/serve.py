@@ -53,5 +53,5 @@ async def _serve(settings: Settings, *, migrate: bool) -> None:
 
 
 def _ready(url: str) -> None:
-    paddock.serve.spare_the_collector()
+    paddock.serve.tune_garbage_collection()
     show(f"paddock {paddock.__version__} answers at {url}")

@@ -22,8 +22,8 @@ from paddock.cli.progress import Screen
 from paddock.cli.run_command import run
 from paddock.cli.store import connected
 from paddock.demo.chaos import Chaos
-from paddock.demo.demo import HOST, HURRIED_RECOVERY, POOL, SPEEDUP, Demo, Mode
-from paddock.demo.incidents import IncidentContext, Mute
+from paddock.demo.demo import HOST, POOL, QUICK_RECOVERY, SPEEDUP, Demo, Mode
+from paddock.demo.incidents import IncidentContext, SessionBlocker
 from paddock.dispatch.sealing import KEY_BYTES, Sealer
 from paddock.fleet.local.fleet import GRACE
 from paddock.fleet.local.reviewer import LocalReviewer
@@ -104,7 +104,7 @@ def up(demo: DemoMode = None, config: Config = None, data_dir: DataDir = None) -
         # The screen already shows what happens.
         settings = settings.model_copy(update={"log_level": LogLevel.WARNING})
     if mode is Mode.CHAOS:
-        settings = _hurried(settings)
+        settings = _with_quick_recovery(settings)
     refuse_a_second(settings.data_dir.expanduser())
     run(_up(settings, mode), settings, untold=_ON_THE_SCREEN)
 
@@ -123,11 +123,11 @@ def _check_for_a_real_github(settings: Settings, demo: Mode | None) -> None:
         )
 
 
-def _hurried(settings: Settings) -> Settings:
+def _with_quick_recovery(settings: Settings) -> Settings:
     """The settings with quicker recovery; values that the operator has set stay."""
     recovery = settings.recovery
     given = recovery.model_fields_set
-    quicker = {name: value for name, value in HURRIED_RECOVERY.items() if name not in given}
+    quicker = {name: value for name, value in QUICK_RECOVERY.items() if name not in given}
     return settings.model_copy(update={"recovery": recovery.model_copy(update=quicker)})
 
 
@@ -273,7 +273,7 @@ class _Up:
             clock=self._clock,
             ids=self._ids,
             limited=self._runners.limited,
-            mute=Mute(demo.fake),
+            mute=SessionBlocker(demo.fake),
         )
         await Chaos(
             around=around,

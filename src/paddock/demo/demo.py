@@ -71,7 +71,7 @@ _HURRIED: Final = Timing(
 #: The shorter waiting times of runners and pollers.
 SPEEDUP: Final[Mapping[str, str]] = {"PADDOCK_FAKE_RUNNER_SPEEDUP": "6", "PADDOCK_AGENT_WAIT": "4"}
 #: The shorter waiting times of recovery (`[recovery]`).
-HURRIED_RECOVERY: Final[Mapping[str, float]] = {
+QUICK_RECOVERY: Final[Mapping[str, float]] = {
     "fresh": 3.0,
     "recheck": 4.0,
     "boot": 30.0,

@@ -55,7 +55,7 @@ class Case:
     afterwards: str | None = None
 
 
-class Mute:
+class SessionBlocker:
     """Runners whose session GitHub never opens: they run, retry, and never come online."""
 
     def __init__(self, fake: FakeGitHub) -> None:
@@ -94,10 +94,10 @@ class IncidentContext:
     ids: Ids
     #: Whether runners have a memory limit of their own.
     limited: bool
-    mute: Mute
+    mute: SessionBlocker
     #: One organisation has all the trouble with GitHub, one kind at a time.
     trouble: asyncio.Lock = field(default_factory=asyncio.Lock)
-    spoilt: set[str] = field(default_factory=set)
+    reserved: set[str] = field(default_factory=set)
 
     async def completed(self, job: Job) -> None:
         while job.status is not JobStatus.COMPLETED:  # noqa: ASYNC110 - the fake has no events for this
@@ -123,14 +123,14 @@ class IncidentContext:
         while True:
             for runner in await self.store.list_runners(pool="demo"):
                 whole = self.directory(runner.pod).path.is_dir()
-                if runner.state is RunnerState.IDLE and whole and runner.pod not in self.spoilt:
+                if runner.state is RunnerState.IDLE and whole and runner.pod not in self.reserved:
                     return runner
             await asyncio.sleep(_LOOK)
 
-    async def spoil(self) -> str:
+    async def reserve(self) -> str:
         """Reserves an idle runner for one incident; returns its Pod."""
         pod = (await self.idle()).pod
-        self.spoilt.add(pod)
+        self.reserved.add(pod)
         return pod
 
     def directory(self, pod: str) -> PodDirectory:
@@ -260,7 +260,7 @@ async def _never_registers(around: IncidentContext, tell: Tell) -> None:
 
 @_incident("vanished", "S3", "an idle Pod and all that is left of it disappears")
 async def _vanished(around: IncidentContext, tell: Tell) -> None:
-    pod = await around.spoil()
+    pod = await around.reserve()
     tell(
         Case(
             name="vanished",

@@ -21,7 +21,7 @@ from paddock.dispatch.installation_reads import InstallationReads, InstallationT
 from paddock.domain.deliveries import Delivery, DeliveryState
 from paddock.domain.intake import IntakeContext, Passed, judge
 from paddock.domain.jobs import JobReport
-from paddock.github.facts import Incomprehensible, facts_of_event, repository_of
+from paddock.github.facts import UnusableFacts, facts_of_event, repository_of
 from paddock.github.payloads import InstallationEvent, PayloadError, WorkflowJobEvent
 from paddock.ports import Subscription, Topic, Wakeups
 from paddock.ports.deliveries import DeliveryStore
@@ -177,7 +177,7 @@ def _take_in(
         return None
     try:
         facts = facts_of_event(delivery.host, event, received_at=delivery.received_at)
-    except Incomprehensible as error:
+    except UnusableFacts as error:
         batch.set_aside(delivery, error)
         return None
     report, could_be_ours = judge(facts, repository_of(event.repository), account, around)

@@ -90,20 +90,20 @@ class _Waiting:
         self.pods = WaitingPods()
         self._waiters: dict[RunnerId, _Waiter] = {}
         #: The requests that wait for one match only.
-        self._hurried: dict[RunnerId, _Waiter] = {}
+        self._brief: dict[RunnerId, _Waiter] = {}
 
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def enter(self, waiter: _Waiter, *, hurried: bool) -> None:
+    def enter(self, waiter: _Waiter, *, brief: bool) -> None:
         # A Pod that asks twice is one Pod: only its newer request is still open.
         if (older := self._waiters.get(waiter.pod.id)) is not None:
             older.tell(NothingYet())
             self.leave(older)
         self._waiters[waiter.pod.id] = waiter
         self.pods.add(waiter.pod)
-        if hurried:
-            self._hurried[waiter.pod.id] = waiter
+        if brief:
+            self._brief[waiter.pod.id] = waiter
         WAITING.set(len(self))
 
     def leave(self, waiter: _Waiter) -> None:
@@ -115,12 +115,12 @@ class _Waiting:
         waiter = self._waiters.pop(runner, None)
         if waiter is not None:
             self.pods.remove(waiter.pod)
-            self._hurried.pop(runner, None)
+            self._brief.pop(runner, None)
             WAITING.set(len(self))
         return waiter
 
-    def take_hurried(self) -> list[_Waiter]:
-        return self._take_each(self._hurried)
+    def take_brief(self) -> list[_Waiter]:
+        return self._take_each(self._brief)
 
     def take_all(self) -> list[_Waiter]:
         return self._take_each(self._waiters)
@@ -205,10 +205,10 @@ class Dispatcher:
     async def poll(self, pod: PodIdentity, *, wait: float) -> Answer | None:
         """The answer to the Pod, within `wait` seconds. `None`: the Pod has no row (yet)."""
         deadline = self._clock.monotonic() + max(wait, _SHORTEST_WAIT)
-        hurried = wait < _SHORTEST_WAIT
+        brief = wait < _SHORTEST_WAIT
         answer: Answer | None = None
         if (returned := self._returning.ask(pod, at=self._clock.now())) is not None:
-            answer = await self._wait(returned, pod.pod_uid, wait, hurried=hurried)
+            answer = await self._wait(returned, pod.pod_uid, wait, brief=brief)
         while answer is None:
             try:
                 heard = await self._hear(pod, deadline)
@@ -217,7 +217,7 @@ class Dispatcher:
             if heard is None:
                 return None
             left = deadline - self._clock.monotonic()
-            answer = await self._answer(heard, left, hurried=hurried)
+            answer = await self._answer(heard, left, brief=brief)
             if answer is None and (left <= 0 or self._closing):
                 answer = NothingYet()
         ANSWERS.labels(type(answer).__name__).inc()
@@ -253,7 +253,7 @@ class Dispatcher:
             _log.info("runner.acknowledged", **runner_fields(found))
         return found is not None
 
-    async def _answer(self, heard: Heard, left: float, *, hurried: bool) -> Answer | None:
+    async def _answer(self, heard: Heard, left: float, *, brief: bool) -> Answer | None:
         runner = heard.runner
         if (reason := reason_to_leave(runner.state)) is not None:
             return Leave(reason)
@@ -271,7 +271,7 @@ class Dispatcher:
                     generation=runner.generation,
                     cost=runner.cost,
                 )
-                return await self._wait(waiting, runner.pod_uid or "", left, hurried=hurried)
+                return await self._wait(waiting, runner.pod_uid or "", left, brief=brief)
 
     async def _replay(self, heard: Heard) -> Answer:
         """Answer with the same JIT again: the reply was lost, or the replica died (I20)."""
@@ -323,13 +323,11 @@ class Dispatcher:
         _log.info("claim.taken_over", **claim_fields(claim))
         self._mint(claim)
 
-    async def _wait(
-        self, pod: WaitingPod, uid: str, left: float, *, hurried: bool
-    ) -> Answer | None:
-        if left <= 0 or self._closing or (hurried and not self._unmet):
+    async def _wait(self, pod: WaitingPod, uid: str, left: float, *, brief: bool) -> Answer | None:
+        if left <= 0 or self._closing or (brief and not self._unmet):
             return NothingYet()
         waiter = _Waiter(pod, asyncio.get_running_loop().create_future())
-        self._waiting.enter(waiter, hurried=hurried)
+        self._waiting.enter(waiter, brief=brief)
         # Also while a match is written that may leave demand for this Pod: only its end tells.
         self._look.set()
         try:
@@ -421,7 +419,7 @@ class Dispatcher:
             if (waiter := self._waiting.take(runner)) is not None:
                 waiter.tell(None)
         if not match.more:
-            for waiter in self._waiting.take_hurried():
+            for waiter in self._waiting.take_brief():
                 waiter.tell(NothingYet())
         return match.more
 

@@ -11,7 +11,7 @@ from paddock.domain.comparison import ActiveRepository
 from paddock.domain.github import JobRecord
 from paddock.domain.intake import judge
 from paddock.domain.jobs import JobReport, RepositoryFacts
-from paddock.github.facts import Incomprehensible, facts_of_record
+from paddock.github.facts import UnusableFacts, facts_of_record
 from paddock.log_events import owner_of
 from paddock.ports import Clock
 from paddock.ports.errors import StoreError
@@ -58,7 +58,7 @@ class JobUpdates:
         for job in jobs:
             try:
                 facts = facts_of_record(repository.host, job, read_at=self._clock.now())
-            except Incomprehensible as error:
+            except UnusableFacts as error:
                 _log.warning(
                     "job.unreadable",
                     account=owner_of(repository.full_name),

@@ -20,7 +20,7 @@ from paddock.domain.backoffs import subject_of, subjects_of, terms_of
 from paddock.domain.github import (
     ConflictAction,
     GitHubAppId,
-    Host,
+    GitHubHost,
     InstallationId,
     InstallationKey,
     MintedJit,
@@ -112,7 +112,7 @@ class Minter:
             return None
         MINTS.labels(MINTED).inc()
         _log.info("mint.done", **claim_fields(claim))
-        await self._forgive(claim)
+        await self._end_backoffs(claim)
         return Handover(delivery=delivery, runner_name=claim.name, jit=jit)
 
     async def _give_up(self, claim: Claim, failure: Failure) -> None:
@@ -164,7 +164,7 @@ class Minter:
             return None
         return None if conflict.action is ConflictAction.DELETE_AND_RENAME else conflict.why
 
-    async def _forgive(self, claim: Claim) -> None:
+    async def _end_backoffs(self, claim: Claim) -> None:
         """End back-offs, but only of subjects that failed in this replica: a mint whose subjects never
         failed costs no write."""
         subjects = [
@@ -179,7 +179,7 @@ class Minter:
 
 def _installation(claim: Claim) -> InstallationKey:
     return InstallationKey(
-        host=Host(claim.host),
+        host=GitHubHost(claim.host),
         app=GitHubAppId(claim.github_app),
         installation=InstallationId(claim.installation),
     )
@@ -187,7 +187,7 @@ def _installation(claim: Claim) -> InstallationKey:
 
 def _scope(claim: Claim) -> Scope:
     """Under the repository's owner, on its host (I18)."""
-    host = Host(claim.host)
+    host = GitHubHost(claim.host)
     if claim.repository is not None:
         return repository_scope(host, claim.repository)
     return Scope(host=host, owner=claim.login)

@@ -155,7 +155,7 @@ class Redelivery:
         )
         await self._store.move_hook_cursor(app.app, decided.cursor)
         self._show_age(app.key, decided.cursor)
-        self._mourn(app.key, reading, decided)
+        self._report_given_up(app.key, reading, decided)
         reading.keep(decided.keep)
         for delivery in decided.ask:
             await self._ask(app.key, reading, delivery)
@@ -214,7 +214,7 @@ class Redelivery:
         before = reading.asked.get(guid)
         reading.asked[guid] = Asked(times=before.times + 1 if before else 1, last=self._clock.now())
 
-    def _mourn(self, app: AppKey, reading: _Reading, decided: RedeliveryPlan) -> None:
+    def _report_given_up(self, app: AppKey, reading: _Reading, decided: RedeliveryPlan) -> None:
         lost = decided.given_up - reading.given_up
         reading.given_up = decided.given_up
         if lost:

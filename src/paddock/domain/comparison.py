@@ -22,14 +22,14 @@ from paddock.domain.states import JobState
 #: nothing that could still be served.
 RECENT: Final = timedelta(hours=24)
 #: Jobs come in bursts: a repository that had one within this time is likely to have the next.
-LIVELY: Final = timedelta(hours=1)
+ACTIVE_FOR: Final = timedelta(hours=1)
 
 #: With a full quota. A lost webhook then delays its job by two minutes. A hundred repositories without
 #: runs cost 6,000 requests an hour: about where the quota begins to shrink and slow this down.
 FASTEST: Final = timedelta(minutes=2)
 #: With little left. GitHub's own time-outs are longer.
 SLOWEST: Final = timedelta(minutes=30)
-#: A repository that is not lively is compared this many times less often.
+#: A repository that is not active is compared this many times less often.
 CALMER: Final = 5
 #: The share of an hourly quota that is reserved for requests that cannot wait.
 RESERVE: Final = 0.2
@@ -58,8 +58,8 @@ class ActiveRepository:
         """Whose quota pays for it."""
         return self.app, self.installation
 
-    def lively(self, now: datetime) -> bool:
-        recently = self.active_at is not None and now - self.active_at <= LIVELY
+    def is_active(self, now: datetime) -> bool:
+        recently = self.active_at is not None and now - self.active_at <= ACTIVE_FOR
         return self.has_open_jobs or recently
 
 
@@ -104,7 +104,7 @@ def _lateness(repository: ActiveRepository, left: float, now: datetime) -> float
         return 0.0
     if repository.compared_at is None:
         return math.inf
-    if not repository.lively(now):
+    if not repository.is_active(now):
         wanted = min(wanted * CALMER, SLOWEST)
     return (now - repository.compared_at) / wanted
 

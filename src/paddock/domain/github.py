@@ -17,7 +17,7 @@ from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.states import JobState
 
 #: `github.com`, `tenant.ghe.com`, `github.example.org`: GitHub's ids are unique within one host.
-Host = NewType("Host", str)
+GitHubHost = NewType("GitHubHost", str)
 
 GitHubAppId = NewType("GitHubAppId", int)
 InstallationId = NewType("InstallationId", int)
@@ -95,7 +95,7 @@ _AS_APP: Final = frozenset(
 class AppKey:
     """A GitHub App on its host."""
 
-    host: Host
+    host: GitHubHost
     app: GitHubAppId
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class InstallationKey:
     """A tenant: one installation of one App (I4). All requests are made as one of these, except those
     of the App itself."""
 
-    host: Host
+    host: GitHubHost
     app: GitHubAppId
     installation: InstallationId
 
@@ -127,7 +127,7 @@ class Scope:
     redirect, and the installation has to be read again.
     """
 
-    host: Host
+    host: GitHubHost
     owner: str
     repository: str | None = None
 
@@ -146,7 +146,7 @@ class Scope:
         return f"{self.owner}/{self.repository}" if self.repository else self.owner
 
 
-def repository_scope(host: Host, full_name: str) -> Scope:
+def repository_scope(host: GitHubHost, full_name: str) -> Scope:
     """The scope of one repository, from `owner/name` as GitHub writes it."""
     owner, slash, name = full_name.partition("/")
     if not slash or "/" in name:
@@ -162,7 +162,7 @@ class AccountType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryRecord:
-    host: Host
+    host: GitHubHost
     id: GitHubRepositoryId
     full_name: str
     owner_id: GitHubAccountId
@@ -175,7 +175,7 @@ class RepositoryRecord:
 class RunnerRecord:
     """A registered runner as GitHub sees it. `busy` lags by a minute and more (I65)."""
 
-    host: Host
+    host: GitHubHost
     id: GitHubRunnerId
     name: str
     status: str
@@ -222,7 +222,7 @@ _JOB_STATES: Final = {
 class JobRecord:
     """A job as a look-up returns it. GitHub writes 0 for "no runner"; here that is `None`."""
 
-    host: Host
+    host: GitHubHost
     id: JobId
     run_id: RunId
     run_attempt: int
@@ -246,7 +246,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    host: Host
+    host: GitHubHost
     id: RunId
     run_attempt: int
     name: str | None
@@ -278,7 +278,7 @@ class ActiveRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationRecord:
-    host: Host
+    host: GitHubHost
     id: InstallationId
     app_id: GitHubAppId
     account_id: GitHubAccountId
@@ -292,7 +292,7 @@ class InstallationRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerGroup:
-    host: Host
+    host: GitHubHost
     id: RunnerGroupId
     name: str
     default: bool
@@ -304,7 +304,7 @@ class RunnerGroup:
 class DeliveryRecord:
     """One attempt to deliver a webhook. Attempts of the same event share their GUID (I7)."""
 
-    host: Host
+    host: GitHubHost
     id: DeliveryId
     guid: str
     delivered_at: datetime

@@ -159,7 +159,7 @@ class JobReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unplaced:
+class UnappliedEvent:
     """An event named our runner, and no legal transition leads from its state to the one the event
     implies. This is returned to the caller and left to recovery, never swallowed."""
 

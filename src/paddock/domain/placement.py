@@ -40,7 +40,7 @@ class Toleration(msgspec.Struct, frozen=True):
         return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
 
 
-class Whereabouts(msgspec.Struct, frozen=True, rename="camel"):
+class NodeConstraints(msgspec.Struct, frozen=True, rename="camel"):
     """What a pool's template says of where its Pods may be."""
 
     node_selector: dict[str, str] = {}
@@ -49,14 +49,14 @@ class Whereabouts(msgspec.Struct, frozen=True, rename="camel"):
     runtime_class_name: str | None = None
 
     @staticmethod
-    def of(spec: str) -> Whereabouts:
+    def of(spec: str) -> NodeConstraints:
         """From a pool's description. One that cannot be read is taken as empty: no Pods are made from
         it."""
         try:
             described = msgspec.json.decode(spec, type=_Described)
         except msgspec.MsgspecError:
-            return Whereabouts()
-        return described.template.spec if described.template else Whereabouts()
+            return NodeConstraints()
+        return described.template.spec if described.template else NodeConstraints()
 
     def admit(self, host: Host) -> bool:
         if any(host.labels.get(key) != value for key, value in self.node_selector.items()):
@@ -69,7 +69,7 @@ class Whereabouts(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Template(msgspec.Struct, frozen=True):
-    spec: Whereabouts = Whereabouts()
+    spec: NodeConstraints = NodeConstraints()
 
 
 class _Described(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class _Described(msgspec.Struct, frozen=True):
 
 
 def sharing(
-    pools: Mapping[PoolId, Whereabouts], hosts: Iterable[Host]
+    pools: Mapping[PoolId, NodeConstraints], hosts: Iterable[Host]
 ) -> list[tuple[frozenset[PoolId], Sequence[Host]]]:
     """Pools that share at least one host, directly or through others, with all the hosts they share.
     A pool without any host stands alone."""

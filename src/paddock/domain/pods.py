@@ -70,7 +70,7 @@ class PodOrder:
     #: Hosts that keep failing to start Pods: taken only if there is no other (I51).
     avoid: tuple[str, ...] = ()
     #: Hosts with a fault: never taken.
-    shun: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

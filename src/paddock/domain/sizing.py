@@ -249,10 +249,10 @@ def as_found(pool: SizedPool, first: Decision) -> list[Decision]:
     return [replace(first, wanted=found, target=found, why=f"{found} were found there")]
 
 
-Change = Literal["same", "terms", "size"]
+DecisionChange = Literal["same", "terms", "size"]
 
 
-def change(before: Decision | None, now: Decision) -> Change:
+def change(before: Decision | None, now: Decision) -> DecisionChange:
     """What of a decision differs from the one before."""
     if before is None or (before.wanted, before.target) != (now.wanted, now.target):
         return "size"

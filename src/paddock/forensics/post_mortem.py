@@ -33,7 +33,7 @@ from paddock.domain.runner_versions import says_it_was_refused
 from paddock.forensics.conclusion import note_refusal, reap
 from paddock.forensics.masking import mask
 from paddock.log_events import RunnerFields
-from paddock.ports import Circumstances, Clock, Fleet, FleetUnavailable, Witness
+from paddock.ports import Circumstances, Clock, EndRecords, Fleet, FleetUnavailable
 from paddock.ports.endings import PostMortemStore
 from paddock.services import tolerating_outages
 
@@ -95,14 +95,14 @@ class PostMortem:
         fleet: Fleet,
         clock: Clock,
         readable_since: Callable[[], datetime | None],
-        witness: Witness | None = None,
+        end_records: EndRecords | None = None,
     ) -> None:
         """`readable_since` says since when the fleet has answered without a pause."""
         self._store = store
         self._readable_since = readable_since
         self._fleet = fleet
         self._clock = clock
-        self._witness = witness
+        self._end_records = end_records
         self._woken = asyncio.Event()
         self._is_wanted = True
         self._nodes = ConcurrentTasks(_NODES_AT_ONCE)
@@ -199,13 +199,13 @@ class PostMortem:
 
     async def _told(self, wanted: WantedLog, this: _Pass) -> Circumstances:
         before = self._circumstances.get(wanted.runner, Circumstances(complete=False))
-        if self._witness is None:
+        if self._end_records is None:
             return Circumstances()
         if before.complete or not this.witness_answers:
             return before
         try:
             async with asyncio.timeout(TIMEOUT):
-                told = await self._witness.circumstances(uid=wanted.pod_uid, node=wanted.node)
+                told = await self._end_records.circumstances(uid=wanted.pod_uid, node=wanted.node)
         except (TimeoutError, FleetUnavailable) as error:
             told = Circumstances((f"not known: {str(error) or 'no answer in time'}",), False)
         self._circumstances[wanted.runner] = told
@@ -227,11 +227,11 @@ class PostMortem:
             await reap(self._fleet, wanted.pod_name, uid=wanted.pod_uid)
 
     async def _captured_log(self, uid: str) -> str | None:
-        if self._witness is None:
+        if self._end_records is None:
             return None
         try:
             async with asyncio.timeout(TIMEOUT):
-                return await self._witness.captured_log(uid=uid)
+                return await self._end_records.captured_log(uid=uid)
         except (TimeoutError, FleetUnavailable):
             return None
 

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from paddock.domain.budgets import BudgetLimits
-from paddock.domain.github import AppKey, GitHubAppId, Host
+from paddock.domain.github import AppKey, GitHubAppId, GitHubHost
 from paddock.github.settings import GitHubAppSettings
 
 
-def host_of(api_url: str) -> Host:
+def host_of(api_url: str) -> GitHubHost:
     """The name of a GitHub host, from the address of its API.
 
     `api.github.com` belongs to github.com, `api.TENANT.ghe.com` to a tenant with data residency; an
@@ -30,12 +30,12 @@ def host_of(api_url: str) -> Host:
         name = name.removeprefix("api.")
     if ":" in name:
         name = f"[{name}]"
-    return Host(f"{name}:{parts.port}" if parts.port else name)
+    return GitHubHost(f"{name}:{parts.port}" if parts.port else name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitHubApp:
-    host: Host
+    host: GitHubHost
     app_id: GitHubAppId
     api_url: str
     private_key_file: Path
@@ -53,7 +53,7 @@ class Apps:
 
     def __init__(self, apps: Iterable[GitHubApp]) -> None:
         self._apps: dict[AppKey, GitHubApp] = {}
-        self._urls: dict[Host, str] = {}
+        self._urls: dict[GitHubHost, str] = {}
         for app in apps:
             if app.key in self._apps:
                 raise ValueError(f"{app.key} is configured twice; remove one of the two")
@@ -68,7 +68,7 @@ class Apps:
     def from_settings(cls, settings: Iterable[GitHubAppSettings]) -> Apps:
         return cls(
             GitHubApp(
-                host=Host(app.host) if app.host else host_of(app.api_url),
+                host=GitHubHost(app.host) if app.host else host_of(app.api_url),
                 app_id=GitHubAppId(app.app_id),
                 api_url=app.api_url,
                 private_key_file=app.private_key_file,
@@ -102,7 +102,7 @@ class Apps:
         return {key: app.limits for key, app in self._apps.items()}
 
     @property
-    def hosts(self) -> dict[Host, str]:
+    def hosts(self) -> dict[GitHubHost, str]:
         """Every host with the address of its API."""
         return dict(self._urls)
 

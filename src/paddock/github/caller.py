@@ -33,7 +33,7 @@ from paddock.github.clock import HostClock
 from paddock.github.connection import (
     ApiResponse,
     BadAnswer,
-    NoAnswer,
+    RequestUnanswered,
     Transport,
     over_http,
 )
@@ -47,14 +47,14 @@ MAX_PAGES: Final = 100
 #: GitHub's names for the quotas a request may have counted against.
 _RESOURCES: Final = {"core": Bucket.REST, "actions_runner_registration": Bucket.MINT}
 
-Who = AppKey | InstallationKey
+CallerKey = AppKey | InstallationKey
 #: Makes the transport for the address of a host's API.
 Connect = Callable[[str], Transport]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ApiRequest:
     """`what` describes the request in messages; `at` is the scope that it is about."""
 
     operation: Operation
@@ -98,8 +98,8 @@ class Caller:
 
     async def ask(
         self,
-        who: Who,
-        request: Request,
+        who: CallerKey,
+        request: ApiRequest,
         *,
         answers: Collection[int] = (),
         token: Token | None = None,
@@ -132,12 +132,12 @@ class Caller:
                 raise GitHubError(failure)
             await self._clock.sleep(wait)
 
-    async def read(self, who: Who, request: Request, kind: type[T]) -> T:
+    async def read(self, who: CallerKey, request: ApiRequest, kind: type[T]) -> T:
         received = await self.ask(who, request)
         return self.decode(request, received.answer, kind)
 
     async def pages(
-        self, who: Who, request: Request, kind: type[T], *, most: int
+        self, who: CallerKey, request: ApiRequest, kind: type[T], *, most: int
     ) -> tuple[list[T], bool]:
         """At most `most` pages, and whether the list is complete."""
         found: list[T] = []
@@ -150,35 +150,35 @@ class Caller:
                 return found, False
             request = replace(request, path=answer.next, params={})
 
-    async def everything(self, who: Who, request: Request, kind: type[T]) -> list[T]:
+    async def everything(self, who: CallerKey, request: ApiRequest, kind: type[T]) -> list[T]:
         """All pages, or a failure: an incomplete list proves nothing (I29)."""
         found, complete = await self.pages(who, request, kind, most=MAX_PAGES)
         if not complete:
             raise self.malformed(request, f"the list has more than {MAX_PAGES} pages")
         return found
 
-    def decode(self, request: Request, answer: ApiResponse, kind: type[T]) -> T:
+    def decode(self, request: ApiRequest, answer: ApiResponse, kind: type[T]) -> T:
         try:
             return wire.decode(answer.body, kind)
         except BadAnswer as error:
             raise self.malformed(request, str(error), status=answer.status) from None
 
-    def malformed(self, request: Request, why: str, *, status: int = 200) -> GitHubError:
+    def malformed(self, request: ApiRequest, why: str, *, status: int = 200) -> GitHubError:
         trouble = self._trouble(request, status=status, message=why, malformed=True)
         return GitHubError(classify(trouble, self._clock.now()))
 
-    def not_found(self, request: Request) -> GitHubError:
+    def not_found(self, request: ApiRequest) -> GitHubError:
         """For a 404 that a control read has proven."""
         trouble = self._trouble(request, status=404, proven=True)
         return GitHubError(classify(trouble, self._clock.now()))
 
-    async def _credential(self, who: Who) -> Token:
+    async def _credential(self, who: CallerKey) -> Token:
         if isinstance(who, InstallationKey):
             return await self._tokens.get(who)
         return self._signers[self._apps[who].key].jwt()
 
     async def _fetch_token(self, who: InstallationKey) -> Token:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.TOKEN,
             method="POST",
             path=f"/app/installations/{who.installation}/access_tokens",
@@ -191,7 +191,9 @@ class Caller:
             raise self.not_found(request)
         return self.decode(request, received.answer, wire.AccessToken).record()
 
-    async def _send(self, who: Who, request: Request, token: Token) -> ApiResponse | Trouble:
+    async def _send(
+        self, who: CallerKey, request: ApiRequest, token: Token
+    ) -> ApiResponse | Trouble:
         await self._pay(who, request)
         try:
             answer = await self._connections[who.host].send(
@@ -201,7 +203,7 @@ class Caller:
                 params=request.params,
                 body=request.body,
             )
-        except NoAnswer as error:
+        except RequestUnanswered as error:
             return self._trouble(request, status=None, message=str(error), sent=error.sent)
         except BadAnswer as error:
             return self._trouble(request, status=200, message=str(error), malformed=True)
@@ -210,7 +212,7 @@ class Caller:
         return answer
 
     async def _classified(
-        self, who: Who, request: Request, outcome: ApiResponse | Trouble
+        self, who: CallerKey, request: ApiRequest, outcome: ApiResponse | Trouble
     ) -> Failure:
         if isinstance(outcome, ApiResponse):
             outcome = self._trouble(
@@ -225,7 +227,7 @@ class Caller:
             await self._budget.observe(points, remaining=0, resets_in_s=failure.backoff_s)
         return failure
 
-    async def _pay(self, who: Who, request: Request) -> None:
+    async def _pay(self, who: CallerKey, request: ApiRequest) -> None:
         if request.operation is not Operation.MINT:
             await self._remarks.passed_on()
         for key, tokens in costs(request.operation, _app(who), _installation(who)):
@@ -243,7 +245,7 @@ class Caller:
                     )
                 ) from None
 
-    def _note(self, who: Who, request: Request, answer: ApiResponse) -> None:
+    def _note(self, who: CallerKey, request: ApiRequest, answer: ApiResponse) -> None:
         remaining = answer.headers.get("x-ratelimit-remaining", "")
         if not remaining.isascii() or not remaining.isdecimal():
             return  # an Enterprise Server without rate limits sends no such header
@@ -264,12 +266,12 @@ class Caller:
             resets_in_s=resets_in(answer.headers, self._times[who.host].now()),
         )
 
-    def _trouble(self, request: Request, **seen: Any) -> Trouble:
+    def _trouble(self, request: ApiRequest, **seen: Any) -> Trouble:
         return Trouble(operation=request.operation, at=request.at, where=request.what, **seen)
 
 
-def app_request(app: AppKey) -> Request:
-    return Request(
+def app_request(app: AppKey) -> ApiRequest:
+    return ApiRequest(
         operation=Operation.GET_APP,
         method="GET",
         path="/app",
@@ -278,14 +280,14 @@ def app_request(app: AppKey) -> Request:
     )
 
 
-def _moved_to(request: Request, address: str) -> Request:
+def _moved_to(request: ApiRequest, address: str) -> ApiRequest:
     """A redirect may repeat the parameters."""
     return replace(request, path=address, params={} if "?" in address else request.params)
 
 
-def _app(who: Who) -> AppKey:
+def _app(who: CallerKey) -> AppKey:
     return who.app_key if isinstance(who, InstallationKey) else who
 
 
-def _installation(who: Who) -> InstallationId | None:
+def _installation(who: CallerKey) -> InstallationId | None:
     return who.installation if isinstance(who, InstallationKey) else None

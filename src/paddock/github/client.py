@@ -45,7 +45,7 @@ from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
 from paddock.github import wire
 from paddock.github.apps import Apps
 from paddock.github.budget import Budget
-from paddock.github.caller import Caller, Connect, Received, Request, Who, app_request
+from paddock.github.caller import ApiRequest, Caller, CallerKey, Connect, Received, app_request
 from paddock.ports import Clock
 
 #: The most entries that GitHub puts on a page.
@@ -85,7 +85,7 @@ class GitHubClient:
             raise ValueError(f"a runner's name has 1 to {RUNNER_NAME_MAX} characters: {name!r}")
         if not 0 < len(labels) <= RUNNER_LABELS_MAX:
             raise ValueError(f"a runner has 1 to {RUNNER_LABELS_MAX} labels, not {len(labels)}")
-        request = Request(
+        request = ApiRequest(
             operation=Operation.MINT,
             method="POST",
             path=f"{scope.path}/actions/runners/generate-jitconfig",
@@ -108,7 +108,7 @@ class GitHubClient:
     async def delete_runner(
         self, who: InstallationKey, scope: Scope, runner: GitHubRunnerId
     ) -> Removal:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.DELETE_RUNNER,
             method="DELETE",
             path=f"{scope.path}/actions/runners/{runner}",
@@ -141,7 +141,7 @@ class GitHubClient:
     async def get_runner(
         self, who: InstallationKey, scope: Scope, runner: GitHubRunnerId
     ) -> RunnerRecord | Absent:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.GET_RUNNER,
             method="GET",
             path=f"{scope.path}/actions/runners/{runner}",
@@ -177,7 +177,7 @@ class GitHubClient:
     async def list_runner_groups(self, who: InstallationKey, scope: Scope) -> Sequence[RunnerGroup]:
         if scope.repository is not None:
             raise ValueError(f"{scope} is a repository; only organisations have runner groups")
-        request = Request(
+        request = ApiRequest(
             operation=Operation.LIST_GROUPS,
             method="GET",
             path=f"{scope.path}/actions/runner-groups",
@@ -191,7 +191,7 @@ class GitHubClient:
     async def get_version_schedule(
         self, who: InstallationKey, scope: Scope, version: RunnerVersion
     ) -> VersionSchedule | Absent:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.GET_VERSION,
             method="GET",
             path=f"{scope.path}/actions/runners/deprecations/{version}",
@@ -208,7 +208,7 @@ class GitHubClient:
     async def get_job(
         self, who: InstallationKey, repository: Scope, job: JobId
     ) -> JobRecord | Absent:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.GET_JOB,
             method="GET",
             path=f"{_repository(repository)}/actions/jobs/{job}",
@@ -221,7 +221,7 @@ class GitHubClient:
     async def get_run(
         self, who: InstallationKey, repository: Scope, run: RunId
     ) -> RunRecord | Absent:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.GET_RUN,
             method="GET",
             path=f"{_repository(repository)}/actions/runs/{run}",
@@ -254,7 +254,7 @@ class GitHubClient:
         return [found.record(who.host) for page in pages for found in page.repositories]
 
     async def list_installations(self, app: AppKey) -> Sequence[InstallationRecord]:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.LIST_INSTALLATIONS,
             method="GET",
             path="/app/installations",
@@ -268,7 +268,7 @@ class GitHubClient:
     async def get_installation(
         self, app: AppKey, installation: InstallationId
     ) -> InstallationRecord | Absent:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.GET_INSTALLATION,
             method="GET",
             path=f"/app/installations/{installation}",
@@ -279,7 +279,7 @@ class GitHubClient:
         return found if isinstance(found, Absent) else found.record(app.host)
 
     async def list_deliveries(self, app: AppKey, *, cursor: str | None = None) -> DeliveryPage:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.LIST_DELIVERIES,
             method="GET",
             path="/app/hook/deliveries",
@@ -298,7 +298,7 @@ class GitHubClient:
         )
 
     async def redeliver(self, app: AppKey, delivery: DeliveryId) -> None:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.REDELIVER,
             method="POST",
             path=f"/app/hook/deliveries/{delivery}/attempts",
@@ -308,7 +308,7 @@ class GitHubClient:
         await self._caller.ask(app, request)
 
     async def _of_runner(
-        self, who: InstallationKey, scope: Scope, request: Request
+        self, who: InstallationKey, scope: Scope, request: ApiRequest
     ) -> Received | Absent:
         try:
             return await self._answered(who, request, _runners(who, scope))
@@ -334,14 +334,16 @@ class GitHubClient:
         return Absent(proof=f"{full_name} is not among the repositories that {who} can read")
 
     async def _look_up(
-        self, who: Who, request: Request, kind: type[T], control: Request
+        self, who: CallerKey, request: ApiRequest, kind: type[T], control: ApiRequest
     ) -> T | Absent:
         answered = await self._answered(who, request, control)
         if isinstance(answered, Absent):
             return answered
         return self._caller.decode(request, answered.answer, kind)
 
-    async def _answered(self, who: Who, request: Request, control: Request) -> Received | Absent:
+    async def _answered(
+        self, who: CallerKey, request: ApiRequest, control: ApiRequest
+    ) -> Received | Absent:
         """Believe a 404 if the same token can read the scope, and the answer is still a 404 after that
         (I66): the first 404 may have been the end of an outage. If the scope cannot be read, that
         read's error is raised, because it names the scope that has to back off; the 404 does not."""
@@ -359,7 +361,7 @@ class GitHubClient:
     async def _jobs_of(
         self, who: InstallationKey, repository: Scope, run: RunId
     ) -> tuple[tuple[JobRecord, ...], bool]:
-        request = Request(
+        request = ApiRequest(
             operation=Operation.LIST_JOBS,
             method="GET",
             path=f"{_repository(repository)}/actions/runs/{run}/jobs",
@@ -378,8 +380,8 @@ class GitHubClient:
 
 def _runners(
     who: InstallationKey, scope: Scope, params: dict[str, str | int] | None = None
-) -> Request:
-    return Request(
+) -> ApiRequest:
+    return ApiRequest(
         operation=Operation.LIST_RUNNERS,
         method="GET",
         path=f"{scope.path}/actions/runners",
@@ -389,8 +391,8 @@ def _runners(
     )
 
 
-def _repositories(who: InstallationKey, params: dict[str, str | int]) -> Request:
-    return Request(
+def _repositories(who: InstallationKey, params: dict[str, str | int]) -> ApiRequest:
+    return ApiRequest(
         operation=Operation.LIST_REPOSITORIES,
         method="GET",
         path="/installation/repositories",
@@ -402,8 +404,8 @@ def _repositories(who: InstallationKey, params: dict[str, str | int]) -> Request
 
 def _runs(
     who: InstallationKey, repository: Scope, params: dict[str, str | int] | None = None
-) -> Request:
-    return Request(
+) -> ApiRequest:
+    return ApiRequest(
         operation=Operation.LIST_RUNS,
         method="GET",
         path=f"{_repository(repository)}/actions/runs",

@@ -14,7 +14,7 @@ from typing import Final
 
 from prometheus_client import Gauge
 
-from paddock.domain.github import Host
+from paddock.domain.github import GitHubHost
 from paddock.ports import Clock
 
 #: A `Date` is exact to the second, and in a slow answer it is old. A smaller difference is ignored: a
@@ -29,7 +29,7 @@ SKEW = Gauge(
 
 
 class HostClock:
-    def __init__(self, host: Host, clock: Clock) -> None:
+    def __init__(self, host: GitHubHost, clock: Clock) -> None:
         self._clock = clock
         self._gauge = SKEW.labels(host)
         self._ahead = timedelta()

@@ -55,7 +55,7 @@ class ApiResponse:
         return 200 <= self.status < 300
 
 
-class NoAnswer(Exception):
+class RequestUnanswered(Exception):
     """`sent` is false only if GitHub cannot have received the request."""
 
     def __init__(self, why: str, *, sent: bool) -> None:
@@ -106,7 +106,7 @@ class Transport(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Connection:
+class HostConnection:
     """A host's API. Proxies come from HTTPS_PROXY, HTTP_PROXY and NO_PROXY as usual."""
 
     def __init__(self, api_url: str, *, tls: ssl.SSLContext) -> None:
@@ -162,12 +162,12 @@ class Connection:
                     moved=self._moved(response),
                 )
         except _NOT_SENT as error:
-            raise NoAnswer(_why(error), sent=False) from error
+            raise RequestUnanswered(_why(error), sent=False) from error
         except httpx2.HTTPError as error:
-            raise NoAnswer(_why(error), sent=True) from error
+            raise RequestUnanswered(_why(error), sent=True) from error
         except TimeoutError as error:
             why = f"no complete answer within {TOTAL_TIMEOUT_S:.0f} s"
-            raise NoAnswer(why, sent=True) from error
+            raise RequestUnanswered(why, sent=True) from error
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -199,7 +199,7 @@ class Connection:
 
 def over_http() -> Callable[[str], Transport]:
     tls = tls_context()
-    return lambda api_url: Connection(api_url, tls=tls)
+    return lambda api_url: HostConnection(api_url, tls=tls)
 
 
 async def _read(response: httpx2.Response) -> bytes:

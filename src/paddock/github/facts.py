@@ -16,7 +16,7 @@ from paddock.github.payloads import Repository, WorkflowJobEvent
 _NAME_MAX: Final = 255
 
 
-class Incomprehensible(Exception):
+class UnusableFacts(Exception):
     """An event lacks what is needed to apply it. The sentence is stored with the delivery."""
 
 
@@ -25,7 +25,7 @@ def facts_of_event(host: HostId, event: WorkflowJobEvent, *, received_at: dateti
     try:
         state = JobState(event.action)
     except ValueError:
-        raise Incomprehensible(f"workflow_job action {event.action!r} is not known") from None
+        raise UnusableFacts(f"workflow_job action {event.action!r} is not known") from None
     job = event.workflow_job
     return _facts(
         host,
@@ -48,7 +48,7 @@ def facts_of_event(host: HostId, event: WorkflowJobEvent, *, received_at: dateti
 
 def facts_of_record(host: HostId, record: JobRecord, *, read_at: datetime) -> JobFacts:
     if record.state is None:
-        raise Incomprehensible(f"job status {record.status!r} is not known")
+        raise UnusableFacts(f"job status {record.status!r} is not known")
     return _facts(
         host,
         record.state,
@@ -93,7 +93,7 @@ def _facts(
     begun = state in (JobState.IN_PROGRESS, JobState.COMPLETED)
     ended = state is JobState.COMPLETED
     if ended and (completed_at is None or conclusion is None):
-        raise Incomprehensible(f"job {job_id} is completed, but not when or how")
+        raise UnusableFacts(f"job {job_id} is completed, but not when or how")
     # A queued job's `started_at` is the time it was queued, not a start.
     executor = (
         Executor(github_id=GitHubRunnerId(runner_id), name=runner_name)

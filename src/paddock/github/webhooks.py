@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from paddock.domain.deliveries import NewDelivery
-from paddock.domain.github import AppKey, Host
+from paddock.domain.github import AppKey, GitHubHost
 from paddock.domain.ids import AppId, HostId
 from paddock.github.apps import GitHubApp
 from paddock.github.payloads import Action, InstallationReference, PayloadError
@@ -75,7 +75,7 @@ class Signatures:
 
     def __init__(self, apps: Iterable[GitHubApp]) -> None:
         secrets: list[tuple[AppKey, bytes]] = []
-        hosts: dict[bytes, Host] = {}
+        hosts: dict[bytes, GitHubHost] = {}
         for app in apps:
             for wrapped in app.webhook_secrets:
                 secret = wrapped.get_secret_value().encode()

@@ -16,8 +16,8 @@ from paddock.domain.github import (
     DeliveryRecord,
     GitHubAccountId,
     GitHubAppId,
+    GitHubHost,
     GitHubRepositoryId,
-    Host,
     InstallationId,
     InstallationRecord,
     JobRecord,
@@ -59,7 +59,7 @@ class Runner(msgspec.Struct):
     labels: list[Label]
     runner_group_id: int | None = None
 
-    def record(self, host: Host) -> RunnerRecord:
+    def record(self, host: GitHubHost) -> RunnerRecord:
         return RunnerRecord(
             host=host,
             id=GitHubRunnerId(self.id),
@@ -82,7 +82,7 @@ class Minted(msgspec.Struct):
     def __repr__(self) -> str:
         return f"Minted({self.runner!r})"
 
-    def record(self, host: Host) -> MintedJit:
+    def record(self, host: GitHubHost) -> MintedJit:
         return MintedJit(
             runner=self.runner.record(host), encoded_jit_config=self.encoded_jit_config
         )
@@ -104,7 +104,7 @@ class Job(msgspec.Struct):
     started_at: Time | None = None
     completed_at: Time | None = None
 
-    def record(self, host: Host) -> JobRecord:
+    def record(self, host: GitHubHost) -> JobRecord:
         return JobRecord(
             host=host,
             id=JobId(self.id),
@@ -143,7 +143,7 @@ class Run(msgspec.Struct):
     name: str | None = None
     run_attempt: int = 1
 
-    def record(self, host: Host) -> RunRecord:
+    def record(self, host: GitHubHost) -> RunRecord:
         head = self.head_repository
         return RunRecord(
             host=host,
@@ -181,7 +181,7 @@ class Installation(msgspec.Struct):
     events: list[str]
     suspended_at: Time | None = None
 
-    def record(self, host: Host) -> InstallationRecord:
+    def record(self, host: GitHubHost) -> InstallationRecord:
         account = self.account or Account()
         return InstallationRecord(
             host=host,
@@ -209,7 +209,7 @@ class Repository(msgspec.Struct):
     private: bool
     archived: bool = False
 
-    def record(self, host: Host) -> RepositoryRecord:
+    def record(self, host: GitHubHost) -> RepositoryRecord:
         return RepositoryRecord(
             host=host,
             id=GitHubRepositoryId(self.id),
@@ -232,7 +232,7 @@ class Group(msgspec.Struct):
     visibility: str
     allows_public_repositories: bool = False
 
-    def record(self, host: Host) -> RunnerGroup:
+    def record(self, host: GitHubHost) -> RunnerGroup:
         return RunnerGroup(
             host=host,
             id=RunnerGroupId(self.id),
@@ -272,7 +272,7 @@ class Delivery(msgspec.Struct):
     installation_id: int | None = None
     repository_id: int | None = None
 
-    def record(self, host: Host) -> DeliveryRecord:
+    def record(self, host: GitHubHost) -> DeliveryRecord:
         return DeliveryRecord(
             host=host,
             id=DeliveryId(self.id),

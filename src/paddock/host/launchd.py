@@ -27,7 +27,7 @@ _THROTTLE_S: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class LaunchdJob:
     label: str
     program: Sequence[str]
     file: Path
@@ -56,20 +56,20 @@ class LaunchdJobs:
     #: The label this process was started under, if launchd did.
     started_as: str | None = None
 
-    def keeper(self, configuration: Path) -> Job:
+    def keeper(self, configuration: Path) -> LaunchdJob:
         """This program, as it was started now."""
         here = str(Path(__file__).parent)
         program = [sys.executable, "-I", "-S", here, "bootstrap", "--keep"]
-        return Job(
+        return LaunchdJob(
             label=KEEPER,
             program=[*program, "--config", str(configuration)],
             file=self.daemons / f"{KEEPER}.plist",
         )
 
-    def machines(self, program: Sequence[str]) -> Job:
-        return Job(label=MACHINES, program=program, file=self.ours / f"{MACHINES}.plist")
+    def machines(self, program: Sequence[str]) -> LaunchdJob:
+        return LaunchdJob(label=MACHINES, program=program, file=self.ours / f"{MACHINES}.plist")
 
-    def apply(self, job: Job, *, reload: bool = False) -> list[str]:
+    def apply(self, job: LaunchdJob, *, reload: bool = False) -> list[str]:
         """Returns what was done. A running job is not stopped for a changed description unless `reload`
         is true: it may run virtual machines with jobs in them."""
         if not os.access(job.program[0], os.X_OK):
@@ -94,7 +94,7 @@ class LaunchdJobs:
             raise StepFailed("launch", f"launchd took {job.label} and does not know it now")
         return [f"started {job.label}"]
 
-    def _is_loaded(self, job: Job) -> bool:
+    def _is_loaded(self, job: LaunchdJob) -> bool:
         try:
             self.launchctl.run("print", f"system/{job.label}")
         except ToolFailed as failed:

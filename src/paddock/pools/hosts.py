@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from paddock.domain.ids import PoolId
-from paddock.domain.placement import REMEMBERED, Whereabouts, hosts_to_avoid, sharing
+from paddock.domain.placement import REMEMBERED, NodeConstraints, hosts_to_avoid, sharing
 from paddock.domain.pods import Host, Pod
 from paddock.domain.pool_terms import Terms
 from paddock.domain.sizing import Room, usable
@@ -91,7 +91,7 @@ class Hosts:
                 _log.warning("hosts.avoided", hosts=self._avoid)
         return self._avoid
 
-    def shunned(self) -> tuple[str, ...]:
+    def unfit(self) -> tuple[str, ...]:
         """Hosts that report themselves unfit for runners."""
         return self._unfit or ()
 
@@ -116,7 +116,7 @@ def rooms(
         for pool in pools
         if pool.state == "active" and pool.id in terms and terms[pool.id].capacity == "fixed"
     }
-    wanted = {pool.id: Whereabouts.of(pool.spec) for pool in fixed.values()}
+    wanted = {pool.id: NodeConstraints.of(pool.spec) for pool in fixed.values()}
     placed = [pod for pod in pods if pod.node is not None and not pod.phase.terminal]
     costs = {pool.name: pool.cost for pool in pools}
     found = []

@@ -305,7 +305,7 @@ class Reconciler:
             spec=pool.spec,
             cost=pool.cost,
             avoid=avoid,
-            shun=self._hosts.shunned(),
+            exclude=self._hosts.unfit(),
         )
 
     async def _delete_drained(self, survey: Survey) -> None:

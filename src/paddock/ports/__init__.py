@@ -7,11 +7,11 @@ store port is one transaction; everything a service does between two port calls 
 
 from paddock.ports.fleet import (
     Circumstances,
+    EndRecords,
     Fleet,
     FleetUnavailable,
     Reviewer,
     ReviewsExhausted,
-    Witness,
 )
 from paddock.ports.github import GitHub
 from paddock.ports.store import Store
@@ -20,6 +20,7 @@ from paddock.ports.time import Clock, Ids, Subscription, Topic, Wakeups
 __all__ = [
     "Circumstances",
     "Clock",
+    "EndRecords",
     "Fleet",
     "FleetUnavailable",
     "GitHub",
@@ -30,5 +31,4 @@ __all__ = [
     "Subscription",
     "Topic",
     "Wakeups",
-    "Witness",
 ]

@@ -14,7 +14,7 @@ from paddock.domain.deliveries import (
     Settlement,
 )
 from paddock.domain.ids import AppId, HostId
-from paddock.domain.jobs import JobReport, Unplaced
+from paddock.domain.jobs import JobReport, UnappliedEvent
 from paddock.ports.jobs import IncomingJobStore
 
 
@@ -41,7 +41,7 @@ class DeliveryStore(IncomingJobStore, Protocol):
         reports: Sequence[JobReport],
         settled: Sequence[Settlement],
         postponed: Sequence[Postponement],
-    ) -> list[Unplaced]:
+    ) -> list[UnappliedEvent]:
         """The jobs, the runners they move and the deliveries that told of them, in one
         transaction. Applying a delivery twice is harmless (the merge is a join), losing one is not."""
         ...

@@ -41,14 +41,14 @@ class Fleet(Protocol):
         (I28)."""
         ...
 
-    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
+    async def delete_live_pod(self, name: PodName, *, uid: str) -> None:
         """Ask for the end of a Pod that may live. It stays visible until it is reaped, even if it ended
         by itself at this very moment: how it ended can still be read (I30). Only the Pod of that UID is
         asked for (I36); a missing Pod is no error."""
         ...
 
     async def reap(self, name: PodName, *, uid: str) -> None:
-        """Remove a Pod that has ended and whose end is recorded. The UID counts as for `ask_to_go`."""
+        """Remove a Pod that has ended and whose end is recorded. The UID counts as above."""
         ...
 
     async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
@@ -71,7 +71,7 @@ class Circumstances:
     complete: bool = True
 
 
-class Witness(Protocol):
+class EndRecords(Protocol):
     """Other evidence of a Pod's end: a cluster records what it did to a Pod, and the state of its
     node."""
 

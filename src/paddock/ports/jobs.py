@@ -10,7 +10,7 @@ from paddock.domain.backoffs import PausedScope
 from paddock.domain.comparison import ActiveRepository, OpenJob
 from paddock.domain.ids import AccountId, AppId, HostId, JobId, RepositoryId
 from paddock.domain.intake import IntakeContext, RefusedJob
-from paddock.domain.jobs import JobReport, Unplaced
+from paddock.domain.jobs import JobReport, UnappliedEvent
 from paddock.domain.recovery.evidence import JobWord
 from paddock.domain.recovery.records import ActionTaken
 from paddock.domain.states import JobState
@@ -34,7 +34,9 @@ class IncomingJobStore(Protocol):
 class JobUpdateStore(IncomingJobStore, Protocol):
     """Jobs that were read from GitHub."""
 
-    async def apply_jobs(self, reports: Iterable[JobReport], *, why: str) -> list[Unplaced]: ...
+    async def apply_jobs(
+        self, reports: Iterable[JobReport], *, why: str
+    ) -> list[UnappliedEvent]: ...
 
 
 class RefusedJobStore(IncomingJobStore, Protocol):

@@ -25,7 +25,7 @@ from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.forensics.post_mortem import PostMortem
-from paddock.ports import Clock, Fleet, GitHub, Ids, Topic, Wakeups, Witness
+from paddock.ports import Clock, EndRecords, Fleet, GitHub, Ids, Topic, Wakeups
 from paddock.ports.recovery import RecoveryStore
 from paddock.recovery.act import Acting
 from paddock.recovery.adopt import Adoption
@@ -83,7 +83,7 @@ class Recovery:
         apps: Sequence[RegisteredApp],
         terms: RecoveryTerms,
         ended: Callable[[str], None] = lambda _uid: None,
-        witness: Witness | None = None,
+        end_records: EndRecords | None = None,
     ) -> None:
         """`ended` is told the UID of every Pod whose end was recorded."""
         self._store = store
@@ -102,7 +102,7 @@ class Recovery:
             fleet=fleet,
             clock=clock,
             readable_since=lambda: view.readable_since,
-            witness=witness,
+            end_records=end_records,
         )
         self._stamper = Stamper(fleet=fleet, clock=clock)
         self._asker = GitHubLookups(github=github, clock=clock, apps=apps, most=terms.questions)

@@ -309,7 +309,7 @@ class Retirement:
 
     async def _ask_fleet(self, pod: Pod) -> RetireStep:
         try:
-            await self._fleet.ask_to_go(pod.name, uid=pod.uid)
+            await self._fleet.delete_live_pod(pod.name, uid=pod.uid)
         except FleetUnavailable as error:
             _log.warning("pod.stop_failed", pod=pod.name, pool=pod.pool, error=str(error))
             return RetireStep.STOPPED

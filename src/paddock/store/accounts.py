@@ -18,7 +18,7 @@ from paddock.domain.accounts import (
 from paddock.domain.ids import AccountId, AppId, HostId, RepositoryId
 from paddock.domain.jobs import RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
-from paddock.store.base import Part
+from paddock.store.base import StorePart
 from paddock.store.database import Connection
 from paddock.store.row_parts import limits_of, used_of
 from paddock.store.sql import converted, named
@@ -26,7 +26,7 @@ from paddock.store.sql import converted, named
 _SQL = named("accounts")
 
 
-class Accounts(Part):
+class Accounts(StorePart):
     async def ensure_host(self, name: str, *, api_url: str) -> HostId:
         async with self._database.transaction() as connection:
             return HostId(await connection.fetchval(*_SQL["host"](name=name, api_url=api_url)))

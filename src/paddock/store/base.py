@@ -11,17 +11,17 @@ from paddock.domain.ids import AppId
 from paddock.ports import Clock, Ids
 from paddock.store.database import COMMIT_THEN_FLUSH, UNFLUSHED, Connection, Database
 from paddock.store.live_runners import LiveRunners
-from paddock.store.pool import Pool
+from paddock.store.sessions import SessionPool
 
 #: Sent with BEGIN, before the first read. A single statement that waits for the lock and also reads
 #: would see the database as it was before the wait, and two matchers could fill the same place (I25).
 MATCHER_LOCK = f"""
-SET LOCAL idle_in_transaction_session_timeout = '{Pool.stalled_matcher}';
+SET LOCAL idle_in_transaction_session_timeout = '{SessionPool.stalled_matcher}';
 SELECT pg_advisory_xact_lock(1885430635, 1)
 """
 
 
-class Part:
+class StorePart:
     """Time and ids come from the ports, never from SQL: a simulated run repeats to the last row."""
 
     def __init__(self, database: Database, *, clock: Clock, ids: Ids, actor: str) -> None:

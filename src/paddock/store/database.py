@@ -18,7 +18,15 @@ import asyncpg
 
 from paddock.ports.errors import Contended, DatabaseUnavailable, OutcomeUnknown
 from paddock.store.errors import SessionEnded, check_url
-from paddock.store.pool import BROKEN, Connection, Pool, RawSession, end, has_ended, is_lost
+from paddock.store.sessions import (
+    BROKEN,
+    Connection,
+    RawSession,
+    SessionPool,
+    end,
+    has_ended,
+    is_lost,
+)
 
 __all__ = ["COMMIT_THEN_FLUSH", "UNFLUSHED", "Connection", "Database", "RawSession", "retrying"]
 
@@ -49,7 +57,7 @@ def _say_nothing(_: str) -> None: ...
 
 
 class Database:
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
 
     @classmethod
@@ -75,7 +83,9 @@ class Database:
         while True:
             try:
                 return cls(
-                    await Pool.open(url, application_name=application_name, max_size=max_size)
+                    await SessionPool.open(
+                        url, application_name=application_name, max_size=max_size
+                    )
                 )
             except DatabaseUnavailable as error:
                 left = give_up_at - loop.time()
@@ -90,7 +100,9 @@ class Database:
     async def beside(self, *, application_name: str, max_size: int) -> Database:
         """A separate pool at the same server: using up its sessions delays no user of this one."""
         return Database(
-            await Pool.open(self._pool.url, application_name=application_name, max_size=max_size)
+            await SessionPool.open(
+                self._pool.url, application_name=application_name, max_size=max_size
+            )
         )
 
     async def close(self) -> None:
@@ -193,7 +205,7 @@ class _Session:
 
     __slots__ = ("_connection", "_pool")
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
         self._connection: RawSession = None
 
@@ -255,7 +267,7 @@ class Transaction(_Session):
 
     __slots__ = ("_beginning", "_end")
 
-    def __init__(self, pool: Pool, begin: str, commit: str) -> None:
+    def __init__(self, pool: SessionPool, begin: str, commit: str) -> None:
         super().__init__(pool)
         self._beginning = begin
         self._end = commit
@@ -326,7 +338,7 @@ class Hold(_Session):
     async def let_go(self, query: str, *arguments: object) -> Any:
         """Write, commit and release the lock; return the statement's value."""
         # A write sent to a session that has ended would have an unknown outcome.
-        if has_ended(self._connection) or self._pool.has_word(self._connection):
+        if has_ended(self._connection) or self._pool.has_unread_message(self._connection):
             raise self._ended()
         value = await self._finish(self._connection.fetchval(query, *arguments))
         self._is_held = False

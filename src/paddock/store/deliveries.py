@@ -13,7 +13,7 @@ from paddock.domain.deliveries import (
     Settlement,
 )
 from paddock.domain.ids import AppId, HostId
-from paddock.domain.jobs import EventCause, JobReport, Unplaced
+from paddock.domain.jobs import EventCause, JobReport, UnappliedEvent
 from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.jobs import Jobs, merge_reports
 from paddock.store.sql import converted, named
@@ -60,7 +60,7 @@ class Deliveries(Jobs):
         reports: Sequence[JobReport],
         settled: Sequence[Settlement],
         postponed: Sequence[Postponement],
-    ) -> list[Unplaced]:
+    ) -> list[UnappliedEvent]:
         merged = merge_reports(reports)
         # A server crash may lose this commit: then the changes are lost too, and the deliveries are
         # pending again.

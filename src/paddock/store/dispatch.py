@@ -14,7 +14,7 @@ from paddock.domain.handover import Heard, SealedJit, StepDurations
 from paddock.domain.ids import RunnerId
 from paddock.domain.runners import Runner
 from paddock.domain.states import RunnerState
-from paddock.store.base import Part
+from paddock.store.base import StorePart
 from paddock.store.database import retrying
 from paddock.store.live_runners import runner_of
 from paddock.store.row_parts import installation_of, scope_of
@@ -23,7 +23,7 @@ from paddock.store.sql import converted, named
 _SQL = named("dispatch")
 
 
-class Dispatch(Part):
+class Dispatch(StorePart):
     @retrying
     async def hear_pod(self, pod_name: str, *, pod_uid: str) -> Heard | None:
         async with self._database.statement() as connection:

@@ -15,9 +15,9 @@ import asyncpg
 
 from paddock.domain.comparison import ActiveRepository, OpenJob
 from paddock.domain.ids import AppId, HostId, JobId, RepositoryId
-from paddock.domain.jobs import JobFacts, JobReport, Refusal, Unplaced, merge
+from paddock.domain.jobs import JobFacts, JobReport, Refusal, UnappliedEvent, merge
 from paddock.domain.states import JobState, RunnerState
-from paddock.store.base import Part
+from paddock.store.base import StorePart
 from paddock.store.database import Connection, retrying
 from paddock.store.sql import converted, named
 
@@ -29,9 +29,9 @@ _POOLS = named("sizing")
 POOL_DELETED: Final = "pool deleted"
 
 
-class Jobs(Part):
+class Jobs(StorePart):
     @retrying
-    async def apply_jobs(self, reports: Iterable[JobReport], *, why: str) -> list[Unplaced]:
+    async def apply_jobs(self, reports: Iterable[JobReport], *, why: str) -> list[UnappliedEvent]:
         merged = merge_reports(reports)
         if not merged:
             return []
@@ -40,7 +40,7 @@ class Jobs(Part):
 
     async def _apply(
         self, connection: Connection, reports: Sequence[JobReport], why: str
-    ) -> list[Unplaced]:
+    ) -> list[UnappliedEvent]:
         now = self._clock.now()
         places = await place(connection, reports, now)
         columns = _columns(reports, places)
@@ -72,7 +72,7 @@ class Jobs(Part):
 
     async def _move_executors(
         self, connection: Connection, reports: Sequence[JobReport]
-    ) -> list[Unplaced]:
+    ) -> list[UnappliedEvent]:
         """`in_progress` makes the runner that GitHub names busy and `completed` makes it done, even if
         it was claimed for another job (I23), within the tenant of the event (I5)."""
         named = [report for report in reports if report.facts.executor is not None]
@@ -110,7 +110,7 @@ class Jobs(Part):
             if not await self._move_executor(connection, report.facts, row):
                 unplaced.append(
                     converted(
-                        Unplaced,
+                        UnappliedEvent,
                         row,
                         runner=row["id"],
                         job=report.facts.id,

@@ -23,7 +23,7 @@ from paddock.ports import Clock
 from paddock.ports.errors import Contended
 from paddock.store.database import Database
 from paddock.store.errors import MigrationFailed, SchemaMismatch
-from paddock.store.pool import RawSession, has_ended
+from paddock.store.sessions import RawSession, has_ended
 from paddock.system import SystemClock
 
 # Held by the session, so that it spans the migrations' transactions. The number is arbitrary.

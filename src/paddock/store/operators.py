@@ -6,14 +6,14 @@ from datetime import datetime
 from uuid import UUID
 
 from paddock.domain.pauses import Pause
-from paddock.store.base import Part
+from paddock.store.base import StorePart
 from paddock.store.row_parts import pause_of
 from paddock.store.sql import named
 
 _SQL = named("operators")
 
 
-class Pausing(Part):
+class Pausing(StorePart):
     async def pause_dispatch(self, *, why: str) -> bool:
         return await self._note_pause("pause_dispatch", why)
 
@@ -33,7 +33,7 @@ class Pausing(Part):
         return changed is not None
 
 
-class Sessions(Part):
+class Sessions(StorePart):
     async def end_session(self, session: UUID, *, ends_at: datetime) -> None:
         async with self._database.transaction() as connection:
             await connection.execute(

@@ -10,7 +10,7 @@ from paddock.domain.dialects import RunnerProgram
 from paddock.domain.ids import AccountId, PoolId
 from paddock.domain.pools import PoolFacts, PoolSummary
 from paddock.ports.pools import PoolRefused
-from paddock.store.base import Part
+from paddock.store.base import StorePart
 from paddock.store.database import Connection
 from paddock.store.row_parts import cost_of
 from paddock.store.sql import converted, named
@@ -18,7 +18,7 @@ from paddock.store.sql import converted, named
 _SQL = named("pools")
 
 
-class Pools(Part):
+class Pools(StorePart):
     async def apply_pool(self, pool: PoolFacts) -> PoolId:
         [found] = await self.apply_pools([pool])
         return found

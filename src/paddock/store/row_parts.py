@@ -8,7 +8,7 @@ from typing import Any
 from paddock.domain.allocation import Withheld
 from paddock.domain.github import (
     GitHubAppId,
-    Host,
+    GitHubHost,
     InstallationId,
     InstallationKey,
     Scope,
@@ -44,7 +44,7 @@ def limits_of(row: Row, prefix: str = "") -> Limits:
 def installation_of(row: Row) -> InstallationKey:
     """From GitHub's names and numbers: `host`, `app`, `installation`."""
     return InstallationKey(
-        host=Host(row["host"]),
+        host=GitHubHost(row["host"]),
         app=GitHubAppId(row["app"]),
         installation=InstallationId(row["installation"]),
     )
@@ -52,7 +52,7 @@ def installation_of(row: Row) -> InstallationKey:
 
 def scope_of(row: Row) -> Scope:
     """A repository, if the row names one, or else the account."""
-    host = Host(row["host"])
+    host = GitHubHost(row["host"])
     if row["repository"]:
         return repository_scope(host, row["repository"])
     return Scope(host=host, owner=row["login"])

@@ -24,7 +24,7 @@ from paddock.domain.names import PodName
 from paddock.domain.recovery.records import RunnerEnd
 from paddock.domain.runners import Conflict, Runner
 from paddock.domain.states import RunnerState
-from paddock.store.base import Part
+from paddock.store.base import StorePart
 from paddock.store.database import Connection, retrying
 from paddock.store.live_runners import runner_of
 from paddock.store.sql import named
@@ -32,7 +32,7 @@ from paddock.store.sql import named
 _SQL = named("runners")
 
 
-class RunnerStore(Part):
+class RunnerStore(StorePart):
     async def live_runners(self) -> list[Runner]:
         return await self._living.read(self._database.rows)
 

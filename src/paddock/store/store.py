@@ -33,6 +33,6 @@ class PgStore(
     """PostgreSQL behind the store's ports."""
 
 
-def _keeps_its_promises(store: PgStore) -> Store:
+def _implements_the_port(store: PgStore) -> Store:
     """Lets mypy check that the class implements the port."""
     return store

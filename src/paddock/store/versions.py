@@ -16,7 +16,7 @@ from paddock.domain.runner_versions import (
     VersionQuestion,
     VersionSchedule,
 )
-from paddock.store.base import Part
+from paddock.store.base import StorePart
 from paddock.store.database import retrying
 from paddock.store.row_parts import installation_of, scope_of
 from paddock.store.sql import converted, named
@@ -24,7 +24,7 @@ from paddock.store.sql import converted, named
 _SQL = named("versions")
 
 
-class Versions(Part):
+class Versions(StorePart):
     @retrying
     async def note_versions(self, pods: Sequence[Pod]) -> None:
         told = [pod for pod in pods if pod.runner_version is not None]

@@ -16,7 +16,7 @@ import msgspec
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.vitals import MOST_RECENT, Sample, VitalsOutcome, VitalsReport, extend
-from paddock.store.base import Part
+from paddock.store.base import StorePart
 from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.sql import named
 
@@ -37,7 +37,7 @@ def _part(encoded: bytes) -> list[Sample]:
     return _decode(encoded) if encoded else []
 
 
-class Vitals(Part):
+class Vitals(StorePart):
     @retrying
     async def add_vitals(self, reports: Sequence[VitalsReport]) -> list[VitalsOutcome]:
         """Results in the order of `reports`. Repeating a report adds nothing."""

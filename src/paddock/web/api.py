@@ -35,8 +35,8 @@ from paddock.domain.reading.rows import (
     EventLine,
     JobCheck,
     JobLine,
-    Line,
     MintLine,
+    ReadModel,
     RunnerLine,
     VerdictLine,
     VitalsLine,
@@ -58,14 +58,14 @@ _NUMBER: Final = "[0-9]{1,18}"
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 
 
-class ReasonLine(Line, frozen=True, kw_only=True):
+class ReasonLine(ReadModel, frozen=True, kw_only=True):
     """One sentence each: the reason for the present state, and what must happen next."""
 
     why: str
     next: str
 
 
-class JobAnswer(Line, frozen=True, kw_only=True):
+class JobAnswer(ReadModel, frozen=True, kw_only=True):
     """A job with all that is known of it, oldest first."""
 
     job: JobLine
@@ -89,7 +89,7 @@ class JobAnswer(Line, frozen=True, kw_only=True):
         )
 
 
-class RunnerAnswer(Line, frozen=True, kw_only=True):
+class RunnerAnswer(ReadModel, frozen=True, kw_only=True):
     """A runner with all that is known of it, oldest first."""
 
     runner: RunnerLine
@@ -134,7 +134,7 @@ class List:
     summary: str
     read: Read
     wanted: type[Any]
-    line: type[Line]
+    line: type[ReadModel]
     cursor: str = _NUMBER
 
 

@@ -22,7 +22,7 @@ from paddock.web.actions import CannotAct, act
 from paddock.web.api import ROOT, Api, Look, NotFound, problem
 from paddock.web.dashboard.pages import PageHandler, Pages, theme_of
 from paddock.web.dashboard.rendering import HEADERS, Renderer, Static
-from paddock.web.live import Crowded, Live
+from paddock.web.live import Live, TooManyViewers
 from paddock.web.log_limit import LogLimit
 from paddock.web.query_parameters import BadRequest
 
@@ -106,7 +106,7 @@ class Console:
 
     async def _limited(self, answer: Callable[[], Awaitable[Response]]) -> Response:
         if self._under_way >= MOST_AT_ONCE:
-            raise Crowded
+            raise TooManyViewers
         self._under_way += 1
         try:
             return await answer()
@@ -221,7 +221,7 @@ def _told(error: Exception) -> tuple[int, str]:
             return 400, str(error)
         case NotFound():
             return 404, str(error)
-        case Crowded():
+        case TooManyViewers():
             return 503, "Too many concurrent requests; retry shortly."
         case TooSlow():
             return 503, error.message

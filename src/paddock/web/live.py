@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from paddock.domain.reading.overview import Latency, Overview, Trends
-from paddock.domain.reading.rows import Line
+from paddock.domain.reading.rows import ReadModel
 from paddock.domain.states import JobState, RunnerState
 from paddock.ports import Clock, Topic, Wakeups
 from paddock.ports.errors import StoreError
@@ -38,7 +38,7 @@ MOST_WATCHERS: Final = 100
 LONGEST_WATCH: Final = 600.0
 
 
-class Pulse(Line, frozen=True, kw_only=True):
+class Pulse(ReadModel, frozen=True, kw_only=True):
     """An event of the stream: the overview in numbers."""
 
     at: datetime
@@ -53,7 +53,7 @@ class Pulse(Line, frozen=True, kw_only=True):
     watchers: int
 
 
-class Crowded(Exception):
+class TooManyViewers(Exception):
     """The limit of concurrent viewers is reached."""
 
 
@@ -109,7 +109,7 @@ class Live:
         slow viewer skips those in between and gets the last."""
         first = self._event(await self.overview())
         if len(self._watchers) >= MOST_WATCHERS:
-            raise Crowded
+            raise TooManyViewers
         return self._watched(first)
 
     async def _watched(self, first: bytes) -> AsyncIterator[bytes]:

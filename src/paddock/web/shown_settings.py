@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from paddock.domain.reading.rows import Line
+from paddock.domain.reading.rows import ReadModel
 
 
-class SettingLine(Line, frozen=True, kw_only=True):
+class SettingLine(ReadModel, frozen=True, kw_only=True):
     """A setting in force. The `value` of a secret is whether it is set."""
 
     name: str

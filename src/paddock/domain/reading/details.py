@@ -21,16 +21,16 @@ from paddock.domain.reading.rows import (
     JobCheck,
     JobLine,
     KeyLine,
-    Line,
     MintLine,
     PoolLine,
+    ReadModel,
     RunnerLine,
     VerdictLine,
     VitalsLine,
 )
 
 
-class BackOffLine(Line, frozen=True, kw_only=True):
+class KeyBackOff(ReadModel, frozen=True, kw_only=True):
     scope: BackOffScope
     until: datetime
     failures: int
@@ -38,7 +38,7 @@ class BackOffLine(Line, frozen=True, kw_only=True):
     reason: str
 
 
-class RefusedVersion(Line, frozen=True, kw_only=True):
+class RefusedVersion(ReadModel, frozen=True, kw_only=True):
     """`ended_at`: from then on GitHub gives its runners no jobs. `refused_at`: a runner of it was
     refused without such a date, and the next one waits until `refused_until`."""
 
@@ -48,7 +48,7 @@ class RefusedVersion(Line, frozen=True, kw_only=True):
     refused_until: datetime | None
 
 
-class Wait(Line, frozen=True, kw_only=True):
+class Wait(ReadModel, frozen=True, kw_only=True):
     """What stands between a queued job that a pool takes and its runner, at one moment."""
 
     #: How many jobs of its key are served before it, and how many runners are on their way to them.
@@ -65,7 +65,7 @@ class Wait(Line, frozen=True, kw_only=True):
     pool_state: Literal["active", "draining", "deleted"]
     #: The best state among the account's installations.
     installation: Literal["active", "suspended", "removed"] | None
-    back_off: BackOffLine | None
+    back_off: KeyBackOff | None
     account_limits: Limits
     account_used: Resources
     #: Of the repository, if its runners register there.
@@ -83,7 +83,7 @@ class Wait(Line, frozen=True, kw_only=True):
     refused_version: RefusedVersion | None = None
 
 
-class RelatedRunner(Line, frozen=True, kw_only=True):
+class RelatedRunner(ReadModel, frozen=True, kw_only=True):
     """A runner that executed a job, was claimed for it, or is on its way to the job's key."""
 
     runner: RunnerLine
@@ -93,7 +93,7 @@ class RelatedRunner(Line, frozen=True, kw_only=True):
     retire_reason: str | None
 
 
-class JobDetails(Line, frozen=True, kw_only=True):
+class JobDetails(ReadModel, frozen=True, kw_only=True):
     """Lists are in the order of time."""
 
     job: JobLine
@@ -121,7 +121,7 @@ class JobDetails(Line, frozen=True, kw_only=True):
         ]
 
 
-class RunnerDetails(Line, frozen=True, kw_only=True):
+class RunnerDetails(ReadModel, frozen=True, kw_only=True):
     """Lists are in the order of time."""
 
     runner: RunnerLine
@@ -148,7 +148,7 @@ class RunnerDetails(Line, frozen=True, kw_only=True):
         return job.pod == self.runner.pod
 
 
-class PoolDetails(Line, frozen=True, kw_only=True):
+class PoolDetails(ReadModel, frozen=True, kw_only=True):
     pool: PoolLine
     decisions: list[DecisionLine]
     keys: list[KeyLine]

@@ -14,7 +14,7 @@ import msgspec
 
 from paddock.domain.deliveries import DeliveryState
 from paddock.domain.endings import Ending
-from paddock.domain.reading.rows import Line
+from paddock.domain.reading.rows import ReadModel
 from paddock.domain.recovery.records import ActionOutcome
 from paddock.domain.states import JobState, RunnerState
 
@@ -25,7 +25,7 @@ LONGEST_PAGE: Final = 200
 T = TypeVar("T")
 
 
-class Page(Line, Generic[T], frozen=True, kw_only=True):
+class Page(ReadModel, Generic[T], frozen=True, kw_only=True):
     """`next` is the cursor of the page after this one; absent on the last."""
 
     items: list[T]

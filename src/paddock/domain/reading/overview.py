@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from paddock.domain.endings import Ending
-from paddock.domain.reading.rows import ActionLine, Line, PoolLine
+from paddock.domain.reading.rows import ActionLine, PoolLine, ReadModel
 from paddock.domain.runner_versions import NOTICE
 from paddock.domain.states import JobState, RunnerState
 
@@ -22,7 +22,7 @@ TREND: Final = timedelta(hours=1)
 TREND_STEP: Final = timedelta(minutes=1)
 
 
-class Cell(Line, frozen=True, kw_only=True):
+class Cell(ReadModel, frozen=True, kw_only=True):
     """A runner in the picture of all of them."""
 
     pod: str
@@ -35,7 +35,7 @@ class Cell(Line, frozen=True, kw_only=True):
     suspect: bool
 
 
-class QueueLine(Line, frozen=True, kw_only=True):
+class QueueLine(ReadModel, frozen=True, kw_only=True):
     """Jobs of an account that wait for a pool's runners."""
 
     pool: str
@@ -44,7 +44,7 @@ class QueueLine(Line, frozen=True, kw_only=True):
     oldest_at: datetime
 
 
-class WaitingJob(Line, frozen=True, kw_only=True):
+class WaitingJob(ReadModel, frozen=True, kw_only=True):
     host: str
     id: int
     name: str
@@ -57,7 +57,7 @@ class WaitingJob(Line, frozen=True, kw_only=True):
     waits_because: str | None = None
 
 
-class Latency(Line, frozen=True, kw_only=True):
+class Latency(ReadModel, frozen=True, kw_only=True):
     """Seconds from the first word of a job to its runner's JIT; `count` is how many were measured."""
 
     p50: float
@@ -65,7 +65,7 @@ class Latency(Line, frozen=True, kw_only=True):
     count: int
 
 
-class PauseLine(Line, frozen=True, kw_only=True):
+class PauseLine(ReadModel, frozen=True, kw_only=True):
     """A pause of all dispatch, a pool or an account: nothing is claimed for it."""
 
     what: str
@@ -75,7 +75,7 @@ class PauseLine(Line, frozen=True, kw_only=True):
     why: str | None
 
 
-class BackOffLine(Line, frozen=True, kw_only=True):
+class ActiveBackOff(ReadModel, frozen=True, kw_only=True):
     scope: str
     name: str
     until: datetime
@@ -83,7 +83,7 @@ class BackOffLine(Line, frozen=True, kw_only=True):
     reason: str
 
 
-class UnfitHost(Line, frozen=True, kw_only=True):
+class UnfitHost(ReadModel, frozen=True, kw_only=True):
     """A host that reports itself unfit for runners."""
 
     host: str
@@ -96,7 +96,7 @@ class UnfitHost(Line, frozen=True, kw_only=True):
         return self.why.partition(":")[0]
 
 
-class LimitBypassLine(Line, frozen=True, kw_only=True):
+class LimitBypassLine(ReadModel, frozen=True, kw_only=True):
     """Jobs of a repository with limits that execute on runners which those limits cannot refuse: a
     foreign runner, or one that is registered at the organisation (I78)."""
 
@@ -106,7 +106,7 @@ class LimitBypassLine(Line, frozen=True, kw_only=True):
     jobs: int
 
 
-class PoolVersionLine(Line, frozen=True, kw_only=True):
+class PoolVersionLine(ReadModel, frozen=True, kw_only=True):
     """The runner version of a pool's newest Pods. The dates are those of `account`, for which it ends
     first; null: no date is known. `refused_until`: GitHub refused a runner of it at `refused_at`, and
     nothing is minted for its Pods until then."""
@@ -156,7 +156,7 @@ def _day(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
-class BudgetLine(Line, frozen=True, kw_only=True):
+class BudgetLine(ReadModel, frozen=True, kw_only=True):
     """The share (of 1) that is left of a GitHub budget, for the App's installation with the least left.
     `account` is the installation's; null is the App itself."""
 
@@ -166,7 +166,7 @@ class BudgetLine(Line, frozen=True, kw_only=True):
     left: float
 
 
-class Overview(Line, frozen=True, kw_only=True):
+class Overview(ReadModel, frozen=True, kw_only=True):
     at: datetime
     #: The number of the last event, job or runner step: while it is the same, nothing moved.
     last_event: int
@@ -190,7 +190,7 @@ class Overview(Line, frozen=True, kw_only=True):
     last_delivery_at: datetime | None
     debts: int
     pauses: list[PauseLine]
-    backoffs: list[BackOffLine]
+    backoffs: list[ActiveBackOff]
     budgets: list[BudgetLine]
     unfit_hosts: list[UnfitHost]
     #: Where it is known.
@@ -205,7 +205,7 @@ class Overview(Line, frozen=True, kw_only=True):
         return min((queue.oldest_at for queue in self.queues), default=None)
 
 
-class Levels(Line, frozen=True, kw_only=True):
+class Levels(ReadModel, frozen=True, kw_only=True):
     """What the metrics show beside what their own process counted."""
 
     queues: list[QueueLine]
@@ -223,7 +223,7 @@ class Levels(Line, frozen=True, kw_only=True):
     oldest_pending_at: datetime | None
 
 
-class QueuePoint(Line, frozen=True, kw_only=True):
+class QueuePoint(ReadModel, frozen=True, kw_only=True):
     """A minute: how many jobs waited at its end, and how many came and went in it."""
 
     at: datetime
@@ -232,14 +232,14 @@ class QueuePoint(Line, frozen=True, kw_only=True):
     went: int
 
 
-class LatencyPoint(Line, frozen=True, kw_only=True):
+class LatencyPoint(ReadModel, frozen=True, kw_only=True):
     at: datetime
     p50: float
     p99: float
     count: int
 
 
-class EndPoint(Line, frozen=True, kw_only=True):
+class EndPoint(ReadModel, frozen=True, kw_only=True):
     """Jobs completed in a minute."""
 
     at: datetime
@@ -247,7 +247,7 @@ class EndPoint(Line, frozen=True, kw_only=True):
     jobs: int
 
 
-class Trends(Line, frozen=True, kw_only=True):
+class Trends(ReadModel, frozen=True, kw_only=True):
     since: datetime
     until: datetime
     queue: list[QueuePoint]

@@ -19,11 +19,11 @@ from paddock.domain.states import JobState, RunnerState
 from paddock.domain.vitals import Sample
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ReadModel(msgspec.Struct, frozen=True, kw_only=True):
     """Anything shown."""
 
 
-class JobLine(Line, frozen=True, kw_only=True):
+class JobLine(ReadModel, frozen=True, kw_only=True):
     host: str
     id: int
     name: str
@@ -58,7 +58,7 @@ class JobLine(Line, frozen=True, kw_only=True):
     trust_why: str | None
 
 
-class EventLine(Line, frozen=True, kw_only=True):
+class EventLine(ReadModel, frozen=True, kw_only=True):
     id: int
     at: datetime
     actor: str
@@ -75,7 +75,7 @@ class EventLine(Line, frozen=True, kw_only=True):
     evidence: Any
 
 
-class ActionLine(Line, frozen=True, kw_only=True):
+class ActionLine(ReadModel, frozen=True, kw_only=True):
     """What recovery did, or would have done."""
 
     id: int
@@ -92,7 +92,7 @@ class ActionLine(Line, frozen=True, kw_only=True):
     evidence: Any
 
 
-class RunnerLine(Line, frozen=True, kw_only=True):
+class RunnerLine(ReadModel, frozen=True, kw_only=True):
     id: UUID
     pod: str
     pool: str
@@ -120,7 +120,7 @@ class RunnerLine(Line, frozen=True, kw_only=True):
     ending: Ending | None
 
 
-class VerdictLine(Line, frozen=True, kw_only=True):
+class VerdictLine(ReadModel, frozen=True, kw_only=True):
     runner: UUID
     pod: str
     pool: str
@@ -143,7 +143,7 @@ class VerdictLine(Line, frozen=True, kw_only=True):
     evidence: Any
 
 
-class JobCheck(Line, frozen=True, kw_only=True):
+class JobCheck(ReadModel, frozen=True, kw_only=True):
     """What GitHub said of a job when it was last asked, and how often in a row."""
 
     checked_at: datetime
@@ -151,7 +151,7 @@ class JobCheck(Line, frozen=True, kw_only=True):
     times: int
 
 
-class MintLine(Line, frozen=True, kw_only=True):
+class MintLine(ReadModel, frozen=True, kw_only=True):
     """A name that was chosen for a runner, and what became of it at GitHub."""
 
     name: str
@@ -161,7 +161,7 @@ class MintLine(Line, frozen=True, kw_only=True):
     outcome: str | None
 
 
-class VitalsLine(Line, frozen=True, kw_only=True, omit_defaults=True):
+class VitalsLine(ReadModel, frozen=True, kw_only=True, omit_defaults=True):
     """One measurement that a runner made of itself. It comes from where untrusted code runs."""
 
     at: float
@@ -180,7 +180,7 @@ class VitalsLine(Line, frozen=True, kw_only=True, omit_defaults=True):
         return VitalsLine(**msgspec.structs.asdict(sample))
 
 
-class DecisionLine(Line, frozen=True, kw_only=True):
+class DecisionLine(ReadModel, frozen=True, kw_only=True):
     """A decision on a pool's size, term by term."""
 
     at: datetime
@@ -190,7 +190,7 @@ class DecisionLine(Line, frozen=True, kw_only=True):
     terms: dict[str, int | None]
 
 
-class PoolLine(Line, frozen=True, kw_only=True):
+class PoolLine(ReadModel, frozen=True, kw_only=True):
     name: str
     state: Literal["active", "draining", "deleted"]
     labels: list[str]
@@ -215,7 +215,7 @@ class PoolLine(Line, frozen=True, kw_only=True):
         return sum(self.runners.values())
 
 
-class KeyLine(Line, frozen=True, kw_only=True):
+class KeyLine(ReadModel, frozen=True, kw_only=True):
     """Jobs of one account that wait for one pool's runners, and whether dispatch serves them now."""
 
     pool: str
@@ -231,7 +231,7 @@ class KeyLine(Line, frozen=True, kw_only=True):
     blocked_because: str | None
 
 
-class AccountLine(Line, frozen=True, kw_only=True):
+class AccountLine(ReadModel, frozen=True, kw_only=True):
     host: str
     login: str
     kind: Literal["organization", "user"]
@@ -248,7 +248,7 @@ class AccountLine(Line, frozen=True, kw_only=True):
     paused_why: str | None
 
 
-class DeliveryLine(Line, frozen=True, kw_only=True):
+class DeliveryLine(ReadModel, frozen=True, kw_only=True):
     number: int
     guid: str
     event: str
@@ -260,7 +260,7 @@ class DeliveryLine(Line, frozen=True, kw_only=True):
     note: str | None
 
 
-class RuleLine(Line, frozen=True, kw_only=True):
+class RuleLine(ReadModel, frozen=True, kw_only=True):
     """A rule of recovery, and what it did in the last day."""
 
     name: str
@@ -275,7 +275,7 @@ class RuleLine(Line, frozen=True, kw_only=True):
     last_at: datetime | None
 
 
-class EndingCount(Line, frozen=True, kw_only=True):
+class EndingCount(ReadModel, frozen=True, kw_only=True):
     """Endings of a class within one step of time, from `at` on."""
 
     at: datetime
@@ -283,7 +283,7 @@ class EndingCount(Line, frozen=True, kw_only=True):
     runners: int
 
 
-class RuleCount(Line, frozen=True, kw_only=True):
+class RuleCount(ReadModel, frozen=True, kw_only=True):
     rule: str
     outcome: ActionOutcome
     actions: int

@@ -13,8 +13,8 @@ import msgspec
 import structlog
 
 from paddock.domain.names import PodName
-from paddock.fleet.kube.api import Call, KubeApi, RequestRefused, Resource, Status, Unreached
-from paddock.fleet.kube.objects import Change
+from paddock.fleet.kube.api import KubeApi, KubeCall, RequestRefused, Resource, Status, Unreached
+from paddock.fleet.kube.objects import WatchEvent
 from paddock.fleet.kube.watch_state import Lines
 from paddock.ports import Clock
 
@@ -49,8 +49,8 @@ class _Event(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""
 
 
-_CHANGES: Final = msgspec.json.Decoder(Change[_Event])
-_ERROR: Final = msgspec.json.Decoder(Change[Status])
+_CHANGES: Final = msgspec.json.Decoder(WatchEvent[_Event])
+_ERROR: Final = msgspec.json.Decoder(WatchEvent[Status])
 
 
 class _BrokeOff(Exception):
@@ -102,7 +102,7 @@ class AnnouncedEnds:
         if self._version:
             params["resourceVersion"] = self._version
         lines = Lines()
-        call = Call("watch", self._events)
+        call = KubeCall("watch", self._events)
         async with self._api.stream(call, params, silence=_SILENCE) as received:
             async for some in received:
                 for line in lines.feed(some):

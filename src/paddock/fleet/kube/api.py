@@ -85,7 +85,7 @@ class NonResource(Resource):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class KubeCall:
     """One request, as error messages name it."""
 
     verb: str
@@ -118,7 +118,7 @@ class Status(msgspec.Struct, frozen=True):
 class RequestRefused(FleetUnavailable):
     """The API server answered with an error."""
 
-    def __init__(self, call: Call, code: int, status: Status) -> None:
+    def __init__(self, call: KubeCall, code: int, status: Status) -> None:
         super().__init__(_sentence(call, code, status))
         self.code = code
         self.reason = status.reason
@@ -146,14 +146,14 @@ class Unreached(FleetUnavailable):
     """The API server sent no answer, or an unreadable one."""
 
 
-def _is_by_admission(call: Call, code: int, status: Status) -> bool:
+def _is_by_admission(call: KubeCall, code: int, status: Status) -> bool:
     """True if the request was forbidden for the new object's content: Pod Security, a quota, a policy.
     The API server checks rights before it reads the object, so a refusal for lack of rights names no
     object."""
     return code == 403 and call.name is None and bool(status.details.name)
 
 
-def _sentence(call: Call, code: int, status: Status) -> str:
+def _sentence(call: KubeCall, code: int, status: Status) -> str:
     said = status.message or f"it answered {code}"
     if code == 403 and not _is_by_admission(call, code, status):
         where = f" in the namespace {call.resource.namespace}" if call.resource.namespace else ""
@@ -202,17 +202,20 @@ class KubeApi:
         await self._client.aclose()
 
     async def get(
-        self, call: Call, kind: type[T] | msgspec.json.Decoder[T], params: Mapping[str, str] = {}
+        self,
+        call: KubeCall,
+        kind: type[T] | msgspec.json.Decoder[T],
+        params: Mapping[str, str] = {},
     ) -> T:
         return _decoded(call, await self._send("GET", call, params), kind)
 
-    async def read(self, call: Call, params: Mapping[str, str]) -> bytes:
+    async def read(self, call: KubeCall, params: Mapping[str, str]) -> bytes:
         return await self._send("GET", call, params)
 
     async def send(
         self,
         method: str,
-        call: Call,
+        call: KubeCall,
         body: object,
         kind: type[T],
         *,
@@ -225,7 +228,7 @@ class KubeApi:
     async def _send(
         self,
         method: str,
-        call: Call,
+        call: KubeCall,
         params: Mapping[str, str],
         content: bytes | None = None,
         content_type: str | None = None,
@@ -250,7 +253,7 @@ class KubeApi:
 
     @asynccontextmanager
     async def stream(
-        self, call: Call, params: Mapping[str, str], *, silence: float | None = None
+        self, call: KubeCall, params: Mapping[str, str], *, silence: float | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The answer's bytes as they arrive. `silence`: seconds without a byte that are no failure."""
         _count(call)
@@ -266,11 +269,11 @@ class KubeApi:
             raise Unreached(_unreached(call, error)) from error
 
 
-def _count(call: Call) -> None:
+def _count(call: KubeCall) -> None:
     REQUESTS.labels(call.verb, call.resource.named(call.sub)).inc()
 
 
-def _decoded(call: Call, content: bytes, kind: type[T] | msgspec.json.Decoder[T]) -> T:
+def _decoded(call: KubeCall, content: bytes, kind: type[T] | msgspec.json.Decoder[T]) -> T:
     decoder = kind if isinstance(kind, msgspec.json.Decoder) else msgspec.json.Decoder(kind)
     try:
         try:
@@ -306,6 +309,6 @@ def _status(content: bytes) -> Status:
         return Status(message=content[:200].decode(errors="replace").strip())
 
 
-def _unreached(call: Call, error: Exception) -> str:
+def _unreached(call: KubeCall, error: Exception) -> str:
     why = str(error).rstrip(".") or type(error).__name__
     return f"Kubernetes could not be reached to {call}: {why}."

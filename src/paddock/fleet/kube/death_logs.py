@@ -18,7 +18,7 @@ import structlog
 from paddock.domain.fingerprints import RUNNER_CONTAINER
 from paddock.domain.names import PodName
 from paddock.domain.pods import Pod
-from paddock.fleet.kube.api import Call, KubeApi, RequestRefused, Resource, Unreached
+from paddock.fleet.kube.api import KubeApi, KubeCall, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.logs import LogState, beginning_is_gone, is_lost, last_lines
 from paddock.ports import FleetUnavailable
 
@@ -46,7 +46,7 @@ class DeathLogs:
     async def tail(self, name: PodName, *, uid: str, lines: int, most_bytes: int) -> str | None:
         """A kubelet that has just started answers 404. A kubelet without its container runtime answers
         that there is no log. Neither is final, unless the containers were removed (I79)."""
-        call = Call("get", self._pods, name)
+        call = KubeCall("get", self._pods, name)
         try:
             found = await self._api.get(call, LogState)
         except RequestRefused as error:
@@ -87,7 +87,7 @@ class DeathLogs:
         }
         kept: deque[bytes] = deque()
         size = dropped = 0
-        async with self._api.stream(Call("get", self._pods, name, "log"), params) as received:
+        async with self._api.stream(KubeCall("get", self._pods, name, "log"), params) as received:
             async for some in received:
                 kept.append(some)
                 size += len(some)
@@ -115,7 +115,7 @@ class DeathLogBuffer:
         """The Pod's end was announced: read its log. A log that was read is kept; a failed read is
         repeated at the next announcement."""
         before = self._heard.get(uid)
-        if before is not None and not (before.done() and _is_nothing(before)):
+        if before is not None and not (before.done() and _has_no_log(before)):
             return
         self._heard[uid] = asyncio.create_task(self._listen(name, uid))
         self._heard.move_to_end(uid)
@@ -145,7 +145,7 @@ class DeathLogBuffer:
                 return None
 
 
-def _is_nothing(heard: asyncio.Task[str | None]) -> bool:
+def _has_no_log(heard: asyncio.Task[str | None]) -> bool:
     return heard.cancelled() or heard.exception() is not None or heard.result() is None
 
 

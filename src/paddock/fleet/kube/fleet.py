@@ -17,7 +17,7 @@ import msgspec
 from paddock.domain.names import PodName
 from paddock.domain.pods import Host, Pod, PodList, PodOrder
 from paddock.fleet.kube.announced_ends import AnnouncedEnds
-from paddock.fleet.kube.api import MERGE, STRATEGIC, Call, KubeApi, RequestRefused, Resource
+from paddock.fleet.kube.api import MERGE, STRATEGIC, KubeApi, KubeCall, RequestRefused, Resource
 from paddock.fleet.kube.death_logs import DeathLogBuffer, DeathLogs, end_is_announced
 from paddock.fleet.kube.node_lists import NodeLists
 from paddock.fleet.kube.nodes import troubles
@@ -72,13 +72,13 @@ class KubeFleet:
                 f"The Pod {order.name} cannot be made: the template of the pool {order.pool} is of no "
                 f"use: {error}."
             ) from error
-        call = Call("create", self._pods)
+        call = KubeCall("create", self._pods)
         try:
             return shown(await self._api.send("POST", call, pod, PodObject))
         except RequestRefused as error:
             if not (error.conflict and error.reason == "AlreadyExists"):
                 raise
-        found = await self._api.get(Call("get", self._pods, order.name), PodObject)
+        found = await self._api.get(KubeCall("get", self._pods, order.name), PodObject)
         if found.metadata.annotations.runner != str(order.runner):
             raise FleetUnavailable(
                 f"There is a Pod {order.name} in the namespace {self._placement.namespace} that is not "
@@ -86,8 +86,8 @@ class KubeFleet:
             )
         return shown(found)
 
-    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
-        call = Call("delete", self._pods, name)
+    async def delete_live_pod(self, name: PodName, *, uid: str) -> None:
+        call = KubeCall("delete", self._pods, name)
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
             await self._api.send("DELETE", call, options, msgspec.Raw)
@@ -105,7 +105,7 @@ class KubeFleet:
         left = await self._patch(name, change, STRATEGIC)
         # A grace period of 0: the Pod was already deleted and waited only for our finalizer.
         if left is not None and left.metadata.deletion_grace_period_seconds != 0:
-            await self.ask_to_go(name, uid=uid)
+            await self.delete_live_pod(name, uid=uid)
 
     async def stamp(self, name: PodName, *, uid: str, owner: str) -> None:
         labels = {OWNER_LABEL: label_value(owner)}
@@ -113,7 +113,7 @@ class KubeFleet:
 
     async def _patch(self, name: PodName, change: object, content_type: str) -> PodObject | None:
         """The patched Pod; `None` if no Pod has that UID. A Pod of another UID is not changed (I36)."""
-        call = Call("patch", self._pods, name)
+        call = KubeCall("patch", self._pods, name)
         try:
             return await self._api.send("PATCH", call, change, PodObject, content_type=content_type)
         except RequestRefused as error:
@@ -175,14 +175,14 @@ class KubeFleet:
 
     async def _said_of(self, uid: str) -> Iterable[str]:
         params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(_EVENTS)}
-        listed = await self._api.get(Call("list", self._events), _EVENT_LIST, params)
+        listed = await self._api.get(KubeCall("list", self._events), _EVENT_LIST, params)
         return event_lines(listed.items)
 
     async def _troubles_of(self, node: str | None) -> Iterable[str]:
         if node is None:
             return []
         try:
-            found = await self._api.get(Call("get", self._nodes, node), NodeObject)
+            found = await self._api.get(KubeCall("get", self._nodes, node), NodeObject)
         except RequestRefused as error:
             if error.absent:
                 return [f"its node {node} is no more"]
@@ -204,7 +204,7 @@ class KubeFleet:
             return str(error)
         try:
             await self._api.send(
-                "POST", Call("create", self._pods), pod, msgspec.Raw, params={"dryRun": "All"}
+                "POST", KubeCall("create", self._pods), pod, msgspec.Raw, params={"dryRun": "All"}
             )
         except RequestRefused as error:
             if error.code in (400, 422) or error.by_admission:

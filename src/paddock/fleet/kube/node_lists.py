@@ -15,9 +15,9 @@ import msgspec
 import structlog
 
 from paddock.domain.pods import Host
-from paddock.fleet.kube.api import SILENCE, Call, KubeApi, RequestRefused, Resource, Unreached
+from paddock.fleet.kube.api import SILENCE, KubeApi, KubeCall, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.nodes import host
-from paddock.fleet.kube.objects import Change, Listed, NodeObject
+from paddock.fleet.kube.objects import Listed, NodeObject, WatchEvent
 from paddock.fleet.kube.watch_state import Lines
 
 _log = structlog.get_logger()
@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 _WATCH_SECONDS: Final = 600
 
 _LISTED: Final = msgspec.json.Decoder(Listed[NodeObject])
-_CHANGED: Final = msgspec.json.Decoder(Change[NodeObject])
+_CHANGED: Final = msgspec.json.Decoder(WatchEvent[NodeObject])
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 
@@ -40,7 +40,7 @@ class NodeLists:
 
     async def read(self) -> Sequence[Host]:
         if self._watch is None or self._watch.done():
-            listed = await self._api.get(Call("list", self._nodes), _LISTED, self._params)
+            listed = await self._api.get(KubeCall("list", self._nodes), _LISTED, self._params)
             self._hosts = {node.metadata.name: host(node) for node in listed.items}
             if self._may_watch:
                 version = listed.metadata.resource_version
@@ -62,7 +62,7 @@ class NodeLists:
             "resourceVersion": version,
         }
         lines = Lines()
-        call = Call("watch", self._nodes)
+        call = KubeCall("watch", self._nodes)
         try:
             async with self._api.stream(call, params, silence=SILENCE) as received:
                 async for some in received:

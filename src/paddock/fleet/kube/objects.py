@@ -136,7 +136,7 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
     metadata: ListMetadata = ListMetadata()
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """A line of a watch."""
 
     type: str

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from paddock.domain.pods import Pod
-from paddock.fleet.kube.api import Call, KubeApi, RequestRefused, Resource, Unreached
+from paddock.fleet.kube.api import KubeApi, KubeCall, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.objects import Listed, ListMetadata, PodObject
 from paddock.fleet.kube.pods import is_ours, shown
 
@@ -31,7 +31,7 @@ _RAW_PODS: Final = msgspec.json.Decoder(_Raw)
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class CompleteRead:
     """The Pods, whether the list is complete, and the version that a watch resumes from."""
 
     pods: Sequence[Pod]
@@ -51,22 +51,22 @@ class PodLists:
         self._api = api
         self._pods = pods
 
-    async def read(self) -> Read:
+    async def read(self) -> CompleteRead:
         pods: list[Pod] = []
         params = {"limit": str(PAGE)}
         complete = True
         while True:
             try:
-                found = page(await self._api.read(Call("list", self._pods), params))
+                found = page(await self._api.read(KubeCall("list", self._pods), params))
             except RequestRefused as error:
                 if not (error.expired and pods):
                     raise
                 # Reading took so long that the API server no longer has this version's rest (I29).
-                return Read(pods, False, "")
+                return CompleteRead(pods, False, "")
             complete = complete and found.readable
             pods += [shown(each) for each in found.pods if is_ours(each)]
             if not found.metadata.continue_:
-                return Read(pods, complete, found.metadata.resource_version)
+                return CompleteRead(pods, complete, found.metadata.resource_version)
             params["continue"] = found.metadata.continue_
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from paddock.domain.pods import Pod
-from paddock.fleet.kube.api import SILENCE, Call, KubeApi, RequestRefused, Resource, Unreached
+from paddock.fleet.kube.api import SILENCE, KubeApi, KubeCall, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.pod_lists import PodLists
 from paddock.fleet.kube.watch_state import Expired, Failed, Lines, WatchState
 from paddock.ports import Clock
@@ -74,7 +74,9 @@ class PodWatch:
             raise Failed("there is no whole list to go on from")
         params["resourceVersion"] = following.version
         lines = Lines()
-        async with self._api.stream(Call("watch", self._pods), params, silence=SILENCE) as received:
+        async with self._api.stream(
+            KubeCall("watch", self._pods), params, silence=SILENCE
+        ) as received:
             async for some in received:
                 for line in lines.feed(some):
                     if pod := following.line(line):

@@ -18,7 +18,7 @@ from paddock.domain.pool_objects import (
     PoolObjects,
     PoolStatus,
 )
-from paddock.fleet.kube.api import MERGE, SILENCE, Call, KubeApi, RequestRefused, Resource
+from paddock.fleet.kube.api import MERGE, SILENCE, KubeApi, KubeCall, RequestRefused, Resource
 from paddock.fleet.kube.objects import Listed, Metadata
 from paddock.fleet.kube.watch_state import Lines
 
@@ -52,7 +52,7 @@ class KubePools:
         pools: list[PoolObject] = []
         params = {"limit": str(_PAGE)}
         while True:
-            listed = await self._api.get(Call("list", self._pools), _LISTED, params)
+            listed = await self._api.get(KubeCall("list", self._pools), _LISTED, params)
             pools += [_shown(each) for each in listed.items]
             if not listed.metadata.continue_:
                 self._version = listed.metadata.resource_version
@@ -69,7 +69,7 @@ class KubePools:
         }
         lines = Lines()
         async with self._api.stream(
-            Call("watch", self._pools), params, silence=SILENCE
+            KubeCall("watch", self._pools), params, silence=SILENCE
         ) as received:
             async for some in received:
                 if any(not _is_bookmark(line) for line in lines.feed(some)):
@@ -94,7 +94,7 @@ class KubePools:
 
     async def _patch(self, pool: PoolObject, sub: str | None, change: dict[str, object]) -> None:
         body = {"apiVersion": API_VERSION, "kind": KIND, **change}
-        call = Call("patch", self._pools, pool.name, sub)
+        call = KubeCall("patch", self._pools, pool.name, sub)
         await self._api.send("PATCH", call, body, msgspec.Raw, content_type=MERGE)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from prometheus_client import Counter
 
 from paddock.domain.pods import PodIdentity
-from paddock.fleet.kube.api import Call, KubeApi, Resource
+from paddock.fleet.kube.api import KubeApi, KubeCall, Resource
 from paddock.fleet.kube.review_limits import ReviewLimits
 from paddock.fleet.kube.reviews import TokenReview, identity, review_request
 from paddock.fleet.kube.token_claims import Rejection, TokenClaims, screened
@@ -78,7 +78,7 @@ class KubeReviewer:
         if signature is Signature.FORGED:
             return Rejection.SIGNATURE
         answer = await self._api.send(
-            "POST", Call("create", _REVIEWS), review_request(token), TokenReview
+            "POST", KubeCall("create", _REVIEWS), review_request(token), TokenReview
         )
         found = identity(
             answer, expires_at=claims.expires_at, service_account=self._service_account

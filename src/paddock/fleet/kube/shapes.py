@@ -269,8 +269,8 @@ class _Parts:
         affinity = spec.get("affinity", {})
         if order.avoid:
             affinity = _avoiding(affinity, order.avoid)
-        if order.shun:
-            affinity = _shunning(affinity, order.shun)
+        if order.exclude:
+            affinity = _excluding(affinity, order.exclude)
         return {
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE,
@@ -451,13 +451,13 @@ def _avoiding(affinity: Json, hosts: Sequence[str]) -> Json:
     }
 
 
-def _shunning(affinity: Json, hosts: Sequence[str]) -> Json:
+def _excluding(affinity: Json, hosts: Sequence[str]) -> Json:
     """Exclude these hosts in each of the template's terms: Kubernetes requires only one to hold."""
     node = affinity.get("nodeAffinity", {})
     terms = (node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
-    shunned = [_is_not(host) for host in hosts]
+    excluded = [_is_not(host) for host in hosts]
     required = [
-        {**term, "matchFields": [*(term.get("matchFields") or []), *shunned]} for term in terms
+        {**term, "matchFields": [*(term.get("matchFields") or []), *excluded]} for term in terms
     ]
     return {
         **affinity,

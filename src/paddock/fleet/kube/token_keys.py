@@ -15,12 +15,12 @@ import jwt
 import msgspec
 import structlog
 
-from paddock.fleet.kube.api import Call, KubeApi, NonResource
+from paddock.fleet.kube.api import KubeApi, KubeCall, NonResource
 from paddock.ports import Clock, FleetUnavailable
 
 _log = structlog.get_logger()
 
-_KEYS: Final = Call("get", NonResource("/openid/v1/jwks"))
+_KEYS: Final = KubeCall("get", NonResource("/openid/v1/jwks"))
 #: A token that names an unknown key causes another read of the keys, but no more often than this: a
 #: forged token can name any key. A Pod whose key is new asks several times within its first minute.
 READ_EVERY: Final = 10.0

@@ -19,8 +19,8 @@ from paddock.domain.pool_objects import DRAIN_FINALIZER, GROUP, PLURAL, VERSION
 from paddock.fleet.kube.api import (
     MERGE,
     STRATEGIC,
-    Call,
     KubeApi,
+    KubeCall,
     RequestRefused,
     Resource,
     Unreached,
@@ -109,7 +109,7 @@ class Uninstall:
 
     async def left(self) -> RemainingObjects:
         pools = [pool.name for pool in await self._list_pools()]
-        pods = (await self._api.get(Call("list", self._pods), _PODS)).items
+        pods = (await self._api.get(KubeCall("list", self._pods), _PODS)).items
         ours = [pod for pod in pods if is_ours(pod)]
         return RemainingObjects(
             pools=pools,
@@ -123,7 +123,7 @@ class Uninstall:
 
     async def _list_pools(self) -> list[Metadata]:
         try:
-            found = await self._api.get(Call("list", self._pools), _POOLS)
+            found = await self._api.get(KubeCall("list", self._pools), _POOLS)
         except RequestRefused as error:
             # Without the resource definition there are no pools.
             if error.absent:
@@ -133,7 +133,7 @@ class Uninstall:
 
     async def _delete_pools(self, left: RemainingObjects) -> None:
         for pool in left.pools:
-            await self._tolerantly("DELETE", Call("delete", self._pools, pool), {})
+            await self._tolerantly("DELETE", KubeCall("delete", self._pools, pool), {})
 
     async def _let_go(self, left: RemainingObjects) -> None:
         for pod in left.kept:
@@ -143,15 +143,15 @@ class Uninstall:
 
     async def _release_pod(self, name: str) -> None:
         change = {"metadata": {"$deleteFromPrimitiveList/finalizers": [VERDICT_FINALIZER]}}
-        await self._tolerantly("PATCH", Call("patch", self._pods, name), change, STRATEGIC)
+        await self._tolerantly("PATCH", KubeCall("patch", self._pods, name), change, STRATEGIC)
 
     async def _release_pool(self, pool: Metadata) -> None:
         others = [each for each in pool.finalizers if each != DRAIN_FINALIZER]
         change = {"metadata": {"resourceVersion": pool.resource_version, "finalizers": others}}
-        await self._tolerantly("PATCH", Call("patch", self._pools, pool.name), change, MERGE)
+        await self._tolerantly("PATCH", KubeCall("patch", self._pools, pool.name), change, MERGE)
 
     async def _tolerantly(
-        self, method: str, call: Call, body: object, content_type: str = "application/json"
+        self, method: str, call: KubeCall, body: object, content_type: str = "application/json"
     ) -> None:
         try:
             await self._api.send(method, call, body, msgspec.Raw, content_type=content_type)

@@ -17,7 +17,7 @@ import structlog
 from paddock.domain.names import PodName
 from paddock.domain.pods import Phase, Pod
 from paddock.fleet.kube.api import Status
-from paddock.fleet.kube.objects import Change, Metadata, PodObject
+from paddock.fleet.kube.objects import Metadata, PodObject, WatchEvent
 from paddock.fleet.kube.pods import is_ours, shown
 
 _log = structlog.get_logger()
@@ -31,10 +31,10 @@ class _Kind(msgspec.Struct, frozen=True):
     type: str
 
 
-_CHANGES: Final = msgspec.json.Decoder(Change[PodObject])
+_CHANGES: Final = msgspec.json.Decoder(WatchEvent[PodObject])
 _KIND: Final = msgspec.json.Decoder(_Kind)
-_ERROR: Final = msgspec.json.Decoder(Change[Status])
-_VERSION: Final = msgspec.json.Decoder(Change[_Versioned])
+_ERROR: Final = msgspec.json.Decoder(WatchEvent[Status])
+_VERSION: Final = msgspec.json.Decoder(WatchEvent[_Versioned])
 
 
 class Expired(Exception):

@@ -178,8 +178,8 @@ class LocalFleet:
                     yield pod
             await self._clock.sleep(WATCH_EVERY)
 
-    async def ask_to_go(self, name: PodName, *, uid: str) -> None:
-        await self._ask(f"ask the Pod {name} to go", self._ask_to_go, name, uid)
+    async def delete_live_pod(self, name: PodName, *, uid: str) -> None:
+        await self._ask(f"ask the Pod {name} to go", self._request_deletion, name, uid)
 
     async def reap(self, name: PodName, *, uid: str) -> None:
         await self._ask(f"reap the Pod {name}", self._reap, name, uid)
@@ -198,9 +198,9 @@ class LocalFleet:
             deadline = self._clock.monotonic() + STOP_PATIENCE
             while await self._ask("stop the runners", self._speedup, number):
                 if self._clock.monotonic() > deadline:
-                    break  # a supervisor hangs; `_close_books` ends what it ran
+                    break  # a supervisor hangs; `_conclude_all` ends what it ran
                 await self._clock.sleep(0.05)
-        await self._ask("close the books", self._close_books)
+        await self._ask("close the books", self._conclude_all)
 
     async def _look(self, *, closely: bool) -> PodScan:
         async with self._looking:
@@ -301,7 +301,7 @@ class LocalFleet:
             directory.remove()  # no process ever ran there
             raise
 
-    def _ask_to_go(self, name: PodName, uid: str) -> None:
+    def _request_deletion(self, name: PodName, uid: str) -> None:
         directory = self._of_uid(name, uid)
         if directory is not None:
             directory.request_deletion(self._clock.now())
@@ -347,7 +347,7 @@ class LocalFleet:
                     directory.tell_supervisor(number)
         return left
 
-    def _close_books(self) -> None:
+    def _conclude_all(self) -> None:
         for name in pod_names(self.root):
             with _tolerating(name):
                 directory = PodDirectory(self.root / name)

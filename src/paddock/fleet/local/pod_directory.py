@@ -80,7 +80,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     runner_version: RunnerVersion | None = None
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class StatusFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """status.json"""
 
     #: Pid and start mark.
@@ -118,10 +118,10 @@ class PodDirectory:
             raise PodUnreadable(f"{self.path} is no Pod's directory: it has no {layout.POD}")
         return None if content is None else _decode(content, Record, self.path / layout.POD)
 
-    def status(self) -> Status | None:
+    def status(self) -> StatusFile | None:
         """`None` until the supervisor has written the first one."""
         content = self._read(layout.STATUS)
-        return None if content is None else _decode(content, Status, self.path / layout.STATUS)
+        return None if content is None else _decode(content, StatusFile, self.path / layout.STATUS)
 
     def pod(self) -> Pod | None:
         record = self.record()
@@ -167,7 +167,7 @@ class PodDirectory:
         """Write the Pod's end for a dead supervisor; returns whether this was done. Everything that the
         supervisor ran is ended first: a Pod that is recorded as ended has ended."""
         with layout.locked(self.path) as free:
-            status = self.status() or Status()
+            status = self.status() or StatusFile()
             record = self.record()
             if not free or record is None or status.finished_at is not None:
                 return False
@@ -266,8 +266,8 @@ def token_hash(token: str) -> str:
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
-def show(record: Record, status: Status | None, deletion_requested_at: datetime | None) -> Pod:
-    status = status or Status()
+def show(record: Record, status: StatusFile | None, deletion_requested_at: datetime | None) -> Pod:
+    status = status or StatusFile()
     poller, runner, phase = status.poller, status.runner, status.phase
     if record.plan.shape == "single":
         poller = runner = _merged(status)
@@ -289,7 +289,7 @@ def show(record: Record, status: Status | None, deletion_requested_at: datetime 
     )
 
 
-def _merged(status: Status) -> ContainerStatus:
+def _merged(status: StatusFile) -> ContainerStatus:
     """The only container of the single shape: it runs from the poller's start to the runner's end."""
     poller, runner = status.poller, status.runner
     polled = poller.state.terminated
@@ -302,7 +302,7 @@ def _merged(status: Status) -> ContainerStatus:
     return runner
 
 
-def _lost(status: Status, now: datetime, *, reason: str) -> Status:
+def _lost(status: StatusFile, now: datetime, *, reason: str) -> StatusFile:
     exits = [each.state.terminated for each in (status.poller, status.runner)]
     codes = [ended.exit_code for ended in exits if ended is not None]
     if len(codes) == len(exits) or any(codes):

@@ -105,7 +105,12 @@ class PodScanner:
             or self._clock.monotonic() <= seen.doubtful_until
         ):
             seen = self._read(name, changed)
-        if closely and seen is not None and seen.finished_at is None and self._tend(name, seen.pod):
+        if (
+            closely
+            and seen is not None
+            and seen.finished_at is None
+            and self._maintain(name, seen.pod)
+        ):
             seen = self._read(name, changed)
         if seen is None:
             return None
@@ -131,8 +136,8 @@ class PodScanner:
         )
         return self._seen[name]
 
-    def _tend(self, name: str, pod: Pod) -> bool:
-        """Tend a Pod that has not ended; returns whether that changed it."""
+    def _maintain(self, name: str, pod: Pod) -> bool:
+        """Look after a Pod that has not ended; returns whether that changed it."""
         directory = self._at(name)
         if directory.supervised():
             if pod.deletion_requested_at is not None:

@@ -325,7 +325,7 @@ class Supervisor:
                 os.dup2(descriptor, number)
             if name == "runner":
                 os.chdir(layout.WORK)
-                _be_a_runner(cgroup)
+                _prepare_runner_process(cgroup)
             signal.set_wakeup_fd(-1)
             # Python ignores these signals, and the executed program would inherit that.
             for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -382,7 +382,7 @@ def _exit_code(container: dict[str, Any]) -> int | None:
     return code
 
 
-def _be_a_runner(cgroup: Cgroup | None) -> None:
+def _prepare_runner_process(cgroup: Cgroup | None) -> None:
     if cgroup is not None:
         cgroup.enter()
     with contextlib.suppress(OSError):

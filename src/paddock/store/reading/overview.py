@@ -12,7 +12,7 @@ from paddock.domain.reading.overview import (
     MOST_WAITING,
     TREND,
     TREND_STEP,
-    BackOffLine,
+    ActiveBackOff,
     BudgetLine,
     Cell,
     EndPoint,
@@ -73,7 +73,7 @@ class Overviews(Reader):
             oldest=[converted(WaitingJob, row) for row in oldest],
             actions=[action_line(row) for row in done],
             pauses=[converted(PauseLine, row) for row in pauses],
-            backoffs=[converted(BackOffLine, row) for row in backoffs],
+            backoffs=[converted(ActiveBackOff, row) for row in backoffs],
         )
 
     async def _numbers(self, connection: Connection, *, since: datetime) -> dict[str, Any]:

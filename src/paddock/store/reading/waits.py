@@ -11,8 +11,8 @@ import msgspec
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import KeyId, PoolId, RunnerId
 from paddock.domain.reading.details import (
-    BackOffLine,
     JobDetails,
+    KeyBackOff,
     RefusedVersion,
     RelatedRunner,
     Wait,
@@ -157,7 +157,7 @@ def _wait_of(row: asyncpg.Record, withheld: Withheld | None) -> Wait:
         dispatch_paused=pause_of(row, "all_"),
         account_paused=pause_of(row, "account_"),
         pool_paused=pause_of(row, "pool_"),
-        back_off=None if row["scope"] is None else converted(BackOffLine, row),
+        back_off=None if row["scope"] is None else converted(KeyBackOff, row),
         refused_version=None if row["version"] is None else converted(RefusedVersion, row),
         account_limits=limits_of(row),
         account_used=used_of(row),

@@ -99,7 +99,7 @@ class Connection(Protocol):
 BROKEN = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
-class Pool:
+class SessionPool:
     #: A matcher is silent for a few milliseconds between its two messages. A matcher that is silent for
     #: this long has stalled, and the server ends its session: no other matcher waits longer (I72).
     stalled_matcher = "1s"
@@ -261,7 +261,7 @@ class Pool:
                     end(connection)
             await self._sessions.release(connection)
 
-    def has_word(self, connection: RawSession) -> bool:
+    def has_unread_message(self, connection: RawSession) -> bool:
         """Whether the server has sent a message that was not read yet. An unrequested message says that
         the server has ended the session. asyncpg reads it on a later turn of the event loop, which may
         be too late."""
