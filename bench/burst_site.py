@@ -25,7 +25,7 @@ from bench.common import Unusable, say, session
 from bench.dispatch_site import Http
 from bench.processors import used
 from paddock.agent.backoff import jitter
-from paddock.domain.pods import Phase, Pod
+from paddock.domain.pods.pod import Phase, Pod
 from paddock.fakes.github import JobSpec, Quotas, Reply, Request
 from paddock.fakes.github.runners import Offer
 from paddock.fleet.kube.fleet import KubeFleet

@@ -17,7 +17,7 @@ from prometheus_client import Counter
 
 from paddock.cli.logs import configure_logs
 from paddock.domain.names import PodName
-from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
+from paddock.domain.pods.pod import Host, Phase, Pod, PodIdentity, PodList, PodOrder
 from paddock.ports import Fleet
 from paddock.replica import FleetParts
 from paddock.serve import serve, tune_garbage_collection

@@ -18,10 +18,10 @@ import msgspec
 
 from bench.common import Unusable, session
 from bench.dispatch_github import LABELS, PLENTY, SECRET, scene
-from paddock.domain.endings import Ending
 from paddock.domain.limits import Resources
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pools.pool import PoolFacts
 from paddock.domain.recovery.records import RunnerEnd
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FakeGitHub, JobSpec, Outgoing
 from paddock.fakes.github.records import Repository

@@ -19,7 +19,8 @@ from zlib import crc32
 import uvloop
 
 from bench.dispatch_server import TokenFleet, main
-from paddock.domain.fingerprints import (
+from paddock.domain.names import PodName
+from paddock.domain.pods.fingerprints import (
     RUNNER_CONTAINER,
     ContainerState,
     ContainerStatus,
@@ -27,8 +28,7 @@ from paddock.domain.fingerprints import (
     Terminated,
     Waiting,
 )
-from paddock.domain.names import PodName
-from paddock.domain.pods import Host, Phase, Pod, PodList, PodOrder
+from paddock.domain.pods.pod import Host, Phase, Pod, PodList, PodOrder
 from paddock.system import SystemClock
 
 _NODES: Final = 100

@@ -40,7 +40,7 @@ from bench.fleet_history import write_history
 from bench.fleet_server import Stage
 from bench.processors import used
 from paddock.domain.limits import Resources
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pools.pool import PoolFacts
 from paddock.fakes.github import JobSpec
 from paddock.fakes.github.records import Job, JobStatus, Runner
 from paddock.store.database import Database

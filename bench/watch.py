@@ -27,8 +27,8 @@ from bench.common import Neighbours, Report, Unusable, environment, median, post
 from bench.watchers.stream import stream
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
-from paddock.domain.pods import Pod
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pods.pod import Pod
+from paddock.domain.pools.pool import PoolFacts
 from paddock.fleet.kube.objects import PodObject
 from paddock.fleet.kube.pods import shown
 from paddock.store.database import Database

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from paddock.domain.limits import NOTHING
-from paddock.domain.runners import Claim
+from paddock.domain.runners.runner import Claim
 from paddock.fakes.github import FakeGitHub
 from paddock.fakes.github.records import Runner
 from simulator.engine.checks import Promise

@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
-from paddock.domain.endings import Ending
-from paddock.domain.fingerprints import ContainerState, Running
 from paddock.domain.limits import UNLIMITED, Limits
-from paddock.domain.placement import REMEMBERED, REPEATED
-from paddock.domain.pods import Phase, PodOrder
+from paddock.domain.pods.fingerprints import ContainerState, Running
+from paddock.domain.pods.placement import REMEMBERED, REPEATED
+from paddock.domain.pods.pod import Phase, PodOrder
+from paddock.domain.runners.endings import Ending
 from paddock.fakes.github import FaultKind, Reply, Request
 from paddock.fakes.github.records import Job, JobStatus, VersionDates
 from paddock.ports import FleetUnavailable

@@ -17,8 +17,8 @@ from uuid import UUID
 
 import msgspec
 
-from paddock.domain.handover import Answer, Handover, Leave
 from paddock.domain.limits import Limits
+from paddock.domain.runners.handover import Answer, Handover, Leave
 from paddock.fakes.github import FakeGitHub, JobSpec, Reply, Request
 from paddock.fakes.github.records import Job, JobStatus
 from paddock.ports import Store

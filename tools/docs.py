@@ -32,15 +32,16 @@ from pydantic.fields import FieldInfo
 
 import paddock
 from paddock.cli.output import complain, show
-from paddock.domain import endings, github_errors
 from paddock.domain.allocation import Withheld
-from paddock.domain.endings import Ending
 from paddock.domain.failure_modes import FAILURE_MODES, FailureMode, Party
+from paddock.domain.github import errors as github_errors
 from paddock.domain.recovery.durations import in_words
 from paddock.domain.recovery.evidence import Subject
 from paddock.domain.recovery.table import RULES
 from paddock.domain.recovery.thresholds import Thresholds, reasons
 from paddock.domain.retention import RETENTION
+from paddock.domain.runners import endings
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import HOLDS_CAPACITY, RUNNER_TRANSITIONS, RunnerState
 from paddock.fleet.kube.pod_rules import RULES as POD_RULES
 from paddock.fleet.kube.pod_rules import FieldRule as PodRule

@@ -16,8 +16,8 @@ from paddock.domain.accounts import MintBudget
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PoolName, pod_name
-from paddock.domain.pools import PoolFacts
-from paddock.domain.runners import Match, WaitingPod
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.runners.runner import Match, WaitingPod
 from paddock.store.database import Database
 from paddock.store.migrate import migrate
 from paddock.store.store import PgStore

@@ -11,8 +11,8 @@ from lightkube.config.models import Cluster, User
 
 from bench.watchers.result import Needed, begin, hand_in
 from bench.watchers.stream import LAST, NAMESPACE
-from paddock.domain.fingerprints import RUNNER_CONTAINER, ContainerStatus
-from paddock.domain.pods import Phase, Pod
+from paddock.domain.pods.fingerprints import RUNNER_CONTAINER, ContainerStatus
+from paddock.domain.pods.pod import Phase, Pod
 from paddock.fleet.kube.api import KubeApi, Resource
 from paddock.fleet.kube.pod_lists import PodLists
 from paddock.fleet.kube.pod_watch import PodWatch

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from paddock.domain.endings import LOG_WANTED_FOR, Ending, EndingEvidence, classify
+from paddock.domain.runners.endings import LOG_WANTED_FOR, Ending, EndingEvidence, classify
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
 from paddock.fakes.github import FakeGitHub
 from paddock.fakes.github.records import Job, JobStatus

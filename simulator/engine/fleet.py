@@ -17,18 +17,18 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from paddock.domain.endings import Ending
-from paddock.domain.fingerprints import (
+from paddock.domain.limits import Resources
+from paddock.domain.names import PodName
+from paddock.domain.pods.fingerprints import (
     RUNNER_CONTAINER,
     ContainerState,
     ContainerStatus,
     Terminated,
     Waiting,
 )
-from paddock.domain.limits import Resources
-from paddock.domain.names import PodName
-from paddock.domain.pods import Host, Phase, Pod, PodIdentity, PodList, PodOrder
-from paddock.domain.runner_versions import RunnerVersion, runner_version
+from paddock.domain.pods.pod import Host, Phase, Pod, PodIdentity, PodList, PodOrder
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.versions import RunnerVersion, runner_version
 from paddock.ports import FleetUnavailable
 from simulator.engine.faults import Fault, Faults
 from simulator.engine.replica_process import ReplicaProcess

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
-from paddock.domain.runners import Conflict
+from paddock.domain.pods.pod import Host, Pod, PodIdentity, PodList, PodOrder
+from paddock.domain.runners.runner import Conflict
 from paddock.ports import FleetUnavailable, Topic
 from paddock.ports.errors import DatabaseUnavailable, OutcomeUnknown, StoreError
 from paddock.store.store import PgStore

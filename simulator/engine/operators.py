@@ -14,12 +14,12 @@ from uuid import UUID
 import msgspec
 
 from paddock.domain.accounts import AccountSummary
-from paddock.domain.endings import Ending, Retired
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder
-from paddock.domain.runners import Conflict
+from paddock.domain.pods.pod import PodOrder
+from paddock.domain.runners.endings import Ending, Retired
+from paddock.domain.runners.runner import Conflict
 from paddock.domain.states import RunnerState
 from paddock.ports import Store
 from paddock.ports.errors import StoreError

@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import Final, Literal, Protocol
 from uuid import UUID
 
-from paddock.domain.endings import Ending
-from paddock.domain.fingerprints import ContainerState, Running, Terminated, Waiting
-from paddock.domain.handover import Answer, Handover, Leave, NothingYet
-from paddock.domain.pods import Phase
+from paddock.domain.pods.fingerprints import ContainerState, Running, Terminated, Waiting
+from paddock.domain.pods.pod import Phase
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.handover import Answer, Handover, Leave, NothingYet
 from paddock.fakes.github import FakeGitHub
 from paddock.fakes.github.runners import (
     Cancellation,

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from paddock.domain.endings import Ending
 from paddock.domain.limits import NOTHING, Resources
-from paddock.domain.runners import Claim, Conflict, Match
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Claim, Conflict, Match
 from paddock.fakes.github import FakeGitHub
 from paddock.fakes.github.records import Delivery, Job, JobStatus, RunnerEnd
 from simulator.engine.checks import Promise

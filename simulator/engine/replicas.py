@@ -18,12 +18,12 @@ from paddock.dispatch.installations import NewAccount, register_apps
 from paddock.dispatch.sealing import Sealer
 from paddock.dispatch.vitals import VitalsBatches
 from paddock.domain.accounts import MintBudget
-from paddock.domain.github import AppKey
-from paddock.domain.handover import Answer, Leave
+from paddock.domain.github.objects import AppKey
 from paddock.domain.ids import AppId, HostId
 from paddock.domain.limits import Limits
 from paddock.domain.recovery.thresholds import RecoveryTerms
-from paddock.domain.vitals import Sample, VitalsReport
+from paddock.domain.runners.handover import Answer, Leave
+from paddock.domain.runners.vitals import Sample, VitalsReport
 from paddock.fakes.github import FakeGitHub, Outgoing
 from paddock.github.apps import Apps
 from paddock.github.budget import Budget

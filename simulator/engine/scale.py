@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paddock.domain.limits import Limits
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pools.pool import PoolFacts
 from paddock.pools.spec import PoolSpec, ProvisioningSpec, ResourceSpec, facts
 
 LINUX: Final = ("self-hosted", "linux")

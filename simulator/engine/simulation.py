@@ -13,14 +13,14 @@ from typing import Any, Final, cast
 import structlog
 from pydantic import SecretStr
 
-from paddock.domain.budgets import BudgetLimits
-from paddock.domain.github import GitHubAppId
+from paddock.domain.github.budgets import BudgetLimits
+from paddock.domain.github.objects import GitHubAppId
 from paddock.domain.recovery import diagnosis
 from paddock.domain.recovery.actions import NoAction
 from paddock.domain.recovery.evidence import AnyEvidence
 from paddock.domain.recovery.rule import Question, Rule
 from paddock.domain.recovery.thresholds import RecoveryTerms, Thresholds
-from paddock.domain.runners import Claim, Match
+from paddock.domain.runners.runner import Claim, Match
 from paddock.fakes.github import FakeGitHub, Timing
 from paddock.fakes.github.keys import public_half
 from paddock.fakes.github.records import Delivery

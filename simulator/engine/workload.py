@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from paddock.domain.endings import Ending
+from paddock.domain.runners.endings import Ending
 from paddock.fakes.github import FakeGitHub, FaultKind, JobSpec
 from paddock.fakes.github.records import Account, App, Installation, JobStatus, Repository, Run
 from paddock.ports import Store

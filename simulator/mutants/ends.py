@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
-from paddock.domain.endings import LOG_WANTED_FOR
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery.evidence import Subject
 from paddock.domain.recovery.records import WantedLog
-from paddock.domain.runners import Runner
+from paddock.domain.runners.endings import LOG_WANTED_FOR
+from paddock.domain.runners.runner import Runner
 from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.forensics.post_mortem import TAIL_BYTES, TAIL_LINES, PostMortem, _Tail
 from paddock.ports import FleetUnavailable

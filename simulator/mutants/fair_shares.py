@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from paddock.domain import github_errors
-from paddock.domain.budgets import TokenBucket
-from paddock.domain.github_errors import BackOff, Kind
+from paddock.domain.github import errors as github_errors
+from paddock.domain.github.budgets import TokenBucket
+from paddock.domain.github.errors import BackOff, Kind
 from paddock.domain.ids import PoolId
-from paddock.domain.runners import WaitingPod, WaitingPods
+from paddock.domain.runners.runner import WaitingPod, WaitingPods
 from paddock.store import matching
 from paddock.store.recovery import Recovering
 from simulator.engine.checks import Promise

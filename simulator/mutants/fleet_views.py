@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from paddock.domain.github import Absent
-from paddock.domain.pods import Pod, PodList
+from paddock.domain.github.objects import Absent
+from paddock.domain.pods.pod import Pod, PodList
 from paddock.domain.recovery.thresholds import Thresholds
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.github.client import GitHubClient
 from paddock.recovery.gather import RoundView
 from paddock.recovery.loop import Recovery

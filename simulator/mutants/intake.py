@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from paddock.dispatch.comparison import Comparison
 from paddock.dispatch.deliveries import DeliveryApplier
 from paddock.dispatch.pauses import Place
-from paddock.domain.github_errors import BackOff
+from paddock.domain.github.errors import BackOff
 from paddock.domain.recovery.evidence import Subject
 from paddock.github import facts
 from paddock.recovery.github_lookups import GitHubLookups

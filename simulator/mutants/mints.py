@@ -8,10 +8,10 @@ from typing import Any
 from paddock.dispatch import dispatcher as dispatching
 from paddock.dispatch.dispatcher import Dispatcher
 from paddock.dispatch.minting import Minter
-from paddock.domain.github import MintedJit
-from paddock.domain.handover import Heard, NothingYet
+from paddock.domain.github.objects import MintedJit
 from paddock.domain.names import runner_name
-from paddock.domain.runners import Claim
+from paddock.domain.runners.handover import Heard, NothingYet
+from paddock.domain.runners.runner import Claim
 from paddock.store import matching
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from paddock.domain.dialects import RunnerProgram
-from paddock.domain.github import Removal
-from paddock.domain.pods import Pod
+from paddock.domain.github.objects import Removal
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery import evidence
-from paddock.domain.runners import Runner
+from paddock.domain.runners.dialects import RunnerProgram
+from paddock.domain.runners.runner import Runner
 from paddock.forensics.conclusion import Conclusion
 from paddock.pools.reconciler import Reconciler
 from paddock.recovery.retire import Retirement

@@ -7,7 +7,7 @@ from typing import Any
 
 from paddock.dispatch import deliveries, dispatcher
 from paddock.dispatch.comparison import Comparison
-from paddock.domain.github_errors import GitHubError
+from paddock.domain.github.errors import GitHubError
 from paddock.domain.limits import UNLIMITED
 from paddock.domain.recovery.evidence import Subject
 from paddock.github.client import GitHubClient

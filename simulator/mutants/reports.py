@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from paddock.domain import endings, redelivery
-from paddock.domain.pods import Pod
+from paddock.domain.github import redelivery
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery.evidence import Subject
-from paddock.domain.runners import Runner
+from paddock.domain.runners import endings
+from paddock.domain.runners.runner import Runner
 from paddock.forensics.conclusion import Concluded, Conclusion
 from simulator.engine.checks import Promise
 from simulator.engine.database import Session

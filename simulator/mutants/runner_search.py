@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
 
-from paddock.domain.github import Absent, InstallationKey, RunnerPage, Scope
-from paddock.domain.github_errors import GitHubError
+from paddock.domain.github.errors import GitHubError
+from paddock.domain.github.objects import Absent, InstallationKey, RunnerPage, Scope
 from paddock.github.client import GitHubClient
 from paddock.recovery import search
 from paddock.recovery.search import RunnerSearch

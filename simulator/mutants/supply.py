@@ -16,7 +16,7 @@ from paddock.domain.recovery.actions import RunnerAction
 from paddock.domain.recovery.evidence import Subject
 from paddock.domain.recovery.rule import Rule
 from paddock.domain.recovery.thresholds import Thresholds
-from paddock.domain.runners import WaitingPods
+from paddock.domain.runners.runner import WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import Conclusion
 from paddock.pools.hosts import Hosts

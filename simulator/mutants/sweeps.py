@@ -9,13 +9,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from paddock.dispatch.dispatcher import Dispatcher
-from paddock.domain.handover import Leave
-from paddock.domain.pods import PodIdentity
+from paddock.domain.pods.pod import PodIdentity
 from paddock.domain.recovery.actions import RunnerAction
 from paddock.domain.recovery.evidence import Container, Subject
 from paddock.domain.recovery.predicates import alive
 from paddock.domain.recovery.rule import Rule
-from paddock.domain.runners import Runner
+from paddock.domain.runners.handover import Leave
+from paddock.domain.runners.runner import Runner
 from paddock.recovery.gather import RoundView
 from paddock.recovery.loop import Recovery
 from simulator.engine.checks import Promise

@@ -10,10 +10,10 @@ from typing import Any
 
 from paddock.dispatch import debts
 from paddock.dispatch.debts import DebtCollector
-from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB
-from paddock.domain.pods import Pod, PodList
+from paddock.domain.github.backoffs import ENDED_WITHOUT_A_JOB
+from paddock.domain.pods.pod import Pod, PodList
 from paddock.domain.recovery.evidence import Subject
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.forensics import conclusion
 from paddock.github.caller import Caller
 from paddock.recovery.adopt import Adoption

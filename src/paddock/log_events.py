@@ -13,7 +13,7 @@ from typing import Final, TypedDict
 
 from paddock.domain.ids import JobId
 from paddock.domain.names import PodName, RunnerName, pod_of
-from paddock.domain.runners import Claim, Runner
+from paddock.domain.runners.runner import Claim, Runner
 
 EVENTS: Final[Mapping[str, str]] = {
     "adoption.store_failed": (

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from paddock.domain.accounts import AccountSummary
-from paddock.domain.deliveries import DeliveryNumber
+from paddock.domain.github.deliveries import DeliveryNumber
 from paddock.domain.ids import PoolId
 from paddock.domain.limits import Limits
-from paddock.domain.pools import PoolFacts
-from paddock.domain.runners import Runner
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.runners.runner import Runner
 from paddock.log_events import runner_fields
 from paddock.ports.operators import OperatorStore
 from paddock.recovery.by_hand import retire_by_hand

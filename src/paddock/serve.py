@@ -21,7 +21,7 @@ from paddock.dispatch.inbox import Inbox
 from paddock.dispatch.installations import NewAccount, register_apps
 from paddock.dispatch.sealing import Sealer
 from paddock.domain.accounts import MintBudget
-from paddock.domain.budgets import WRITE_POINTS
+from paddock.domain.github.budgets import WRITE_POINTS
 from paddock.domain.recovery.thresholds import RecoveryTerms
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.client import GitHubClient

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from paddock.domain.github_errors import GitHubError
+from paddock.domain.github.errors import GitHubError
 from paddock.ports import Clock, FleetUnavailable
 from paddock.ports.errors import StoreError
 

@@ -28,7 +28,7 @@ from pydantic_settings.exceptions import SettingsError as UnreadableSettings
 
 from paddock.dispatch.sealing import read_key
 from paddock.domain.limits import Limits
-from paddock.domain.quantities import mebibytes, milli
+from paddock.domain.pods.quantities import mebibytes, milli
 from paddock.domain.recovery.table import RULES
 from paddock.domain.recovery.thresholds import Thresholds, counted, reasons
 from paddock.fleet.kube.settings import KubeSettings

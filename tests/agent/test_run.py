@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from paddock.agent.samples import FIELDS, parse
-from paddock.domain.dialects import program_of_command, program_of_log
+from paddock.domain.runners.dialects import program_of_command, program_of_log
 from paddock.fakes.github import FakeGitHub, JobSpec, Step
 from paddock.fakes.github.server import serving, wall_clock
 from tests.agent.conftest import JIT, Pod, Process, command_line, environment, processes

@@ -14,7 +14,7 @@ import pytest
 
 from paddock.agent.options import AgentExit
 from paddock.agent.samples import FIELDS, Samples, parse
-from paddock.domain.vitals import MOST_REPORTED, Sample
+from paddock.domain.runners.vitals import MOST_REPORTED, Sample
 from paddock.web.pods import VitalsBody
 from tests.agent.conftest import TOKEN, Pod, Process
 from tests.agent.scripted import VITALS, Asked, CutShort, Hold, Reply

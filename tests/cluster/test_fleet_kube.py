@@ -11,9 +11,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from paddock.domain.fingerprints import fingerprint
 from paddock.domain.names import PodName
-from paddock.domain.pods import Audience, Phase, Pod
+from paddock.domain.pods.fingerprints import fingerprint
+from paddock.domain.pods.pod import Audience, Phase, Pod
 from paddock.domain.recovery.evidence import Container, container_seen, poller_seen
 from paddock.fleet.kube.api import REQUESTS
 from paddock.fleet.kube.setup import Kube

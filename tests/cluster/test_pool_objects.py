@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paddock.domain.pool_objects import DRAIN_FINALIZER
+from paddock.domain.pools.objects import DRAIN_FINALIZER
 from paddock.fleet.kube.setup import Kube
 from paddock.pools.mirror import PoolMirror
 from paddock.store.database import Database

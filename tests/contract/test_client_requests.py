@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from paddock.domain.budgets import BudgetLimits
-from paddock.domain.github import (
+from paddock.domain.github.budgets import BudgetLimits
+from paddock.domain.github.errors import Failure, GitHubError, Kind
+from paddock.domain.github.objects import (
     Absent,
     AppKey,
     ConflictAction,
@@ -32,9 +33,8 @@ from paddock.domain.github import (
     RunnerRecord,
     Scope,
 )
-from paddock.domain.github_errors import Failure, GitHubError, Kind
 from paddock.domain.ids import GitHubRunnerId, JobId
-from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
+from paddock.domain.runners.versions import RunnerVersion, VersionSchedule
 from paddock.domain.states import JobState
 from paddock.fakes.github import FakeGitHub, FaultKind, JobSpec, Reply, Request
 from paddock.fakes.github.keys import public_half

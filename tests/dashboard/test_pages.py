@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from pydantic import SecretStr
 
-from paddock.domain.endings import Ending
 from paddock.domain.plain_text import escaped
+from paddock.domain.runners.endings import Ending
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.web.dashboard.formatting import length
 from paddock.web.settings import DashboardSettings

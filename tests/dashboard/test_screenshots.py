@@ -14,7 +14,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from playwright.sync_api import Browser
 
-from paddock.domain.endings import Ending
+from paddock.domain.runners.endings import Ending
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.web.settings import DashboardSettings

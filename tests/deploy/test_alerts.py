@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from paddock.domain.endings import Ending
 from paddock.domain.recovery.table import RULES
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import RunnerState
 from tools.chart.dashboard import PANELS
 from tools.docs import ROOT, metrics

@@ -13,16 +13,16 @@ from uuid import uuid4
 
 import pytest
 
-from paddock.domain.fingerprints import (
+from paddock.domain.ids import RunnerId
+from paddock.domain.names import PodName
+from paddock.domain.pods.fingerprints import (
     ContainerState,
     ContainerStatus,
     Running,
     Terminated,
     Waiting,
 )
-from paddock.domain.ids import RunnerId
-from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder, may_stamp
+from paddock.domain.pods.pod import PodOrder, may_stamp
 from paddock.domain.states import RunnerState
 from paddock.fleet.kube.objects import OWNER_LABEL
 from paddock.fleet.kube.shapes import Placement, manifest

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.domain.jit import without_self_update
+from paddock.domain.runners.jit import without_self_update
 from paddock.fakes.github import FaultKind
 from paddock.fakes.github.jobs import LOST_COMMUNICATION
 from paddock.fakes.runner import Death

@@ -21,12 +21,12 @@ from typing import Any
 
 import pytest
 
-from paddock.domain.endings import Ending, EndingEvidence, classify
-from paddock.domain.fingerprints import Certainty, ever_started, fingerprint
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
-from paddock.domain.pods import Audience, Phase, Pod, PodOrder
+from paddock.domain.pods.fingerprints import Certainty, ever_started, fingerprint
+from paddock.domain.pods.pod import Audience, Phase, Pod, PodOrder
+from paddock.domain.runners.endings import Ending, EndingEvidence, classify
 from paddock.fakes.github import FakeGitHub, JobSpec
 from paddock.fakes.github.records import Step
 from paddock.fakes.github.server import serving, wall_clock
@@ -330,7 +330,7 @@ _CREATE_AND_DIE = """
     import asyncio, os, signal, sys
     from pathlib import Path
     from uuid import UUID
-    from paddock.domain.pods import PodOrder
+    from paddock.domain.pods.pod import PodOrder
     from paddock.fleet.local.fleet import LocalFleet, Programs
     from paddock.system import SystemClock, SystemIds
 

@@ -9,7 +9,7 @@ import pytest
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder
+from paddock.domain.pods.pod import PodOrder
 from paddock.fleet.local.fleet import LocalFleet, Programs
 from paddock.fleet.local.installation import Installation
 from paddock.fleet.local.settings import LocalSettings

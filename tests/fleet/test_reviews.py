@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from paddock.domain.pods import Audience
+from paddock.domain.pods.pod import Audience
 from paddock.fleet.kube.reviews import TokenReview, identity, review_request
 from paddock.fleet.kube.token_claims import AUDIENCES
 

@@ -19,7 +19,7 @@ import structlog
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import strategies as st
 
-from paddock.domain.pods import Audience, PodIdentity
+from paddock.domain.pods.pod import Audience, PodIdentity
 from paddock.fakes.github import JobSpec
 from paddock.fleet.kube.token_claims import Rejection, screened
 from paddock.replica import FleetParts

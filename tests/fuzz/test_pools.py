@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
-from paddock.domain.pool_objects import PoolObject, PoolStatus
+from paddock.domain.pools.objects import PoolObject, PoolStatus
 from paddock.pools.mirror import PoolMirror
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.store import PgStore

@@ -20,8 +20,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from paddock.domain.budgets import BudgetLimits
-from paddock.domain.github import GitHubAppId
+from paddock.domain.github.budgets import BudgetLimits
+from paddock.domain.github.objects import GitHubAppId
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PoolName, pod_name, runner_name
 from paddock.github.apps import GitHubApp

@@ -9,11 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from paddock.dispatch import comparison
-from paddock.domain.budgets import Bucket, BudgetKey
-from paddock.domain.comparison import FASTEST, RECENT
-from paddock.domain.github import InstallationId
+from paddock.domain.github.budgets import Bucket, BudgetKey
+from paddock.domain.github.objects import InstallationId
 from paddock.domain.ids import GitHubRunnerId, JobId, PoolId, RepositoryId, RunnerId
-from paddock.domain.runners import WaitingPod
+from paddock.domain.jobs.comparison import FASTEST, RECENT
+from paddock.domain.runners.runner import WaitingPod
 from paddock.fakes.github import FaultKind, Faults, JobSpec
 from paddock.fakes.github.records import Job
 from paddock.github import client

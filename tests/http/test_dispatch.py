@@ -19,16 +19,16 @@ from paddock.dispatch.dispatcher import _LOOK_AGAIN, Dispatcher
 from paddock.dispatch.minting import AT_ONCE, Minter
 from paddock.dispatch.sealing import Sealer
 from paddock.domain.accounts import InstallationFacts
-from paddock.domain.endings import Ending
-from paddock.domain.github import GitHubAppId
-from paddock.domain.github_errors import Kind
-from paddock.domain.handover import Handover, Leave, NothingYet, reason_to_leave
+from paddock.domain.github.errors import Kind
+from paddock.domain.github.objects import GitHubAppId
 from paddock.domain.ids import AppId, PoolId, RunnerId
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName, PoolName, pod_name
-from paddock.domain.pods import PodIdentity, PodOrder
+from paddock.domain.pods.pod import PodIdentity, PodOrder
 from paddock.domain.recovery.stale_claim import MINT_DEADLINE
-from paddock.domain.runners import Match, WaitingPod
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.handover import Handover, Leave, NothingYet, reason_to_leave
+from paddock.domain.runners.runner import Match, WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FaultKind, JobSpec
 from paddock.fakes.runner import decode_jit

@@ -27,8 +27,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
 
-from paddock.domain.budgets import BudgetLimits
-from paddock.domain.github import (
+from paddock.domain.github.budgets import BudgetLimits
+from paddock.domain.github.errors import BackOff, Failure, GitHubError, Kind
+from paddock.domain.github.objects import (
     Absent,
     AppKey,
     ConflictAction,
@@ -44,7 +45,6 @@ from paddock.domain.github import (
     RunnerRecord,
     Scope,
 )
-from paddock.domain.github_errors import BackOff, Failure, GitHubError, Kind
 from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.states import JobState
 from paddock.github import connection

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodIdentity
+from paddock.domain.pods.pod import PodIdentity
 from paddock.replica import FleetParts
 from paddock.store.database import Database
 from paddock.stories import tell

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.dispatch import inbox
 from paddock.dispatch.inbox import Inbox, NotStored, Overloaded
-from paddock.domain.deliveries import NewDelivery
+from paddock.domain.github.deliveries import NewDelivery
 from paddock.ports.errors import DatabaseUnavailable, OutcomeUnknown
 from paddock.store.database import Database
 from tests.support.payloads import delivery, workflow_job

@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.endings import Ending
-from paddock.domain.runners import Runner
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import JobState
 from paddock.store.database import Database
 from tests.http.test_operating import WHO, Commands

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from paddock.dispatch.sealing import Sealer
-from paddock.domain.pods import PodIdentity
+from paddock.domain.pods.pod import PodIdentity
 from paddock.fakes.github.server import plain_http
 from paddock.github.apps import Apps
 from paddock.listener import CLOSED

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from schemathesis.checks import negative_data_rejection, positive_data_acceptance
 from schemathesis.specs.openapi.checks import ignored_auth
 
-from paddock.domain.pods import PodIdentity
+from paddock.domain.pods.pod import PodIdentity
 from paddock.replica import FleetParts
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres

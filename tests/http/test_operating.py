@@ -14,7 +14,7 @@ import pytest
 
 from paddock.domain.accounts import InstallationFacts, MintBudget
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pools.pool import PoolFacts
 from paddock.store.database import Database
 from paddock.store.store import PgStore
 from tests.support.payloads import delivery

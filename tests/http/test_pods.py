@@ -14,8 +14,8 @@ import httpx2
 import pytest
 import structlog
 
-from paddock.domain.pods import Audience, PodIdentity
-from paddock.domain.vitals import MOST_REPORTED, MOST_SAMPLES, Sample, extend
+from paddock.domain.pods.pod import Audience, PodIdentity
+from paddock.domain.runners.vitals import MOST_REPORTED, MOST_SAMPLES, Sample, extend
 from paddock.fakes.github import JobSpec
 from paddock.ports import FleetUnavailable
 from paddock.store.database import Database

@@ -28,7 +28,7 @@ from structlog.testing import capture_logs
 import paddock.web.server
 import paddock.web.tls
 from paddock.agent.options import AgentExit
-from paddock.domain.pods import Audience, PodIdentity
+from paddock.domain.pods.pod import Audience, PodIdentity
 from paddock.fakes.github import JobSpec
 from paddock.listener import ListenerLimits
 from paddock.serve import check_settings

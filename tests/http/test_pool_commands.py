@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.domain.backoffs import ENDED_WITHOUT_A_JOB, BackOffScope, BackOffSubject
+from paddock.domain.github.backoffs import ENDED_WITHOUT_A_JOB, BackOffScope, BackOffSubject
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.pods import Host
+from paddock.domain.pods.pod import Host
 from paddock.store.database import Database
 from paddock.system import SystemClock
 from tests.http.test_operating import Commands

@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from paddock.dispatch import redelivery
-from paddock.domain.budgets import Bucket, BudgetKey
-from paddock.domain.redelivery import OVERLAP, WINDOW
+from paddock.domain.github.budgets import Bucket, BudgetKey
+from paddock.domain.github.redelivery import OVERLAP, WINDOW
 from paddock.fakes.github import FaultKind
 from paddock.github import client
 from paddock.store.database import Database

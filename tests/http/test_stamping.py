@@ -6,7 +6,7 @@ import pytest
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import Pod, PodOrder
+from paddock.domain.pods.pod import Pod, PodOrder
 from paddock.recovery.stamping import ATTEMPTS, PAUSE, Stamper
 from tests.support.fleet import MemoryFleet
 from tests.support.time import ManualClock, SeededIds

@@ -12,7 +12,7 @@ import pytest
 
 from paddock.domain.limits import Limits
 from paddock.domain.names import PodName
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.fakes.github.server import plain_http
 from paddock.store.base import MATCHER_LOCK
 from tests.support.site import PATIENCE, Server, Site, site

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from paddock.domain.backoffs import BackOffCause
-from paddock.domain.endings import LOG_WANTED_FOR, Ending, Retired
+from paddock.domain.github.backoffs import BackOffCause
 from paddock.domain.ids import JobId
-from paddock.domain.jobs import Executor
+from paddock.domain.jobs.facts import Executor
 from paddock.domain.names import PodName
-from paddock.domain.runners import Runner
+from paddock.domain.runners.endings import LOG_WANTED_FOR, Ending, Retired
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.forensics.conclusion import Conclusion
 from paddock.forensics.masking import mask

@@ -10,13 +10,13 @@ from paddock.dispatch import refusals
 from paddock.dispatch.debts import DebtCollector
 from paddock.dispatch.refusals import RefusalReview
 from paddock.dispatch.trust import TrustReview
-from paddock.domain.backoffs import PausedScope
-from paddock.domain.github import InstallationKey, Removal, RunId, RunRecord, Scope
-from paddock.domain.github_errors import BackOff, Failure, GitHubError, Kind
+from paddock.domain.github.backoffs import PausedScope
+from paddock.domain.github.errors import BackOff, Failure, GitHubError, Kind
+from paddock.domain.github.objects import InstallationKey, Removal, RunId, RunRecord, Scope
 from paddock.domain.ids import AccountId, GitHubRunnerId, JobId, KeyId
 from paddock.domain.limits import Resources
-from paddock.domain.pools import PoolFacts
-from paddock.domain.runners import Runner
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import JobState
 from paddock.recovery.jobs import MOST
 from tests.support.github import NoWakeups

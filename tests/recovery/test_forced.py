@@ -7,7 +7,7 @@ import pytest
 
 from paddock.domain.accounts import CONFIRMED_APART, InstallationFacts
 from paddock.domain.recovery.durations import HOUR
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.runners.runner import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.recovery.by_hand import retire_by_hand
 from tests.support.recovery import Yard

@@ -11,9 +11,9 @@ from datetime import UTC
 
 import pytest
 
-from paddock.domain.fingerprints import ContainerState, ContainerStatus, Terminated
 from paddock.domain.names import PodName
-from paddock.domain.pods import Phase, Pod
+from paddock.domain.pods.fingerprints import ContainerState, ContainerStatus, Terminated
+from paddock.domain.pods.pod import Phase, Pod
 from tests.support.recovery import Yard
 
 MANY = 3_000

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder
+from paddock.domain.pods.pod import PodOrder
 from paddock.recovery.observe import EMPTY_READS, EVERY, RESTING
 from tests.support.recovery import Yard
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import JobState
 from paddock.ports import Topic
 from paddock.ports.errors import DatabaseUnavailable

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.domain.endings import Retired
-from paddock.domain.github import RunnerRecord
+from paddock.domain.github.objects import RunnerRecord
 from paddock.domain.ids import GitHubRunnerId
 from paddock.domain.names import runner_name
-from paddock.domain.pods import Phase
-from paddock.domain.runners import Runner
+from paddock.domain.pods.pod import Phase
+from paddock.domain.runners.endings import Retired
+from paddock.domain.runners.runner import Runner
+from paddock.domain.runners.vitals import VitalsReport
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.vitals import VitalsReport
 from paddock.recovery.retire import Retirement, RetireStep
 from paddock.recovery.search import RunnerSearch
 from tests.support.recovery import HOST, Yard, waiting

@@ -9,10 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from paddock.domain.ids import GitHubRunnerId, JobId
-from paddock.domain.jobs import Executor
-from paddock.domain.pods import Phase
+from paddock.domain.jobs.facts import Executor
+from paddock.domain.pods.pod import Phase
 from paddock.domain.recovery.evidence import JobWord
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import JobState, RunnerState
 from tests.support.recovery import Yard, waiting
 from tests.support.runner_rows import read_runner

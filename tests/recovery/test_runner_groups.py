@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from paddock.dispatch.groups import RunnerGroups
-from paddock.domain.github import InstallationKey, RunnerGroup, RunnerGroupId, Scope
-from paddock.domain.github_errors import BackOff, Failure, GitHubError, Kind
+from paddock.domain.github.errors import BackOff, Failure, GitHubError, Kind
+from paddock.domain.github.objects import InstallationKey, RunnerGroup, RunnerGroupId, Scope
 from paddock.domain.limits import Resources
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pools.pool import PoolFacts
 from paddock.ports import Topic
 from tests.support.recovery import Yard
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from paddock.domain.github import Absent, InstallationKey, RunnerPage, RunnerRecord, Scope
+from paddock.domain.github.objects import Absent, InstallationKey, RunnerPage, RunnerRecord, Scope
 from paddock.domain.ids import GitHubRunnerId, RunnerId
 from paddock.domain.names import PodName, runner_name
-from paddock.domain.pods import Pod, PodOrder
+from paddock.domain.pods.pod import Pod, PodOrder
 from paddock.recovery.search import RunnerSearch
 from paddock.store.database import Database
 from tests.recovery.test_without_rows import STARTED, stranger

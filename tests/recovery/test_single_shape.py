@@ -10,10 +10,10 @@ import json
 
 import pytest
 
-from paddock.domain.endings import Retired
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PoolName, pod_name
-from paddock.domain.runners import Runner
+from paddock.domain.runners.endings import Retired
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
 from tests.support.recovery import Yard, waiting
 from tests.support.runner_rows import read_runner

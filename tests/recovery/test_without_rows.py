@@ -7,17 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from paddock.domain.fingerprints import (
+from paddock.domain.github.objects import RunnerRecord
+from paddock.domain.ids import GitHubRunnerId, RunnerId
+from paddock.domain.names import PodName, runner_name
+from paddock.domain.pods.fingerprints import (
     ContainerState,
     ContainerStatus,
     Running,
     Terminated,
     Waiting,
 )
-from paddock.domain.github import RunnerRecord
-from paddock.domain.ids import GitHubRunnerId, RunnerId
-from paddock.domain.names import PodName, runner_name
-from paddock.domain.pods import Phase, Pod, PodOrder
+from paddock.domain.pods.pod import Phase, Pod, PodOrder
 from paddock.domain.states import RunnerState
 from tests.support.recovery import HOST, Yard
 

@@ -13,8 +13,8 @@ import pytest
 
 from paddock.dispatch import dispatcher
 from paddock.domain.limits import UNLIMITED, Limits
-from paddock.domain.pods import Phase
-from paddock.domain.runners import Match
+from paddock.domain.pods.pod import Phase
+from paddock.domain.runners.runner import Match
 from paddock.fakes.github.keys import make_private_key
 from paddock.recovery import observe
 from paddock.replica import Dispatching, FleetParts, Replica, dispatching

@@ -9,10 +9,10 @@ import pytest
 
 from paddock.domain.accounts import InstallationFacts
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffSubject, BackOffTerms
+from paddock.domain.github.backoffs import BackOffCause, BackOffScope, BackOffSubject, BackOffTerms
 from paddock.domain.ids import AccountId, PoolId
 from paddock.domain.limits import UNLIMITED, Limits, Resources
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pools.pool import PoolFacts
 from paddock.ports.pools import PoolRefused
 from paddock.store.database import Database
 from tests.support.world import World

@@ -10,8 +10,8 @@ import pytest
 
 from paddock.domain.accounts import MintBudget
 from paddock.domain.allocation import Withheld
-from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent
-from paddock.domain.github import AppKey, GitHubAppId, GitHubHost, InstallationId, Operation
+from paddock.domain.github.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent
+from paddock.domain.github.objects import AppKey, GitHubAppId, GitHubHost, InstallationId, Operation
 from paddock.domain.ids import AccountId
 from paddock.store.budgets import PgBudget
 from paddock.store.database import Database

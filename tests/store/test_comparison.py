@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from paddock.domain.accounts import InstallationFacts
-from paddock.domain.comparison import RECENT
 from paddock.domain.ids import AccountId, AppId, JobId
+from paddock.domain.jobs.comparison import RECENT
 from paddock.domain.states import JobState
 from paddock.store.database import Database
 from tests.support.world import PLENTY, World

@@ -12,8 +12,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from paddock.domain.deliveries import NewDelivery
-from paddock.domain.runners import Runner
+from paddock.domain.github.deliveries import NewDelivery
+from paddock.domain.runners.runner import Runner
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.migrate import migrate

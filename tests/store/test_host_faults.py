@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 
 from paddock.domain.limits import Resources
-from paddock.domain.pods import Host
+from paddock.domain.pods.pod import Host
 from paddock.store.database import Database
 from paddock.store.reading import PgReading
 from paddock.web.dashboard.attention import attention

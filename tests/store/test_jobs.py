@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paddock.domain.endings import Ending
 from paddock.domain.ids import GitHubRunnerId, JobId
-from paddock.domain.jobs import Executor, JobFacts, JobReport, Refusal, merge
-from paddock.domain.runners import Runner
+from paddock.domain.jobs.facts import Executor, JobFacts, JobReport, Refusal, merge
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import JobState
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres

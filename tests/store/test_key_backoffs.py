@@ -7,18 +7,18 @@ from datetime import timedelta
 import pytest
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import (
+from paddock.domain.github.backoffs import (
     ENDED_WITHOUT_A_JOB,
     BackOffCause,
     BackOffScope,
     BackOffSubject,
     BackOffTerms,
 )
-from paddock.domain.fingerprints import ContainerState, ContainerStatus, Terminated
 from paddock.domain.ids import AccountId, KeyId, PoolId
 from paddock.domain.names import PodName
-from paddock.domain.pods import Phase, Pod
-from paddock.domain.runners import Conflict, Match, Runner
+from paddock.domain.pods.fingerprints import ContainerState, ContainerStatus, Terminated
+from paddock.domain.pods.pod import Phase, Pod
+from paddock.domain.runners.runner import Conflict, Match, Runner
 from paddock.domain.states import JobState
 from paddock.forensics.conclusion import Conclusion
 from paddock.store.database import Database

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from paddock.domain.accounts import MintBudget
 from paddock.domain.ids import AccountId, KeyId, PoolId
 from paddock.domain.reading.overview import Levels
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import JobState
 from paddock.listener import CLOSED
 from paddock.store.database import Database

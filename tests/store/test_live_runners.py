@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from paddock.domain.endings import Ending
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.runners import Runner
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
 from paddock.store.database import Database
 from paddock.store.live_runners import LiveRunners

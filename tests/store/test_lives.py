@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paddock.domain.endings import Ending
 from paddock.domain.ids import AccountId, KeyId, PoolId, RunnerId
 from paddock.domain.limits import Limits
 from paddock.domain.names import runner_name
-from paddock.domain.runners import Conflict, Runner, WaitingPod
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Conflict, Runner, WaitingPod
 from paddock.domain.states import JobState, RunnerState, legal
 from paddock.store.database import Database
 from paddock.store.embedded import EmbeddedPostgres

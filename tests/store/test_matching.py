@@ -10,7 +10,7 @@ from paddock.domain.accounts import MintBudget
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import JobId, PoolId
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.runners import WaitingPod, WaitingPods
+from paddock.domain.runners.runner import WaitingPod, WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.store.database import Database
 from paddock.store.matching import BATCH

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from paddock.domain.ids import AccountId, PoolId
-from paddock.domain.pods import PodOrder
-from paddock.domain.pool_objects import PoolObject, PoolObjects, PoolStatus
-from paddock.domain.pools import PoolFacts
-from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
+from paddock.domain.pods.pod import PodOrder
+from paddock.domain.pools.objects import PoolObject, PoolObjects, PoolStatus
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.runners.versions import RunnerVersion, VersionSchedule
 from paddock.pools.mirror import PoolMirror
 from paddock.store.database import Database
 from paddock.store.store import PgStore

@@ -12,7 +12,7 @@ import pytest
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Limits
-from paddock.domain.runners import WaitingPod
+from paddock.domain.runners.runner import WaitingPod
 from paddock.ports.errors import DatabaseUnavailable
 from paddock.store.base import MATCHER_LOCK
 from paddock.store.database import Database, Hold

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from paddock.domain.endings import Ending
 from paddock.domain.reading.filters import (
     ActionFilter,
     BadCursor,
@@ -19,6 +18,7 @@ from paddock.domain.reading.filters import (
     VerdictFilter,
 )
 from paddock.domain.reading.overview import TREND_STEP, depths
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import JobState, RunnerState
 from paddock.ports.errors import StoreError
 from paddock.store.database import Database

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from paddock.domain.endings import Ending
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.pods import PodOrder
+from paddock.domain.pods.pod import PodOrder
 from paddock.domain.recovery.diagnosis import diagnose
 from paddock.domain.recovery.evidence import Container, Evidence, PodSeen, Sighting
 from paddock.domain.recovery.records import RunnerEnd
 from paddock.domain.recovery.thresholds import Thresholds
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Topic
 from paddock.ports.errors import StoreError

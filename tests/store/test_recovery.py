@@ -7,15 +7,15 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from paddock.domain.debts import MintOutcome
-from paddock.domain.endings import Ending, Retired
+from paddock.domain.github.debts import MintOutcome
 from paddock.domain.ids import GitHubRunnerId, HostId, JobId, RunnerId
-from paddock.domain.jobs import Executor
+from paddock.domain.jobs.facts import Executor
 from paddock.domain.names import PodName
-from paddock.domain.pods import Phase, Pod
+from paddock.domain.pods.pod import Phase, Pod
 from paddock.domain.recovery.evidence import JobWord
 from paddock.domain.recovery.records import ActionOutcome, ActionTaken, DoubtTerms, FoundRecord
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.runners.endings import Ending, Retired
+from paddock.domain.runners.runner import Conflict, Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Database
 from tests.support.recovery import Yard, waiting, yard

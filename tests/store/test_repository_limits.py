@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import pytest
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.endings import Ending
 from paddock.domain.ids import AccountId, GitHubRunnerId, JobId, PoolId, RepositoryId
-from paddock.domain.jobs import Executor, JobReport, RepositoryFacts
+from paddock.domain.jobs.facts import Executor, JobReport, RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits, Resources
-from paddock.domain.pools import PoolFacts
-from paddock.domain.runners import Claim, Runner, WaitingPod
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Claim, Runner, WaitingPod
 from paddock.domain.states import JobState, RunnerState
 from paddock.store import matching
 from paddock.store.database import Database

@@ -6,8 +6,8 @@ import pytest
 
 from paddock.dispatch.housekeeping import Housekeeping
 from paddock.domain.accounts import MintBudget
-from paddock.domain.endings import Ending
 from paddock.domain.retention import BATCH, History
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Database
 from tests.support.runner_rows import conclude_runner

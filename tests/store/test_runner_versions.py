@@ -9,16 +9,16 @@ import pytest
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, KeyId, PoolId
-from paddock.domain.pods import Phase, Pod
-from paddock.domain.pools import PoolFacts
-from paddock.domain.runner_versions import (
+from paddock.domain.pods.pod import Phase, Pod
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.pools.surveys import Survey
+from paddock.domain.runners.runner import Runner, WaitingPod
+from paddock.domain.runners.versions import (
     REFUSED,
     AcceptedRunner,
     RunnerVersion,
     VersionSchedule,
 )
-from paddock.domain.runners import Runner, WaitingPod
-from paddock.domain.surveys import Survey
 from paddock.store.database import Database
 from tests.support.world import World
 

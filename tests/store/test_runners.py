@@ -7,11 +7,11 @@ from itertools import pairwise
 import asyncpg
 import pytest
 
-from paddock.domain.debts import MintOutcome
-from paddock.domain.endings import Ending
+from paddock.domain.github.debts import MintOutcome
 from paddock.domain.ids import GitHubRunnerId, JobId, RunnerId
-from paddock.domain.jobs import Executor
-from paddock.domain.runners import Claim, Conflict, Runner
+from paddock.domain.jobs.facts import Executor
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Claim, Conflict, Runner
 from paddock.domain.states import RUNNER_TRANSITIONS, JobState, RunnerState
 from paddock.store.database import Database
 from tests.support.runner_rows import conclude_runner, read_runner

@@ -12,8 +12,8 @@ from paddock.domain.accounts import InstallationFacts
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, KeyId, PoolId
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.pools import PoolFacts
-from paddock.domain.runners import Claim
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.runners.runner import Claim
 from paddock.store.database import Database
 from tests.support.world import World
 

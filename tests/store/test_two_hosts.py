@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.domain.runners import Claim
+from paddock.domain.runners.runner import Claim
 from paddock.store.database import Database
 from tests.support.world import PLENTY, World
 

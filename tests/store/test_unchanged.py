@@ -10,9 +10,9 @@ import pytest
 
 from paddock.domain.accounts import InstallationFacts
 from paddock.domain.ids import AccountId
-from paddock.domain.jobs import RepositoryFacts
+from paddock.domain.jobs.facts import RepositoryFacts
 from paddock.domain.limits import Resources
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pools.pool import PoolFacts
 from paddock.domain.states import JobState
 from paddock.store.database import Database
 from tests.support.world import World

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from paddock.dispatch.versions import VersionSchedules
-from paddock.domain.github import Absent
-from paddock.domain.pods import Phase, Pod
-from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
+from paddock.domain.github.objects import Absent
+from paddock.domain.pods.pod import Phase, Pod
+from paddock.domain.runners.versions import RunnerVersion, VersionSchedule
 from paddock.ports import GitHub
 from paddock.store.database import Database
 from tests.support.world import World

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 import pytest
 
 from paddock.dispatch.vitals import VitalsBatches
-from paddock.domain.vitals import MOST_RECENT, MOST_SAMPLES, Sample, VitalsOutcome, VitalsReport
+from paddock.domain.runners.vitals import (
+    MOST_RECENT,
+    MOST_SAMPLES,
+    Sample,
+    VitalsOutcome,
+    VitalsReport,
+)
 from paddock.ports.errors import Contended
 from paddock.store.database import Database
 from paddock.system import SystemClock

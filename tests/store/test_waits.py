@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from paddock.cli.top import drawn
-from paddock.domain.jobs import JobReport, Refusal
+from paddock.domain.jobs.facts import JobReport, Refusal
 from paddock.domain.limits import Limits
 from paddock.domain.reading.details import JobDetails
 from paddock.domain.reading.filters import JobFilter, Page, Paging

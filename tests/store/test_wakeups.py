@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from paddock.domain.endings import Ending
 from paddock.domain.limits import Limits
-from paddock.domain.runners import Runner
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Topic
 from paddock.store.database import Database

@@ -14,7 +14,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from paddock.domain.endings import Ending
+from paddock.domain.runners.endings import Ending
 from paddock.fakes.github import FaultKind, JobSpec
 from paddock.fakes.github.keys import make_private_key
 from paddock.fakes.github.records import Job, JobStatus

@@ -23,7 +23,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
-from paddock.domain.fingerprints import (
+from paddock.domain.limits import Resources
+from paddock.domain.names import PodName
+from paddock.domain.pods.fingerprints import (
     RUNNER_CONTAINER,
     ContainerState,
     ContainerStatus,
@@ -31,9 +33,7 @@ from paddock.domain.fingerprints import (
     Terminated,
     Waiting,
 )
-from paddock.domain.limits import Resources
-from paddock.domain.names import PodName
-from paddock.domain.pods import Host, Phase, Pod, PodList, PodOrder
+from paddock.domain.pods.pod import Host, Phase, Pod, PodList, PodOrder
 from paddock.ports import Clock, Fleet, FleetUnavailable
 
 POLLER = "poller"

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from paddock.cli.run_command import run
 from paddock.domain.names import PodName
-from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
+from paddock.domain.pods.pod import Host, Pod, PodIdentity, PodList, PodOrder
 from paddock.replica import FleetParts
 from paddock.serve import serve
 from paddock.settings import Settings, load

@@ -14,7 +14,7 @@ import yaml
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder
+from paddock.domain.pods.pod import PodOrder
 from paddock.fleet.kube.settings import KubeSettings
 from paddock.fleet.kube.setup import Kube, open_kube
 from paddock.system import SystemClock

@@ -20,11 +20,11 @@ from paddock.dispatch.installation_reads import InstallationReads
 from paddock.dispatch.installations import Installations, NewAccount, RegisteredApp, register_apps
 from paddock.dispatch.redelivery import Redelivery
 from paddock.domain.accounts import MintBudget
-from paddock.domain.budgets import BudgetLimits
-from paddock.domain.deliveries import NewDelivery
-from paddock.domain.github import GitHubAppId, GitHubHost
+from paddock.domain.github.budgets import BudgetLimits
+from paddock.domain.github.deliveries import NewDelivery
+from paddock.domain.github.objects import GitHubAppId, GitHubHost
 from paddock.domain.limits import Resources
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pools.pool import PoolFacts
 from paddock.fakes.github import FakeGitHub, JobSpec
 from paddock.fakes.github.hooks import Outgoing
 from paddock.fakes.github.keys import make_private_key, public_half

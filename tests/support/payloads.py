@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from paddock.domain.deliveries import NewDelivery
+from paddock.domain.github.deliveries import NewDelivery
 from paddock.domain.ids import AppId, HostId
 
 

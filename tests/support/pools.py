@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paddock.domain.ids import PoolId, RunnerId
-from paddock.domain.pods import PodList
-from paddock.domain.runners import Runner, WaitingPod
+from paddock.domain.pods.pod import PodList
+from paddock.domain.runners.runner import Runner, WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.pools.reconciler import Reconciler
 from paddock.pools.spec import parse_pools

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from paddock.dispatch.installations import RegisteredApp
-from paddock.domain.github import (
+from paddock.domain.github.errors import BackOff, Failure, GitHubError, Kind
+from paddock.domain.github.objects import (
     Absent,
     AccountType,
     AppKey,
@@ -29,12 +30,11 @@ from paddock.domain.github import (
     RunnerRecord,
     Scope,
 )
-from paddock.domain.github_errors import BackOff, Failure, GitHubError, Kind
 from paddock.domain.ids import AccountId, GitHubRunnerId, JobId, KeyId, PoolId, RunnerId
 from paddock.domain.names import PodName, PoolName, pod_name
-from paddock.domain.pods import PodOrder
+from paddock.domain.pods.pod import PodOrder
 from paddock.domain.recovery.thresholds import RecoveryTerms
-from paddock.domain.runners import Runner, WaitingPod
+from paddock.domain.runners.runner import Runner, WaitingPod
 from paddock.ports import EndRecords
 from paddock.recovery.loop import Recovery
 from paddock.recovery.observe import PodView

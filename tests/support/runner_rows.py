@@ -6,8 +6,8 @@ from typing import Any
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.recovery.records import RunnerEnd
-from paddock.domain.runners import Conflict, Runner
-from paddock.domain.vitals import Sample
+from paddock.domain.runners.runner import Conflict, Runner
+from paddock.domain.runners.vitals import Sample
 from paddock.store.store import PgStore
 from paddock.store.vitals import series_of
 

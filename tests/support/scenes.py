@@ -14,20 +14,20 @@ from uuid import UUID
 import msgspec
 
 from paddock.domain.accounts import InstallationFacts, MintBudget
-from paddock.domain.backoffs import BackOffCause, BackOffScope, BackOffSubject, BackOffTerms
-from paddock.domain.deliveries import DeliveryState, NewDelivery, Settlement
-from paddock.domain.endings import EndingEvidence, Retired, classify
-from paddock.domain.fingerprints import Certainty, Fingerprint
+from paddock.domain.github.backoffs import BackOffCause, BackOffScope, BackOffSubject, BackOffTerms
+from paddock.domain.github.deliveries import DeliveryState, NewDelivery, Settlement
 from paddock.domain.ids import AccountId, AppId, GitHubRunnerId, HostId, JobId, PoolId, RunnerId
-from paddock.domain.jobs import Executor, JobFacts, JobReport, Refusal, RepositoryFacts
+from paddock.domain.jobs.facts import Executor, JobFacts, JobReport, Refusal, RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.names import PoolName, pod_name
+from paddock.domain.pods.fingerprints import Certainty, Fingerprint
+from paddock.domain.pools.sizing import Decision, SizeTerms
 from paddock.domain.recovery.evidence import JobWord
 from paddock.domain.recovery.records import ActionOutcome, ActionTaken
-from paddock.domain.runners import Runner, WaitingPod
-from paddock.domain.sizing import Decision, SizeTerms
+from paddock.domain.runners.endings import EndingEvidence, Retired, classify
+from paddock.domain.runners.runner import Runner, WaitingPod
+from paddock.domain.runners.vitals import Sample, VitalsReport
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.vitals import Sample, VitalsReport
 from paddock.pools.spec import parse_pools
 from paddock.store.database import Database
 from paddock.store.store import PgStore

@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from paddock.domain.endings import Ending
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName, PoolName, pod_name
-from paddock.domain.pools import PoolFacts
-from paddock.domain.runners import Runner
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Runner
 from paddock.fakes.github import FakeGitHub, JobSpec
 from paddock.fakes.github.keys import make_private_key, public_half
 from paddock.fakes.github.records import App, Repository

@@ -13,8 +13,8 @@ from urllib.parse import quote_plus
 import msgspec
 from pydantic import SecretStr
 
-from paddock.domain.budgets import BudgetLimits
-from paddock.domain.github import GitHubAppId, GitHubHost
+from paddock.domain.github.budgets import BudgetLimits
+from paddock.domain.github.objects import GitHubAppId, GitHubHost
 from paddock.github.apps import GitHubApp
 
 PATH = "/webhooks/github"

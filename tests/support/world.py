@@ -19,11 +19,11 @@ from paddock.domain.ids import (
     RepositoryId,
     RunnerId,
 )
-from paddock.domain.jobs import Executor, JobFacts, JobReport, RepositoryFacts
+from paddock.domain.jobs.facts import Executor, JobFacts, JobReport, RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits, Resources
 from paddock.domain.names import PoolName, pod_name
-from paddock.domain.pools import PoolFacts
-from paddock.domain.runners import Conflict, Runner, WaitingPod
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.runners.runner import Conflict, Runner, WaitingPod
 from paddock.domain.states import JobState
 from paddock.store.database import Database
 from paddock.store.reading import PgReading

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.domain.budgets import (
+from paddock.domain.github.budgets import (
     Bucket,
     BudgetKey,
     BudgetLimits,
@@ -17,7 +17,7 @@ from paddock.domain.budgets import (
     TokenBucket,
     costs,
 )
-from paddock.domain.github import AppKey, GitHubAppId, GitHubHost, InstallationId, Operation
+from paddock.domain.github.objects import AppKey, GitHubAppId, GitHubHost, InstallationId, Operation
 from paddock.github.budget import LONGEST_WAIT_S, MemoryBudget
 from tests.support.time import ManualClock
 

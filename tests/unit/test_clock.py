@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from paddock.domain.github import GitHubHost
+from paddock.domain.github.objects import GitHubHost
 from paddock.github.clock import HostClock
 from paddock.ports.errors import DatabaseUnavailable
 from paddock.store.clock import DatabaseClock

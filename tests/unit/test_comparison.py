@@ -7,7 +7,16 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.domain.comparison import (
+from paddock.domain.github.objects import (
+    ActiveRuns,
+    GitHubHost,
+    GitHubRepositoryId,
+    JobRecord,
+    RunId,
+    RunRecord,
+)
+from paddock.domain.ids import AccountId, AppId, HostId, JobId, RepositoryId
+from paddock.domain.jobs.comparison import (
     CALMER,
     FASTEST,
     LISTED_WITHIN,
@@ -20,15 +29,6 @@ from paddock.domain.comparison import (
     news,
     unlisted,
 )
-from paddock.domain.github import (
-    ActiveRuns,
-    GitHubHost,
-    GitHubRepositoryId,
-    JobRecord,
-    RunId,
-    RunRecord,
-)
-from paddock.domain.ids import AccountId, AppId, HostId, JobId, RepositoryId
 from paddock.domain.states import JobState
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

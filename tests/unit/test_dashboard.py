@@ -8,7 +8,6 @@ from typing import Any, get_origin
 import msgspec
 import pytest
 
-from paddock.domain.endings import Ending
 from paddock.domain.reading.overview import (
     Cell,
     LimitBypassLine,
@@ -17,6 +16,7 @@ from paddock.domain.reading.overview import (
     PoolVersionLine,
     QueueLine,
 )
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import RunnerState
 from paddock.web.dashboard import charts
 from paddock.web.dashboard.attention import attention

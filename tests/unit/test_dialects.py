@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.domain.dialects import (
+from paddock.domain.recovery.evidence import LogWord, log_word
+from paddock.domain.runners.dialects import (
     RunnerProgram,
     dialect,
     only_polls,
     program_of_command,
     program_of_log,
 )
-from paddock.domain.recovery.evidence import LogWord, log_word
 
 ACTIONS, ACT_RUNNER, UNKNOWN = (
     RunnerProgram.ACTIONS,

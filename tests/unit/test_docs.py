@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from paddock.domain.endings import RULES, Ending
 from paddock.domain.failure_modes import FAILURE_MODES
-from paddock.domain.github_errors import rules_table
+from paddock.domain.github.errors import rules_table
 from paddock.domain.recovery.table import RULES as RECOVERY_RULES
 from paddock.domain.recovery.thresholds import reasons
+from paddock.domain.runners.endings import RULES, Ending
 from paddock.domain.states import RUNNER_TRANSITIONS, RunnerState, legal
 from paddock.log_events import EVENTS
 from tools.docs import (

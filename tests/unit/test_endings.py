@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.domain.dialects import RunnerProgram
-from paddock.domain.endings import (
+from paddock.domain.pods.fingerprints import Certainty, Fingerprint
+from paddock.domain.runners.dialects import RunnerProgram
+from paddock.domain.runners.endings import (
     RULES,
     Classified,
     Ending,
@@ -18,7 +19,6 @@ from paddock.domain.endings import (
     classify,
     says_it_had_a_job,
 )
-from paddock.domain.fingerprints import Certainty, Fingerprint
 
 CLEAN_CODES = [0, 100, 101, 102, 103, 104]
 #: A code for every rule that looks at one, and for those that none does.

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from paddock.domain.fingerprints import (
+from paddock.domain.github.objects import Absent, GitHubHost, JobRecord, RunId, RunnerRecord
+from paddock.domain.ids import GitHubRunnerId, JobId
+from paddock.domain.names import PodName
+from paddock.domain.pods.fingerprints import (
     Certainty,
     ContainerState,
     ContainerStatus,
@@ -17,10 +20,7 @@ from paddock.domain.fingerprints import (
     Waiting,
     ever_started,
 )
-from paddock.domain.github import Absent, GitHubHost, JobRecord, RunId, RunnerRecord
-from paddock.domain.ids import GitHubRunnerId, JobId
-from paddock.domain.names import PodName
-from paddock.domain.pods import Phase, Pod
+from paddock.domain.pods.pod import Phase, Pod
 from paddock.domain.recovery.evidence import (
     Container,
     JobWord,

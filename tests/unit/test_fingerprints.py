@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from paddock.domain.fingerprints import (
+from paddock.domain.pods.fingerprints import (
     Certainty,
     ContainerState,
     ContainerStatus,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.domain.github import Operation
-from paddock.domain.github_errors import (
+from paddock.domain.github.errors import (
     LONGEST_TOLD_S,
     RULES,
     BackOff,
@@ -25,6 +24,7 @@ from paddock.domain.github_errors import (
     message_of,
     rules_table,
 )
+from paddock.domain.github.objects import Operation
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 IN_TEN_MINUTES = str(int(NOW.timestamp()) + 600)

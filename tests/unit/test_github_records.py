@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from paddock.domain.github import (
+from paddock.domain.github.objects import (
     Absent,
     ConflictAction,
     GitHubAccountId,

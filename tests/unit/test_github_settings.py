@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from paddock.domain.github import AppKey, GitHubAppId, GitHubHost
+from paddock.domain.github.objects import AppKey, GitHubAppId, GitHubHost
 from paddock.github.apps import Apps, host_of
 from paddock.github.settings import GitHubAppSettings, GitHubSettings
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paddock.domain.jit import without_self_update
+from paddock.domain.runners.jit import without_self_update
 
 SETTINGS = {"AgentId": "42", "AgentName": "r1", "Ephemeral": "True", "UseV2Flow": "True"}
 

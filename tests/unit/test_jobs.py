@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.domain.ids import GitHubRunnerId, HostId, JobId
-from paddock.domain.jobs import Executor, JobFacts, merge
+from paddock.domain.jobs.facts import Executor, JobFacts, merge
 from paddock.domain.states import JobState
 
 START = datetime(2026, 1, 5, 9, tzinfo=UTC)

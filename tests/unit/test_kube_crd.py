@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from paddock.domain.pool_objects import PoolStatus
+from paddock.domain.pools.objects import PoolStatus
 from paddock.pools import crd
 from paddock.pools.spec import PoolSpec
 

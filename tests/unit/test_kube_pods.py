@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from paddock.domain.pods import Phase, Pod
+from paddock.domain.pods.pod import Phase, Pod
 from paddock.domain.recovery.evidence import Container, container_seen, poller_seen
 from paddock.fleet.kube.logs import beginning_is_gone, is_lost, last_lines
 from paddock.fleet.kube.nodes import host, troubles

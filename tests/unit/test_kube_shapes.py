@@ -13,7 +13,7 @@ import pytest
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder
+from paddock.domain.pods.pod import PodOrder
 from paddock.fleet.kube.shapes import (
     Placement,
     PodDescription,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.domain.labels import (
+from paddock.domain.jobs.labels import (
     MAX_LABEL_LENGTH,
     MAX_LABELS,
     LabelProblem,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paddock.dispatch.pauses import Pauses, Place
-from paddock.domain.github import AppKey, GitHubAppId, GitHubHost
-from paddock.domain.github_errors import BackOff, Failure, Kind
+from paddock.domain.github.errors import BackOff, Failure, Kind
+from paddock.domain.github.objects import AppKey, GitHubAppId, GitHubHost
 from paddock.domain.ids import JobId
 from tests.support.time import ManualClock
 

@@ -12,11 +12,11 @@ import pytest
 from paddock.domain.ids import PoolId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
-from paddock.domain.placement import NodeConstraints, Toleration, sharing
-from paddock.domain.pods import Host, Phase, Pod, Taint
-from paddock.domain.pool_terms import Terms
-from paddock.domain.sizing import Room
-from paddock.domain.surveys import SurveyedPool
+from paddock.domain.pods.placement import NodeConstraints, Toleration, sharing
+from paddock.domain.pods.pod import Host, Phase, Pod, Taint
+from paddock.domain.pools.sizing import Room
+from paddock.domain.pools.surveys import SurveyedPool
+from paddock.domain.pools.terms import Terms
 from paddock.pools.hosts import rooms
 
 NOON = datetime(2026, 6, 6, 12, tzinfo=UTC)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder
+from paddock.domain.pods.pod import PodOrder
 from paddock.fleet.kube.pod_rules import RULES, Privileged
 from paddock.fleet.kube.settings import KubeSettings
 from paddock.fleet.kube.shapes import Placement, TemplateRefused, manifest

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from paddock.domain.limits import Resources
-from paddock.domain.pool_terms import Terms
-from paddock.domain.quantities import mebibytes, milli
+from paddock.domain.pods.quantities import mebibytes, milli
+from paddock.domain.pools.terms import Terms
 from paddock.pools.spec import PoolFileError, parse_pools, read_pool_file
 
 GOOD = """

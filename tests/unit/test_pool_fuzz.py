@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.placement import NodeConstraints
-from paddock.domain.pods import PodOrder
-from paddock.domain.pool_terms import Terms
-from paddock.domain.pools import PoolFacts
+from paddock.domain.pods.placement import NodeConstraints
+from paddock.domain.pods.pod import PodOrder
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.pools.terms import Terms
 from paddock.fleet.kube.shapes import TemplateRefused, manifest
 from paddock.pools.spec import PoolFileError, described, parse_pools
 from tests.support.pod_security import baseline

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import Host
-from paddock.domain.reconcile import Candidate, PoolAim, PoolPlan, plan
-from paddock.domain.runners import Runner
+from paddock.domain.pods.pod import Host
+from paddock.domain.pools.reconcile import Candidate, PoolAim, PoolPlan, plan
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
 
 NOON = datetime(2026, 6, 6, 12, tzinfo=UTC)

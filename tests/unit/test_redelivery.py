@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.domain.github import DeliveryId, DeliveryRecord, GitHubHost
-from paddock.domain.redelivery import (
+from paddock.domain.github.objects import DeliveryId, DeliveryRecord, GitHubHost
+from paddock.domain.github.redelivery import (
     APPLIED_EVENTS,
     FIRST_GAP,
     OVERLAP,

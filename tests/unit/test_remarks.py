@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from paddock.domain.budgets import Bucket, BudgetKey
-from paddock.domain.github import GitHubAppId, GitHubHost
+from paddock.domain.github.budgets import Bucket, BudgetKey
+from paddock.domain.github.objects import GitHubAppId, GitHubHost
 from paddock.github.budget import MemoryBudget, Remarks
 from tests.support.time import ManualClock
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from paddock.domain.endings import Retired
 from paddock.domain.recovery.actions import (
     AnyAction,
     EndedAction,
@@ -38,6 +37,7 @@ from paddock.domain.recovery.evidence import (
 from paddock.domain.recovery.rule import Question, Rule, Verdict
 from paddock.domain.recovery.table import RULES
 from paddock.domain.recovery.thresholds import Thresholds
+from paddock.domain.runners.endings import Retired
 from paddock.domain.states import JobState, RunnerState
 from tests.support.exploring import Values, explore, undecided
 

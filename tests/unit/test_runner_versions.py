@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from paddock.domain.reading.overview import PoolVersionLine
-from paddock.domain.runner_versions import LONGEST, RunnerVersion, VersionSchedule, runner_version
+from paddock.domain.runners.versions import LONGEST, RunnerVersion, VersionSchedule, runner_version
 
 MARCH = datetime(2026, 3, 16, tzinfo=UTC)
 MAY = datetime(2026, 5, 16, tzinfo=UTC)

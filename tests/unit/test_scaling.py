@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paddock.domain.ids import AccountId, KeyId, PoolId, RepositoryId
 from paddock.domain.limits import NOTHING, UNLIMITED, Limits, Resources
-from paddock.domain.scaling import (
+from paddock.domain.pools.scaling import (
     Allowance,
     Desired,
     KeyLoad,

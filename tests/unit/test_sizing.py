@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from paddock.domain.ids import AccountId, KeyId, PoolId
 from paddock.domain.limits import Limits, Resources
-from paddock.domain.placement import StartFailures, hosts_to_avoid
-from paddock.domain.pods import Host
-from paddock.domain.pool_terms import Rollout, Terms, duration, shown
-from paddock.domain.scaling import KeyLoad, SizeSample, Want, share
-from paddock.domain.sizing import Decision, Room, SizedPool, change, decide
+from paddock.domain.pods.placement import StartFailures, hosts_to_avoid
+from paddock.domain.pods.pod import Host
+from paddock.domain.pools.scaling import KeyLoad, SizeSample, Want, share
+from paddock.domain.pools.sizing import Decision, Room, SizedPool, change, decide
+from paddock.domain.pools.terms import Rollout, Terms, duration, shown
 
 NOON = datetime(2026, 6, 6, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -12,10 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import BackOffCause, BackOffScope
-from paddock.domain.endings import Ending
+from paddock.domain.github.backoffs import BackOffCause, BackOffScope
 from paddock.domain.ids import JobId
-from paddock.domain.intake import Passed
+from paddock.domain.jobs.intake import Passed
 from paddock.domain.limits import NOTHING, Limits
 from paddock.domain.pauses import Pause
 from paddock.domain.reading.details import (
@@ -28,6 +27,7 @@ from paddock.domain.reading.details import (
     Wait,
 )
 from paddock.domain.reading.rows import JobLine, RunnerLine, VerdictLine
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import JobState, RunnerState
 from paddock.stories import Story, tell
 from paddock.stories.story import clause, length

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from paddock.domain.github import Absent, GitHubHost, GitHubRepositoryId, RunId, RunRecord
-from paddock.domain.trust import judge_run
+from paddock.domain.github.objects import Absent, GitHubHost, GitHubRepositoryId, RunId, RunRecord
+from paddock.domain.jobs.trust import judge_run
 
 OURS = RunRecord(
     host=GitHubHost("github.com"),

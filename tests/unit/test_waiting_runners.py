@@ -12,19 +12,19 @@ from uuid import UUID
 
 import pytest
 
-from paddock.domain.fingerprints import (
+from paddock.domain.ids import AccountId, HostId, PoolId, RunnerId
+from paddock.domain.names import PodName
+from paddock.domain.pods.fingerprints import (
     ContainerState,
     ContainerStatus,
     Running,
     Terminated,
     Waiting,
 )
-from paddock.domain.ids import AccountId, HostId, PoolId, RunnerId
-from paddock.domain.names import PodName
-from paddock.domain.pods import Phase, Pod
+from paddock.domain.pods.pod import Phase, Pod
 from paddock.domain.recovery.records import JobWords
 from paddock.domain.recovery.thresholds import Thresholds
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.recovery.gather import HEARD, Gatherer, RoundView
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from paddock.domain.deliveries import NewDelivery
-from paddock.domain.github import AppKey, GitHubAppId, GitHubHost
+from paddock.domain.github.deliveries import NewDelivery
+from paddock.domain.github.objects import AppKey, GitHubAppId, GitHubHost
 from paddock.domain.ids import AppId, HostId
 from paddock.github import webhooks
 from paddock.github.webhooks import (

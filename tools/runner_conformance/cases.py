@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from paddock.domain.dialects import RunnerProgram, program_of_log, shows_a_job
+from paddock.domain.runners.dialects import RunnerProgram, program_of_log, shows_a_job
 from paddock.fakes.github import FaultKind, JobSpec, Step
 from tools.runner_conformance.stage import PATIENCE, Late, Stage
 

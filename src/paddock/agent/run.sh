@@ -256,7 +256,7 @@ if [ $# -eq 0 ]; then
 	find_program
 	set -- "$work/$found" run
 fi
-# As in domain/dialects.py.
+# As in domain/runners/dialects.py.
 case $program:${1##*/} in
 actions:* | act-runner:*) ;;
 :Runner.Listener*) program=actions ;;

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from paddock.checkup.finding import Finding, failure, ok, warning
-from paddock.domain.pool_objects import API_VERSION, GROUP
+from paddock.domain.pools.objects import API_VERSION, GROUP
 from paddock.fleet.kube.api import KubeApi, KubeCall, RequestRefused, Resource
 from paddock.fleet.kube.settings import KubeSettings
 from paddock.fleet.kube.setup import open_kube

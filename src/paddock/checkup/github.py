@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from paddock.checkup.finding import Finding, failure, ok, warning
-from paddock.domain.github import InstallationKey, InstallationRecord, Scope
-from paddock.domain.github_errors import GitHubError
+from paddock.domain.github.errors import GitHubError
+from paddock.domain.github.objects import InstallationKey, InstallationRecord, Scope
 from paddock.github.apps import Apps, GitHubApp
 from paddock.github.budget import MemoryBudget
 from paddock.github.caller import Caller, app_request

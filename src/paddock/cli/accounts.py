@@ -22,7 +22,7 @@ from paddock.cli.output import show, show_json, table
 from paddock.domain.accounts import AccountSummary
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.domain.pauses import Pause
-from paddock.domain.quantities import mebibytes, milli
+from paddock.domain.pods.quantities import mebibytes, milli
 from paddock.operators import Operator
 from paddock.store.store import PgStore
 

@@ -19,7 +19,7 @@ from paddock.cli.listing import (
 from paddock.cli.operator_commands import as_operator
 from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show, show_json, table
-from paddock.domain.deliveries import DeliveryNumber, DeliveryState
+from paddock.domain.github.deliveries import DeliveryNumber, DeliveryState
 from paddock.domain.reading.filters import DeliveryFilter, Paging
 
 app = typer.Typer(

@@ -21,8 +21,8 @@ from paddock.cli.listing import (
 )
 from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show_json, table
-from paddock.domain.endings import Ending
 from paddock.domain.reading.filters import Paging, VerdictFilter
+from paddock.domain.runners.endings import Ending
 
 app = typer.Typer(
     help="List how runners ended, with the evidence.", cls=Listing, rich_markup_mode=None

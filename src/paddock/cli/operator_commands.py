@@ -15,7 +15,7 @@ from paddock.cli.run_command import run
 from paddock.cli.store import existing_database
 from paddock.domain.accounts import AccountSummary
 from paddock.domain.pauses import Pause, describe_pause
-from paddock.domain.pools import PoolSummary
+from paddock.domain.pools.pool import PoolSummary
 from paddock.operators import Operator, UnknownName
 from paddock.recovery.by_hand import CannotRetire
 from paddock.settings import Settings, load

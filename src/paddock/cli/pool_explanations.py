@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.pool_terms import Terms, shown
-from paddock.domain.reconcile import Candidate, PoolAim, PoolPlan, plan
-from paddock.domain.runners import Runner
+from paddock.domain.pools.reconcile import Candidate, PoolAim, PoolPlan, plan
+from paddock.domain.pools.surveys import DemandedKey, PoolExplanation
+from paddock.domain.pools.terms import Terms, shown
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
-from paddock.domain.surveys import DemandedKey, PoolExplanation
 
 #: The most runners of each kind that are named.
 _NAMED = 5

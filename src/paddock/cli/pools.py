@@ -22,8 +22,8 @@ from paddock.cli.operator_commands import (
 from paddock.cli.options import AsJson, Config, DataDir
 from paddock.cli.output import show, show_json, show_lines, table
 from paddock.domain.pauses import Pause
-from paddock.domain.pools import PoolSummary
-from paddock.domain.surveys import PoolExplanation
+from paddock.domain.pools.pool import PoolSummary
+from paddock.domain.pools.surveys import PoolExplanation
 from paddock.pools.spec import read_pool_file
 from paddock.store.store import PgStore
 from paddock.system import SystemClock

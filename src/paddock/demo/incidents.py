@@ -17,11 +17,11 @@ from typing import Final
 import msgspec
 
 from paddock.demo.demo import Demo
-from paddock.domain.endings import Ending
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder
-from paddock.domain.runners import RunnerSummary
+from paddock.domain.pods.pod import PodOrder
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import RunnerSummary
 from paddock.domain.states import RunnerState
 from paddock.fakes.github import FakeGitHub, FaultKind
 from paddock.fakes.github.records import Job, JobStatus, Session

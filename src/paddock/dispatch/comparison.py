@@ -19,7 +19,17 @@ from prometheus_client import Counter
 from paddock.dispatch.installations import RegisteredApp
 from paddock.dispatch.job_updates import JobUpdates
 from paddock.dispatch.pauses import Pauses, Place
-from paddock.domain.comparison import (
+from paddock.domain.github.errors import BackOff, GitHubError, Kind
+from paddock.domain.github.objects import (
+    Absent,
+    InstallationId,
+    InstallationKey,
+    JobRecord,
+    Scope,
+    repository_scope,
+)
+from paddock.domain.ids import AppId, JobId, RepositoryId
+from paddock.domain.jobs.comparison import (
     RECENT,
     ActiveRepository,
     OpenJob,
@@ -28,17 +38,7 @@ from paddock.domain.comparison import (
     news,
     unlisted,
 )
-from paddock.domain.github import (
-    Absent,
-    InstallationId,
-    InstallationKey,
-    JobRecord,
-    Scope,
-    repository_scope,
-)
-from paddock.domain.github_errors import BackOff, GitHubError, Kind
-from paddock.domain.ids import AppId, JobId, RepositoryId
-from paddock.domain.jobs import JobReport
+from paddock.domain.jobs.facts import JobReport
 from paddock.domain.recovery.diagnosis import diagnose
 from paddock.domain.recovery.evidence import JobEvidence, JobWord
 from paddock.domain.recovery.records import ActionOutcome, ActionTaken

@@ -14,9 +14,9 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.dispatch.pauses import Pauses, Place
-from paddock.domain.debts import Debt, MintOutcome
-from paddock.domain.github import Absent, Removal
-from paddock.domain.github_errors import GitHubError
+from paddock.domain.github.debts import Debt, MintOutcome
+from paddock.domain.github.errors import GitHubError
+from paddock.domain.github.objects import Absent, Removal
 from paddock.domain.recovery.stale_claim import MINT_SETTLED
 from paddock.ports import Clock, GitHub
 from paddock.ports.matching import DebtStore

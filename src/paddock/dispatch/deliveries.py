@@ -18,9 +18,9 @@ import structlog
 
 from paddock.dispatch.delivery_writer import Batch, DeliveryWriter
 from paddock.dispatch.installation_reads import InstallationReads, InstallationToRead
-from paddock.domain.deliveries import Delivery, DeliveryState
-from paddock.domain.intake import IntakeContext, Passed, judge
-from paddock.domain.jobs import JobReport
+from paddock.domain.github.deliveries import Delivery, DeliveryState
+from paddock.domain.jobs.facts import JobReport
+from paddock.domain.jobs.intake import IntakeContext, Passed, judge
 from paddock.github.facts import UnusableFacts, facts_of_event, repository_of
 from paddock.github.payloads import InstallationEvent, PayloadError, WorkflowJobEvent
 from paddock.ports import Subscription, Topic, Wakeups

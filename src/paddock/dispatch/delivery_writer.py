@@ -9,9 +9,9 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.deliveries import Delivery, DeliveryState, Postponement, Settlement
-from paddock.domain.intake import Passed
-from paddock.domain.jobs import JobReport
+from paddock.domain.github.deliveries import Delivery, DeliveryState, Postponement, Settlement
+from paddock.domain.jobs.facts import JobReport
+from paddock.domain.jobs.intake import Passed
 from paddock.domain.states import JobState
 from paddock.log_events import owner_of
 from paddock.ports.deliveries import DeliveryStore

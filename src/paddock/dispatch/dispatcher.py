@@ -23,7 +23,11 @@ from prometheus_client import Counter, Gauge, Histogram
 from paddock.dispatch.minting import Minter
 from paddock.dispatch.sealing import CannotUnseal, Sealer
 from paddock.domain.allocation import Withheld
-from paddock.domain.handover import (
+from paddock.domain.ids import RunnerId
+from paddock.domain.names import runner_name
+from paddock.domain.pods.pod import PodIdentity
+from paddock.domain.recovery.stale_claim import MINT_DEADLINE
+from paddock.domain.runners.handover import (
     Answer,
     Handover,
     Heard,
@@ -31,11 +35,7 @@ from paddock.domain.handover import (
     NothingYet,
     reason_to_leave,
 )
-from paddock.domain.ids import RunnerId
-from paddock.domain.names import runner_name
-from paddock.domain.pods import PodIdentity
-from paddock.domain.recovery.stale_claim import MINT_DEADLINE
-from paddock.domain.runners import Claim, Conflict, Runner, WaitingPod, WaitingPods
+from paddock.domain.runners.runner import Claim, Conflict, Runner, WaitingPod, WaitingPods
 from paddock.domain.states import RunnerState
 from paddock.log_events import claim_fields, runner_fields
 from paddock.ports import Clock, Topic, Wakeups

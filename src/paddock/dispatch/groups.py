@@ -13,8 +13,8 @@ import structlog
 
 from paddock.dispatch.installations import RegisteredApp
 from paddock.domain.accounts import ServedAccount
-from paddock.domain.github import InstallationId, InstallationKey, Scope
-from paddock.domain.github_errors import GitHubError
+from paddock.domain.github.errors import GitHubError
+from paddock.domain.github.objects import InstallationId, InstallationKey, Scope
 from paddock.domain.ids import PoolId
 from paddock.ports import GitHub, Topic, Wakeups
 from paddock.ports.accounts import RunnerGroupStore

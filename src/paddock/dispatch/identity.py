@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from paddock.domain.pods import PodIdentity
+from paddock.domain.pods.pod import PodIdentity
 from paddock.ports import Clock, Reviewer
 
 #: The kubelet renews projected tokens within an hour. A token with a later expiry is reviewed again

@@ -24,7 +24,7 @@ from typing import Final, Self
 import structlog
 from prometheus_client import Gauge, Histogram
 
-from paddock.domain.deliveries import NewDelivery
+from paddock.domain.github.deliveries import NewDelivery
 from paddock.ports import Clock
 from paddock.ports.deliveries import InboxStore
 from paddock.ports.errors import OutcomeUnknown, StoreError

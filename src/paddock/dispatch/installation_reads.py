@@ -17,10 +17,10 @@ import structlog
 
 from paddock.dispatch.delivery_writer import Batch, DeliveryWriter
 from paddock.dispatch.installations import Installations
-from paddock.domain.deliveries import Delivery, DeliveryNumber, DeliveryState, Postponement
-from paddock.domain.github_errors import GitHubError
+from paddock.domain.github.deliveries import Delivery, DeliveryNumber, DeliveryState, Postponement
+from paddock.domain.github.errors import GitHubError
 from paddock.domain.ids import AppId, HostId
-from paddock.domain.intake import Passed
+from paddock.domain.jobs.intake import Passed
 from paddock.ports import Clock
 from paddock.ports.deliveries import DeliveryStore
 from paddock.ports.errors import StoreError

@@ -14,7 +14,8 @@ from typing import Final, Literal
 import structlog
 
 from paddock.domain.accounts import InstallationFacts, MintBudget
-from paddock.domain.github import (
+from paddock.domain.github.errors import GitHubError
+from paddock.domain.github.objects import (
     Absent,
     AccountType,
     AppKey,
@@ -22,9 +23,8 @@ from paddock.domain.github import (
     InstallationKey,
     InstallationRecord,
 )
-from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import AccountId, AppId, HostId
-from paddock.domain.jobs import RepositoryFacts
+from paddock.domain.jobs.facts import RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.ports import Clock, GitHub
 from paddock.ports.accounts import InstallationStore

@@ -7,10 +7,10 @@ from collections.abc import Container, Sequence
 import structlog
 
 from paddock.dispatch.delivery_writer import log_job
-from paddock.domain.comparison import ActiveRepository
-from paddock.domain.github import JobRecord
-from paddock.domain.intake import judge
-from paddock.domain.jobs import JobReport, RepositoryFacts
+from paddock.domain.github.objects import JobRecord
+from paddock.domain.jobs.comparison import ActiveRepository
+from paddock.domain.jobs.facts import JobReport, RepositoryFacts
+from paddock.domain.jobs.intake import judge
 from paddock.github.facts import UnusableFacts, facts_of_record
 from paddock.log_events import owner_of
 from paddock.ports import Clock

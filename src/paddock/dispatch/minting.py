@@ -16,8 +16,9 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from paddock.dispatch.sealing import Sealer
-from paddock.domain.backoffs import subject_of, subjects_of, terms_of
-from paddock.domain.github import (
+from paddock.domain.github.backoffs import subject_of, subjects_of, terms_of
+from paddock.domain.github.errors import Failure, GitHubError, Kind
+from paddock.domain.github.objects import (
     ConflictAction,
     GitHubAppId,
     GitHubHost,
@@ -28,11 +29,10 @@ from paddock.domain.github import (
     Scope,
     repository_scope,
 )
-from paddock.domain.github_errors import Failure, GitHubError, Kind
-from paddock.domain.handover import Handover
 from paddock.domain.ids import AppId
-from paddock.domain.jit import without_self_update
-from paddock.domain.runners import Claim, Conflict
+from paddock.domain.runners.handover import Handover
+from paddock.domain.runners.jit import without_self_update
+from paddock.domain.runners.runner import Claim, Conflict
 from paddock.log_events import claim_fields
 from paddock.ports import Clock, GitHub, Ids
 from paddock.ports.errors import DatabaseUnavailable, OutcomeUnknown

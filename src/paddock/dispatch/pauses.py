@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from paddock.domain.backoffs import PausedScope
-from paddock.domain.github import AppKey
-from paddock.domain.github_errors import BackOff, Failure
+from paddock.domain.github.backoffs import PausedScope
+from paddock.domain.github.errors import BackOff, Failure
+from paddock.domain.github.objects import AppKey
 from paddock.domain.ids import AppId, JobId
 from paddock.ports import Clock
 

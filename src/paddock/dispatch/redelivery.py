@@ -1,10 +1,10 @@
 """Ask GitHub to redeliver the webhooks that did not arrive.
 
-`paddock.domain.redelivery` decides what to ask for; this module reads GitHub's list of deliveries and
-stores the cursor. All deliveries before the cursor are settled. Those read since and not settled are
-kept in memory: one delivery that keeps failing holds the cursor for days, and reading all those days
-again every minute would spend the App's quota. Losing the memory costs one long read. Two replicas
-doing this at once cost a few redeliveries, which are recognised by their GUID (I6).
+`paddock.domain.github.redelivery` decides what to ask for; this module reads GitHub's list of
+deliveries and stores the cursor. All deliveries before the cursor are settled. Those read since and not
+settled are kept in memory: one delivery that keeps failing holds the cursor for days, and reading all
+those days again every minute would spend the App's quota. Losing the memory costs one long read. Two
+replicas doing this at once cost a few redeliveries, which are recognised by their GUID (I6).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from paddock.dispatch.installations import RegisteredApp
-from paddock.domain.github import AppKey, DeliveryId, DeliveryRecord
-from paddock.domain.github_errors import GitHubError, Kind
-from paddock.domain.redelivery import OVERLAP, Asked, RedeliveryPlan, look_back, plan
+from paddock.domain.github.errors import GitHubError, Kind
+from paddock.domain.github.objects import AppKey, DeliveryId, DeliveryRecord
+from paddock.domain.github.redelivery import OVERLAP, Asked, RedeliveryPlan, look_back, plan
 from paddock.github.budget import Budget
 from paddock.ports import Clock, GitHub
 from paddock.ports.deliveries import RedeliveryStore

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from paddock.domain.intake import RefusedJob, judge
+from paddock.domain.jobs.intake import RefusedJob, judge
 from paddock.ports import Topic, Wakeups
 from paddock.ports.jobs import RefusedJobStore
 

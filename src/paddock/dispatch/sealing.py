@@ -18,8 +18,8 @@ from uuid import UUID
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from paddock.domain.handover import SealedJit
 from paddock.domain.ids import RunnerId
+from paddock.domain.runners.handover import SealedJit
 
 KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12

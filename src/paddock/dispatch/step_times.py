@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client import Histogram
 
-from paddock.domain.handover import STEPS
+from paddock.domain.runners.handover import STEPS
 from paddock.ports import Clock, Topic, Wakeups
 from paddock.ports.history import StepStore
 

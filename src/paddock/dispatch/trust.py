@@ -15,9 +15,9 @@ from prometheus_client import Counter
 
 from paddock.dispatch.installations import RegisteredApp
 from paddock.dispatch.pauses import Pauses, Place
-from paddock.domain.github import InstallationId, InstallationKey, repository_scope
-from paddock.domain.github_errors import GitHubError
-from paddock.domain.trust import Trust, TrustQuestion, judge_run
+from paddock.domain.github.errors import GitHubError
+from paddock.domain.github.objects import InstallationId, InstallationKey, repository_scope
+from paddock.domain.jobs.trust import Trust, TrustQuestion, judge_run
 from paddock.log_events import owner_of
 from paddock.ports import Clock, GitHub, Topic, Wakeups
 from paddock.ports.jobs import TrustStore

@@ -12,9 +12,9 @@ from typing import Final
 
 import structlog
 
-from paddock.domain.github import Absent
-from paddock.domain.github_errors import GitHubError
-from paddock.domain.runner_versions import ASK_AFTER_FAILURE, ASK_AGAIN, VersionQuestion
+from paddock.domain.github.errors import GitHubError
+from paddock.domain.github.objects import Absent
+from paddock.domain.runners.versions import ASK_AFTER_FAILURE, ASK_AGAIN, VersionQuestion
 from paddock.ports import Clock, GitHub
 from paddock.ports.runner_versions import VersionScheduleStore
 

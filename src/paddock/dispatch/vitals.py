@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 from prometheus_client import Histogram
 
-from paddock.domain.vitals import VitalsOutcome, VitalsReport
+from paddock.domain.runners.vitals import VitalsOutcome, VitalsReport
 from paddock.ports import Clock
 from paddock.ports.errors import Contended, StoreError
 from paddock.ports.runners import VitalsStore

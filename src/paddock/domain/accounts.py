@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from paddock.domain.budgets import TokenBucket
+from paddock.domain.github.budgets import TokenBucket
 from paddock.domain.ids import AccountId, AppId, HostId
 from paddock.domain.limits import Limits, Resources
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from paddock.domain.endings import Ending
+from paddock.domain.runners.endings import Ending
 
 
 class Party(StrEnum):

@@ -18,15 +18,21 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.backoffs import (
+from paddock.domain.github.backoffs import (
     ENDED_WITHOUT_A_JOB,
     NOT_ASSIGNED,
     VERSION_REFUSED,
     BackOffScope,
     BackOffSubject,
 )
-from paddock.domain.dialects import dialect
-from paddock.domain.endings import (
+from paddock.domain.ids import KeyId, RunnerId
+from paddock.domain.names import PodName
+from paddock.domain.pods.fingerprints import Certainty, Fingerprint, ever_started, fingerprint
+from paddock.domain.pods.pod import Pod
+from paddock.domain.recovery.records import LateNews, RunnerEnd
+from paddock.domain.recovery.thresholds import Thresholds
+from paddock.domain.runners.dialects import dialect
+from paddock.domain.runners.endings import (
     LOG_WANTED_FOR,
     Ending,
     EndingEvidence,
@@ -35,14 +41,8 @@ from paddock.domain.endings import (
     ended_in_good_order,
     says_it_had_a_job,
 )
-from paddock.domain.fingerprints import Certainty, Fingerprint, ever_started, fingerprint
-from paddock.domain.ids import KeyId, RunnerId
-from paddock.domain.names import PodName
-from paddock.domain.pods import Pod
-from paddock.domain.recovery.records import LateNews, RunnerEnd
-from paddock.domain.recovery.thresholds import Thresholds
-from paddock.domain.runner_versions import REFUSED, AcceptedRunner
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
+from paddock.domain.runners.versions import REFUSED, AcceptedRunner
 from paddock.domain.states import JobState, RunnerState
 from paddock.log_events import RunnerFields, runner_fields
 from paddock.ports import Clock, Fleet, FleetUnavailable

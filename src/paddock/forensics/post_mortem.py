@@ -25,11 +25,11 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.concurrent_tasks import ConcurrentTasks
-from paddock.domain.dialects import shows_a_job
 from paddock.domain.ids import RunnerId
 from paddock.domain.plain_text import without_sequences
 from paddock.domain.recovery.records import WantedLog
-from paddock.domain.runner_versions import says_it_was_refused
+from paddock.domain.runners.dialects import shows_a_job
+from paddock.domain.runners.versions import says_it_was_refused
 from paddock.forensics.conclusion import note_refusal, reap
 from paddock.forensics.masking import mask
 from paddock.log_events import RunnerFields

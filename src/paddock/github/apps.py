@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from paddock.domain.budgets import BudgetLimits
-from paddock.domain.github import AppKey, GitHubAppId, GitHubHost
+from paddock.domain.github.budgets import BudgetLimits
+from paddock.domain.github.objects import AppKey, GitHubAppId, GitHubHost
 from paddock.github.settings import GitHubAppSettings
 
 

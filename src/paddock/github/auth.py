@@ -22,8 +22,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from paddock.domain.github import AppKey, InstallationKey
-from paddock.domain.github_errors import GitHubError, Kind, key_unreadable
+from paddock.domain.github.errors import GitHubError, Kind, key_unreadable
+from paddock.domain.github.objects import AppKey, InstallationKey
 from paddock.ports import Clock
 
 #: How far our clock may be ahead of GitHub's: GitHub refuses a JWT issued in its future.

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
-from paddock.domain.github import AppKey, InstallationId
+from paddock.domain.github.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
+from paddock.domain.github.objects import AppKey, InstallationId
 from paddock.ports import Clock
 
 _log = structlog.get_logger()

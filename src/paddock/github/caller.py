@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from paddock.domain.budgets import Bucket, BudgetKey, BudgetSpent, costs
-from paddock.domain.github import AppKey, InstallationId, InstallationKey, Operation
-from paddock.domain.github_errors import (
+from paddock.domain.github.budgets import Bucket, BudgetKey, BudgetSpent, costs
+from paddock.domain.github.errors import (
     BackOff,
     Failure,
     GitHubError,
@@ -25,6 +24,7 @@ from paddock.domain.github_errors import (
     not_configured,
     resets_in,
 )
+from paddock.domain.github.objects import AppKey, InstallationId, InstallationKey, Operation
 from paddock.github import wire
 from paddock.github.apps import Apps
 from paddock.github.auth import AppSigner, InstallationTokens, Token

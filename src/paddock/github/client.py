@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from paddock.domain.github import (
+from paddock.domain.github.errors import BackOff, GitHubError, Kind
+from paddock.domain.github.objects import (
     RUNNER_LABELS_MAX,
     Absent,
     ActiveRuns,
@@ -38,10 +39,9 @@ from paddock.domain.github import (
     Scope,
     decide_conflict,
 )
-from paddock.domain.github_errors import BackOff, GitHubError, Kind
 from paddock.domain.ids import GitHubRunnerId, JobId
 from paddock.domain.names import RUNNER_NAME_MAX
-from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
+from paddock.domain.runners.versions import RunnerVersion, VersionSchedule
 from paddock.github import wire
 from paddock.github.apps import Apps
 from paddock.github.budget import Budget

@@ -14,7 +14,7 @@ from typing import Final
 
 from prometheus_client import Gauge
 
-from paddock.domain.github import GitHubHost
+from paddock.domain.github.objects import GitHubHost
 from paddock.ports import Clock
 
 #: A `Date` is exact to the second, and in a slow answer it is old. A smaller difference is ignored: a

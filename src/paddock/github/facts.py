@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from paddock.domain.github import JobRecord
+from paddock.domain.github.objects import JobRecord
 from paddock.domain.ids import GitHubRunnerId, HostId, JobId
-from paddock.domain.jobs import Executor, JobFacts, RepositoryFacts
-from paddock.domain.labels import MAX_LABEL_LENGTH, MAX_LABELS
+from paddock.domain.jobs.facts import Executor, JobFacts, RepositoryFacts
+from paddock.domain.jobs.labels import MAX_LABEL_LENGTH, MAX_LABELS
 from paddock.domain.states import JobState
 from paddock.github.payloads import Repository, WorkflowJobEvent
 

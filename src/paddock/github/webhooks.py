@@ -15,8 +15,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from paddock.domain.deliveries import NewDelivery
-from paddock.domain.github import AppKey, GitHubHost
+from paddock.domain.github.deliveries import NewDelivery
+from paddock.domain.github.objects import AppKey, GitHubHost
 from paddock.domain.ids import AppId, HostId
 from paddock.github.apps import GitHubApp
 from paddock.github.payloads import Action, InstallationReference, PayloadError

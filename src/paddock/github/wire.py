@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from paddock.domain.github import (
+from paddock.domain.github.objects import (
     DeliveryId,
     DeliveryRecord,
     GitHubAccountId,
@@ -30,7 +30,7 @@ from paddock.domain.github import (
     RunRecord,
 )
 from paddock.domain.ids import GitHubRunnerId, JobId
-from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
+from paddock.domain.runners.versions import RunnerVersion, VersionSchedule
 from paddock.github.auth import Token
 from paddock.github.connection import BadAnswer
 

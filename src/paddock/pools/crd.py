@@ -22,10 +22,10 @@ import msgspec
 import yaml
 from msgspec import inspect as types
 
-from paddock.domain.labels import MAX_LABEL_LENGTH, MAX_LABELS
+from paddock.domain.jobs.labels import MAX_LABEL_LENGTH, MAX_LABELS
 from paddock.domain.names import DNS_LABEL_MAX
-from paddock.domain.pool_objects import GROUP, KIND, PLURAL, VERSION, PoolStatus
-from paddock.domain.pool_terms import MOST
+from paddock.domain.pools.objects import GROUP, KIND, PLURAL, VERSION, PoolStatus
+from paddock.domain.pools.terms import MOST
 from paddock.fleet.kube.template import PodTemplate
 from paddock.pools.spec import PoolSpec
 

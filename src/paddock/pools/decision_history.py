@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paddock.domain.ids import PoolId
-from paddock.domain.pool_terms import LONGEST_WINDOW
-from paddock.domain.scaling import SizeSample
-from paddock.domain.surveys import PastDecision
+from paddock.domain.pools.scaling import SizeSample
+from paddock.domain.pools.surveys import PastDecision
+from paddock.domain.pools.terms import LONGEST_WINDOW
 
 
 class DecisionHistory:

@@ -9,11 +9,11 @@ from typing import Final
 import structlog
 
 from paddock.domain.ids import PoolId
-from paddock.domain.placement import REMEMBERED, NodeConstraints, hosts_to_avoid, sharing
-from paddock.domain.pods import Host, Pod
-from paddock.domain.pool_terms import Terms
-from paddock.domain.sizing import Room, usable
-from paddock.domain.surveys import SurveyedPool
+from paddock.domain.pods.placement import REMEMBERED, NodeConstraints, hosts_to_avoid, sharing
+from paddock.domain.pods.pod import Host, Pod
+from paddock.domain.pools.sizing import Room, usable
+from paddock.domain.pools.surveys import SurveyedPool
+from paddock.domain.pools.terms import Terms
 from paddock.ports import Clock, Fleet, FleetUnavailable
 from paddock.ports.errors import StoreError
 from paddock.ports.pools import HostStore

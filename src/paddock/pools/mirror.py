@@ -24,9 +24,9 @@ import structlog
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodOrder
-from paddock.domain.pool_objects import DRAIN_FINALIZER, PoolCondition, PoolObject, PoolStatus
-from paddock.domain.pools import PoolFacts, PoolSummary
+from paddock.domain.pods.pod import PodOrder
+from paddock.domain.pools.objects import DRAIN_FINALIZER, PoolCondition, PoolObject, PoolStatus
+from paddock.domain.pools.pool import PoolFacts, PoolSummary
 from paddock.domain.reading.overview import PoolVersionLine
 from paddock.pools.spec import described
 from paddock.ports import Clock, FleetUnavailable, Topic, Wakeups

@@ -15,8 +15,8 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.domain.ids import RunnerId
-from paddock.domain.pods import PodOrder
-from paddock.domain.runners import Runner
+from paddock.domain.pods.pod import PodOrder
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock, Fleet, FleetUnavailable
 

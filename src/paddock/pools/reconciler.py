@@ -21,17 +21,17 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.endings import Retired
 from paddock.domain.ids import PoolId, RunnerId
 from paddock.domain.names import SUFFIX_LENGTH, PodName, PoolName, pod_name
-from paddock.domain.pods import Pod, PodList, PodOrder
-from paddock.domain.pool_terms import LONGEST_WINDOW, Terms
-from paddock.domain.reconcile import Candidate, Fence, PoolAim, PoolPlan, plan
-from paddock.domain.runner_versions import EXCHANGED_AFTER
-from paddock.domain.runners import Runner
-from paddock.domain.sizing import Decision, SizedPool, as_found, change, decide
+from paddock.domain.pods.pod import Pod, PodList, PodOrder
+from paddock.domain.pools.reconcile import Candidate, Fence, PoolAim, PoolPlan, plan
+from paddock.domain.pools.sizing import Decision, SizedPool, as_found, change, decide
+from paddock.domain.pools.surveys import Survey, SurveyedPool
+from paddock.domain.pools.terms import LONGEST_WINDOW, Terms
+from paddock.domain.runners.endings import Retired
+from paddock.domain.runners.runner import Runner
+from paddock.domain.runners.versions import EXCHANGED_AFTER
 from paddock.domain.states import RunnerState
-from paddock.domain.surveys import Survey, SurveyedPool
 from paddock.log_events import runner_fields
 from paddock.pools.decision_history import DecisionHistory
 from paddock.pools.hosts import Hosts, rooms

@@ -16,15 +16,15 @@ from typing import Any, Final, Literal
 import msgspec
 import yaml
 
-from paddock.domain.dialects import RunnerProgram, program_of_command
-from paddock.domain.labels import LabelSet, conflicts, pool_labels_problem
+from paddock.domain.jobs.labels import LabelSet, conflicts, pool_labels_problem
+from paddock.domain.jobs.trust import Forks
 from paddock.domain.limits import Resources
 from paddock.domain.names import PoolName, pool_name_problem
-from paddock.domain.pool_objects import API_VERSION, KIND
-from paddock.domain.pool_terms import Provisioning, Rollout, Terms
-from paddock.domain.pools import PoolFacts
-from paddock.domain.quantities import mebibytes, milli
-from paddock.domain.trust import Forks
+from paddock.domain.pods.quantities import mebibytes, milli
+from paddock.domain.pools.objects import API_VERSION, KIND
+from paddock.domain.pools.pool import PoolFacts
+from paddock.domain.pools.terms import Provisioning, Rollout, Terms
+from paddock.domain.runners.dialects import RunnerProgram, program_of_command
 from paddock.fleet.kube.pod_rules import Privileged
 from paddock.fleet.kube.shapes import PodDescription, runner_command, template_problem
 from paddock.fleet.kube.template import PodTemplate, cost, normalised

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from paddock.domain.accounts import AccountSummary, InstallationFacts, MintBudget, ServedAccount
 from paddock.domain.ids import AccountId, AppId, HostId, PoolId, RepositoryId
-from paddock.domain.jobs import RepositoryFacts
+from paddock.domain.jobs.facts import RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from paddock.domain.deliveries import (
+from paddock.domain.github.deliveries import (
     Delivery,
     DeliveryNumber,
     NewDelivery,
@@ -14,7 +14,7 @@ from paddock.domain.deliveries import (
     Settlement,
 )
 from paddock.domain.ids import AppId, HostId
-from paddock.domain.jobs import JobReport, UnappliedEvent
+from paddock.domain.jobs.facts import JobReport, UnappliedEvent
 from paddock.ports.jobs import IncomingJobStore
 
 

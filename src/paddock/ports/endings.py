@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from paddock.domain.backoffs import UnassignedTerms
-from paddock.domain.endings import Ending
+from paddock.domain.github.backoffs import UnassignedTerms
 from paddock.domain.ids import KeyId, RepositoryId, RunnerId
 from paddock.domain.recovery.records import LateNews, OpenVerdict, RunnerEnd, WantedLog
-from paddock.domain.runners import Runner
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Runner
 from paddock.ports.pools import PoolListStore
 from paddock.ports.runner_versions import RefusedVersionStore
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import Host, Pod, PodIdentity, PodList, PodOrder
+from paddock.domain.pods.pod import Host, Pod, PodIdentity, PodList, PodOrder
 
 #: The first line of a log whose beginning the fleet knows to be lost. Without it the rest would look
 #: like the whole log.

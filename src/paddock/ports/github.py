@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from paddock.domain.github import (
+from paddock.domain.github.objects import (
     Absent,
     ActiveRuns,
     AppKey,
@@ -28,7 +28,7 @@ from paddock.domain.github import (
     Scope,
 )
 from paddock.domain.ids import GitHubRunnerId, JobId
-from paddock.domain.runner_versions import RunnerVersion, VersionSchedule
+from paddock.domain.runners.versions import RunnerVersion, VersionSchedule
 
 
 class GitHub(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from paddock.domain.handover import StepDurations
 from paddock.domain.retention import History
+from paddock.domain.runners.handover import StepDurations
 
 
 class StepStore(Protocol):

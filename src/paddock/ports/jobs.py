@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from paddock.domain.backoffs import PausedScope
-from paddock.domain.comparison import ActiveRepository, OpenJob
+from paddock.domain.github.backoffs import PausedScope
 from paddock.domain.ids import AccountId, AppId, HostId, JobId, RepositoryId
-from paddock.domain.intake import IntakeContext, RefusedJob
-from paddock.domain.jobs import JobReport, UnappliedEvent
+from paddock.domain.jobs.comparison import ActiveRepository, OpenJob
+from paddock.domain.jobs.facts import JobReport, UnappliedEvent
+from paddock.domain.jobs.intake import IntakeContext, RefusedJob
+from paddock.domain.jobs.trust import Trust, TrustQuestion
 from paddock.domain.recovery.evidence import JobWord
 from paddock.domain.recovery.records import ActionTaken
 from paddock.domain.states import JobState
-from paddock.domain.trust import Trust, TrustQuestion
 
 
 class IncomingJobStore(Protocol):

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from paddock.domain.backoffs import BackOffSubject, BackOffTerms
-from paddock.domain.debts import Debt, MintOutcome
-from paddock.domain.handover import Heard
+from paddock.domain.github.backoffs import BackOffSubject, BackOffTerms
+from paddock.domain.github.debts import Debt, MintOutcome
 from paddock.domain.ids import GitHubRunnerId, RunnerId
-from paddock.domain.runners import Claim, Conflict, Match, Runner, WaitingPod
+from paddock.domain.runners.handover import Heard
+from paddock.domain.runners.runner import Claim, Conflict, Match, Runner, WaitingPod
 from paddock.domain.states import RunnerState
 from paddock.ports.runners import FenceStore, RunnerStepStore
 

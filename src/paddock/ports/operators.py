@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol, Self
 from uuid import UUID
 
-from paddock.domain.deliveries import DeliveryNumber
+from paddock.domain.github.deliveries import DeliveryNumber
 from paddock.ports.accounts import AccountStore
 from paddock.ports.pools import PoolStore
 from paddock.ports.runners import RetireByHandStore

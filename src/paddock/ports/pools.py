@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Protocol
 
 from paddock.domain.ids import PoolId, RunnerId
-from paddock.domain.placement import StartFailures
-from paddock.domain.pods import PodOrder
-from paddock.domain.pool_objects import PoolObject, PoolObjects, PoolStatus
-from paddock.domain.pools import PoolFacts, PoolSummary
+from paddock.domain.pods.placement import StartFailures
+from paddock.domain.pods.pod import PodOrder
+from paddock.domain.pools.objects import PoolObject, PoolObjects, PoolStatus
+from paddock.domain.pools.pool import PoolFacts, PoolSummary
+from paddock.domain.pools.sizing import Decision
+from paddock.domain.pools.surveys import Survey
 from paddock.domain.reading.overview import UnfitHost
-from paddock.domain.runners import Runner
-from paddock.domain.sizing import Decision
-from paddock.domain.surveys import Survey
+from paddock.domain.runners.runner import Runner
 from paddock.ports.errors import StoreError
 from paddock.ports.runner_versions import PoolVersionStore
 from paddock.ports.runners import FenceStore

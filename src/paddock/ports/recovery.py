@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from paddock.domain.debts import MintOutcome
+from paddock.domain.github.debts import MintOutcome
 from paddock.domain.ids import AccountId, AppId, HostId, JobId, KeyId, RepositoryId, RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery.records import (
     Balance,
     DoubtTerms,
@@ -22,7 +22,7 @@ from paddock.domain.recovery.records import (
     RunnerScope,
     SupplyGrace,
 )
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.runners.runner import Conflict, Runner
 from paddock.domain.states import JobState
 from paddock.ports.accounts import ActiveInstallationStore
 from paddock.ports.endings import ConclusionStore, PostMortemStore, VerdictStore, WantedLogStore

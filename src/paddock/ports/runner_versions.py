@@ -8,7 +8,7 @@ from typing import Protocol
 
 from paddock.domain.ids import AccountId, RunnerId
 from paddock.domain.reading.overview import PoolVersionLine
-from paddock.domain.runner_versions import (
+from paddock.domain.runners.versions import (
     AcceptedRunner,
     RefusalTerms,
     RefusedRunner,

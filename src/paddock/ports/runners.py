@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from paddock.domain.endings import Retired
 from paddock.domain.ids import JobId, RunnerId
-from paddock.domain.runners import Conflict, Runner, RunnerSummary
+from paddock.domain.runners.endings import Retired
+from paddock.domain.runners.runner import Conflict, Runner, RunnerSummary
+from paddock.domain.runners.vitals import VitalsOutcome, VitalsReport
 from paddock.domain.states import RunnerState
-from paddock.domain.vitals import VitalsOutcome, VitalsReport
 
 
 class FenceStore(Protocol):

@@ -16,13 +16,13 @@ from prometheus_client import Counter
 
 from paddock.domain.ids import HostId, JobId, RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery.actions import AnyAction, JobAction, PodAction, RunnerAction
 from paddock.domain.recovery.evidence import AnyEvidence, Evidence
 from paddock.domain.recovery.records import ActionOutcome, ActionTaken
 from paddock.domain.recovery.rule import Verdict
 from paddock.domain.recovery.thresholds import RecoveryTerms
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.log_events import RunnerFields, runner_fields
 from paddock.ports import Clock
 from paddock.ports.jobs import ActionStore

@@ -20,13 +20,13 @@ import structlog
 
 from paddock.domain.ids import RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery.actions import NoAction, PodAction
 from paddock.domain.recovery.diagnosis import diagnose
 from paddock.domain.recovery.evidence import LogWord, PodEvidence, RecordWord, pod_seen, record_word
 from paddock.domain.recovery.rule import Question, Verdict
 from paddock.domain.recovery.thresholds import RecoveryTerms
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import Conclusion
 from paddock.ports import Clock, Fleet, Ids

@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
-from paddock.domain.endings import Retired
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.runners.endings import Retired
+from paddock.domain.runners.runner import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.log_events import runner_fields
 from paddock.ports.runners import RetireByHandStore

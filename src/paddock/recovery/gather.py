@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from heapq import nlargest
 from typing import Final
 
-from paddock.domain.github import Absent, JobRecord
+from paddock.domain.github.objects import Absent, JobRecord
 from paddock.domain.ids import AccountId, KeyId, PoolId, RunnerId
 from paddock.domain.names import PodName
-from paddock.domain.pods import Pod
-from paddock.domain.pools import PoolSummary
+from paddock.domain.pods.pod import Pod
+from paddock.domain.pools.pool import PoolSummary
 from paddock.domain.recovery.evidence import (
     Evidence,
     JobWord,
@@ -31,7 +31,7 @@ from paddock.domain.recovery.evidence import (
 from paddock.domain.recovery.records import Balance, JobWords, KeyPlace, PlacedJob
 from paddock.domain.recovery.rule import Question
 from paddock.domain.recovery.thresholds import Thresholds
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import JobState, RunnerState
 from paddock.ports import Clock, Fleet
 from paddock.ports.recovery import EvidenceStore

@@ -16,8 +16,9 @@ from prometheus_client import Counter
 
 from paddock.dispatch.installations import RegisteredApp
 from paddock.dispatch.pauses import Pauses, Place
-from paddock.domain.backoffs import PausedScope
-from paddock.domain.github import (
+from paddock.domain.github.backoffs import PausedScope
+from paddock.domain.github.errors import GitHubError, Kind
+from paddock.domain.github.objects import (
     Absent,
     InstallationId,
     InstallationKey,
@@ -25,7 +26,6 @@ from paddock.domain.github import (
     Scope,
     repository_scope,
 )
-from paddock.domain.github_errors import GitHubError, Kind
 from paddock.domain.ids import AppId, GitHubRunnerId, JobId
 from paddock.domain.recovery.evidence import RecordWord, record_word
 from paddock.domain.recovery.records import KeyPlace, PlacedJob

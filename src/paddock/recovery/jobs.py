@@ -10,11 +10,10 @@ from typing import Final
 import msgspec
 
 from paddock.dispatch.job_updates import JobUpdates
-from paddock.domain.debts import MintOutcome
-from paddock.domain.endings import EndingEvidence, classify, says_it_had_a_job
-from paddock.domain.fingerprints import Certainty
-from paddock.domain.github import Absent, JobRecord
+from paddock.domain.github.debts import MintOutcome
+from paddock.domain.github.objects import Absent, JobRecord
 from paddock.domain.ids import HostId, JobId, KeyId, RepositoryId, RunnerId
+from paddock.domain.pods.fingerprints import Certainty
 from paddock.domain.recovery.actions import EndedAction, JobAction, NoAction
 from paddock.domain.recovery.diagnosis import diagnose
 from paddock.domain.recovery.evidence import (
@@ -34,6 +33,7 @@ from paddock.domain.recovery.records import (
 )
 from paddock.domain.recovery.rule import Question, Verdict
 from paddock.domain.recovery.thresholds import RecoveryTerms
+from paddock.domain.runners.endings import EndingEvidence, classify, says_it_had_a_job
 from paddock.ports import Clock
 from paddock.ports.recovery import JobRecoveryStore
 from paddock.recovery.act import Acting

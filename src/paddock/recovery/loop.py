@@ -19,9 +19,9 @@ from prometheus_client import Histogram
 
 from paddock.concurrent_tasks import ConcurrentTasks
 from paddock.dispatch.installations import RegisteredApp
-from paddock.domain.pods import Pod, may_stamp
+from paddock.domain.pods.pod import Pod, may_stamp
 from paddock.domain.recovery.thresholds import RecoveryTerms
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.forensics.post_mortem import PostMortem

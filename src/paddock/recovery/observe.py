@@ -17,7 +17,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import Phase, Pod, PodList
+from paddock.domain.pods.pod import Phase, Pod, PodList
 from paddock.domain.recovery.evidence import pod_seen
 from paddock.ports import Clock, Fleet, FleetUnavailable
 from paddock.ports.errors import StoreError

@@ -27,17 +27,17 @@ from typing import Final, assert_never
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.debts import MintOutcome
-from paddock.domain.fingerprints import Certainty, ever_started
-from paddock.domain.github import Absent, Removal
-from paddock.domain.github_errors import GitHubError
+from paddock.domain.github.debts import MintOutcome
+from paddock.domain.github.errors import GitHubError
+from paddock.domain.github.objects import Absent, Removal
 from paddock.domain.ids import KeyId
-from paddock.domain.pods import Pod
+from paddock.domain.pods.fingerprints import Certainty, ever_started
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery.evidence import Container, LogWord, container_seen
 from paddock.domain.recovery.lingering import FINISHED
 from paddock.domain.recovery.records import FoundRecord, KeyPlace
 from paddock.domain.recovery.stale_claim import MINT_SETTLED
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.runners.runner import Conflict, Runner
 from paddock.log_events import runner_fields
 from paddock.ports import Clock, Fleet, FleetUnavailable, GitHub, Ids
 from paddock.ports.recovery import RetirementStore

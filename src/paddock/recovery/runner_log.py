@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery.evidence import LogWord, log_word
 from paddock.ports import Fleet, FleetUnavailable
 from paddock.ports.fleet import LOG_IS_CUT

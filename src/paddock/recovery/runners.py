@@ -11,10 +11,9 @@ import msgspec
 import structlog
 
 from paddock.dispatch.job_updates import JobUpdates
-from paddock.domain.endings import Retired
 from paddock.domain.ids import RunnerId
-from paddock.domain.pods import Pod
-from paddock.domain.pool_terms import Terms
+from paddock.domain.pods.pod import Pod
+from paddock.domain.pools.terms import Terms
 from paddock.domain.recovery.actions import NoAction, RunnerAction
 from paddock.domain.recovery.diagnosis import diagnose
 from paddock.domain.recovery.evidence import Evidence, JobWord, On
@@ -22,7 +21,8 @@ from paddock.domain.recovery.records import ActionOutcome, ActionTaken
 from paddock.domain.recovery.retiring import RETIRING
 from paddock.domain.recovery.rule import Verdict
 from paddock.domain.recovery.thresholds import RecoveryTerms, Thresholds
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.runners.endings import Retired
+from paddock.domain.runners.runner import Conflict, Runner
 from paddock.forensics.conclusion import Concluded, Conclusion
 from paddock.log_events import runner_fields
 from paddock.ports import Clock

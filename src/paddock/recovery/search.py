@@ -30,8 +30,9 @@ import structlog
 from prometheus_client import Counter
 
 from paddock.dispatch.installations import RegisteredApp
-from paddock.domain.budgets import TokenBucket
-from paddock.domain.github import (
+from paddock.domain.github.budgets import TokenBucket
+from paddock.domain.github.errors import GitHubError
+from paddock.domain.github.objects import (
     Absent,
     AccountType,
     AppKey,
@@ -40,10 +41,9 @@ from paddock.domain.github import (
     RunnerRecord,
     Scope,
 )
-from paddock.domain.github_errors import GitHubError
 from paddock.domain.ids import KeyId
 from paddock.domain.names import PodName, RunnerName, pod_of
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery.records import FoundRecord, RunnerScope
 from paddock.domain.recovery.stale_claim import MINT_SETTLED
 from paddock.ports import Clock, GitHub

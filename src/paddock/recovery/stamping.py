@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.ports import Clock, Fleet, FleetUnavailable
 
 _log = structlog.get_logger()

@@ -16,7 +16,7 @@ from paddock.domain.accounts import (
     ServedAccount,
 )
 from paddock.domain.ids import AccountId, AppId, HostId, RepositoryId
-from paddock.domain.jobs import RepositoryFacts
+from paddock.domain.jobs.facts import RepositoryFacts
 from paddock.domain.limits import UNLIMITED, Limits
 from paddock.store.base import StorePart
 from paddock.store.database import Connection

@@ -1,7 +1,7 @@
 """The GitHub request budget, stored as rows that all replicas share.
 
-The arithmetic is in `paddock.domain.budgets`; this module only stores the buckets. Spending a token
-does not wait for a disk flush: a crash of the database may lose the last tokens taken, and the
+The arithmetic is in `paddock.domain.github.budgets`; this module only stores the buckets. Spending a
+token does not wait for a disk flush: a crash of the database may lose the last tokens taken, and the
 headers of GitHub's next answer correct the count.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from paddock.domain.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
-from paddock.domain.github import AppKey, InstallationId, Operation
+from paddock.domain.github.budgets import Bucket, BudgetKey, BudgetLimits, BudgetSpent, TokenBucket
+from paddock.domain.github.objects import AppKey, InstallationId, Operation
 from paddock.domain.ids import AppId
 from paddock.ports import Clock
 from paddock.store.database import UNFLUSHED, Database, retrying

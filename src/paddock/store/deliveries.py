@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from paddock.domain.deliveries import (
+from paddock.domain.github.deliveries import (
     Delivery,
     DeliveryNumber,
     NewDelivery,
@@ -13,7 +13,7 @@ from paddock.domain.deliveries import (
     Settlement,
 )
 from paddock.domain.ids import AppId, HostId
-from paddock.domain.jobs import EventCause, JobReport, UnappliedEvent
+from paddock.domain.jobs.facts import EventCause, JobReport, UnappliedEvent
 from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.jobs import Jobs, merge_reports
 from paddock.store.sql import converted, named

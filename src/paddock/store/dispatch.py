@@ -8,11 +8,11 @@ from uuid import UUID
 
 import asyncpg
 
-from paddock.domain.backoffs import BackOffSubject, BackOffTerms
-from paddock.domain.debts import Debt, MintOutcome
-from paddock.domain.handover import Heard, SealedJit, StepDurations
+from paddock.domain.github.backoffs import BackOffSubject, BackOffTerms
+from paddock.domain.github.debts import Debt, MintOutcome
 from paddock.domain.ids import RunnerId
-from paddock.domain.runners import Runner
+from paddock.domain.runners.handover import Heard, SealedJit, StepDurations
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import StorePart
 from paddock.store.database import retrying

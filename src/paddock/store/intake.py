@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from paddock.domain.ids import AccountId, AppId, HostId, RepositoryId
-from paddock.domain.intake import IntakeContext, KnownPool, RefusedJob
-from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts
-from paddock.domain.labels import LabelSet
+from paddock.domain.jobs.facts import JobFacts, JobReport, Refusal, RepositoryFacts
+from paddock.domain.jobs.intake import IntakeContext, KnownPool, RefusedJob
+from paddock.domain.jobs.labels import LabelSet
+from paddock.domain.jobs.trust import Trust, TrustQuestion
 from paddock.domain.names import PoolName
-from paddock.domain.trust import Trust, TrustQuestion
 from paddock.store.jobs import Jobs, place
 from paddock.store.sql import converted, named
 

@@ -13,9 +13,9 @@ from typing import Final
 
 import asyncpg
 
-from paddock.domain.comparison import ActiveRepository, OpenJob
 from paddock.domain.ids import AppId, HostId, JobId, RepositoryId
-from paddock.domain.jobs import JobFacts, JobReport, Refusal, UnappliedEvent, merge
+from paddock.domain.jobs.comparison import ActiveRepository, OpenJob
+from paddock.domain.jobs.facts import JobFacts, JobReport, Refusal, UnappliedEvent, merge
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.base import StorePart
 from paddock.store.database import Connection, retrying

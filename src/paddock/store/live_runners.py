@@ -12,9 +12,9 @@ from typing import Final
 import asyncpg
 import msgspec
 
-from paddock.domain.dialects import RunnerProgram
 from paddock.domain.ids import RunnerId
-from paddock.domain.runners import Runner
+from paddock.domain.runners.dialects import RunnerProgram
+from paddock.domain.runners.runner import Runner
 from paddock.store.row_parts import cost_of
 from paddock.store.sql import named
 

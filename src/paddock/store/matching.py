@@ -33,7 +33,7 @@ from paddock.domain.ids import AccountId, AppId, JobId, KeyId, PoolId, Repositor
 from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import RunnerName, runner_name
 from paddock.domain.recovery.stale_claim import MINT_DEADLINE
-from paddock.domain.runners import Claim, Conflict, Match, WaitingPod, WaitingPods
+from paddock.domain.runners.runner import Claim, Conflict, Match, WaitingPod, WaitingPods
 from paddock.ports import Clock
 from paddock.store.database import Connection, Hold, retrying
 from paddock.store.runners import RunnerStore

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import asyncpg
 
-from paddock.domain.dialects import RunnerProgram
 from paddock.domain.ids import AccountId, PoolId
-from paddock.domain.pools import PoolFacts, PoolSummary
+from paddock.domain.pools.pool import PoolFacts, PoolSummary
+from paddock.domain.runners.dialects import RunnerProgram
 from paddock.ports.pools import PoolRefused
 from paddock.store.base import StorePart
 from paddock.store.database import Connection

@@ -9,11 +9,8 @@ from uuid import UUID
 
 import asyncpg
 
-from paddock.domain.backoffs import PausedScope, UnassignedTerms
-from paddock.domain.comparison import ActiveRepository
-from paddock.domain.debts import MintOutcome
-from paddock.domain.endings import Ending
-from paddock.domain.fingerprints import Certainty, ever_started
+from paddock.domain.github.backoffs import PausedScope, UnassignedTerms
+from paddock.domain.github.debts import MintOutcome
 from paddock.domain.ids import (
     AccountId,
     AppId,
@@ -23,9 +20,11 @@ from paddock.domain.ids import (
     RepositoryId,
     RunnerId,
 )
-from paddock.domain.jobs import UnservedCause
+from paddock.domain.jobs.comparison import ActiveRepository
+from paddock.domain.jobs.facts import UnservedCause
 from paddock.domain.names import PodName
-from paddock.domain.pods import Pod
+from paddock.domain.pods.fingerprints import Certainty, ever_started
+from paddock.domain.pods.pod import Pod
 from paddock.domain.recovery.evidence import ExecutorState, JobWord
 from paddock.domain.recovery.records import (
     ActionTaken,
@@ -42,7 +41,8 @@ from paddock.domain.recovery.records import (
     SupplyGrace,
     WantedLog,
 )
-from paddock.domain.runners import Conflict, Runner, RunnerSummary
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.runner import Conflict, Runner, RunnerSummary
 from paddock.domain.states import JobState, RunnerState
 from paddock.store.database import Connection, retrying
 from paddock.store.live_runners import runner_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.github import (
+from paddock.domain.github.objects import (
     GitHubAppId,
     GitHubHost,
     InstallationId,

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import asyncpg
 
-from paddock.domain.endings import Retired
 from paddock.domain.ids import (
     GitHubRunnerId,
     JobId,
@@ -22,7 +21,8 @@ from paddock.domain.ids import (
 )
 from paddock.domain.names import PodName
 from paddock.domain.recovery.records import RunnerEnd
-from paddock.domain.runners import Conflict, Runner
+from paddock.domain.runners.endings import Retired
+from paddock.domain.runners.runner import Conflict, Runner
 from paddock.domain.states import RunnerState
 from paddock.store.base import StorePart
 from paddock.store.database import Connection, retrying

@@ -11,19 +11,19 @@ import msgspec
 
 from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, PoolId, RepositoryId
-from paddock.domain.placement import StartFailures
-from paddock.domain.reading.overview import UnfitHost
-from paddock.domain.recovery.evidence import Container
-from paddock.domain.scaling import Allowance, KeyLoad
-from paddock.domain.sizing import Decision, SizeTerms
-from paddock.domain.states import RunnerState
-from paddock.domain.surveys import (
+from paddock.domain.pods.placement import StartFailures
+from paddock.domain.pools.scaling import Allowance, KeyLoad
+from paddock.domain.pools.sizing import Decision, SizeTerms
+from paddock.domain.pools.surveys import (
     DemandedKey,
     PastDecision,
     PoolExplanation,
     Survey,
     SurveyedPool,
 )
+from paddock.domain.reading.overview import UnfitHost
+from paddock.domain.recovery.evidence import Container
+from paddock.domain.states import RunnerState
 from paddock.store.jobs import POOL_DELETED
 from paddock.store.live_runners import runner_of
 from paddock.store.pools import Pools

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from paddock.domain.ids import AccountId, RunnerId
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.domain.reading.overview import PoolVersionLine
-from paddock.domain.runner_versions import (
+from paddock.domain.runners.versions import (
     AcceptedRunner,
     RefusalTerms,
     RefusedRunner,

@@ -15,7 +15,7 @@ import asyncpg
 import msgspec
 
 from paddock.domain.ids import RunnerId
-from paddock.domain.vitals import MOST_RECENT, Sample, VitalsOutcome, VitalsReport, extend
+from paddock.domain.runners.vitals import MOST_RECENT, Sample, VitalsOutcome, VitalsReport, extend
 from paddock.store.base import StorePart
 from paddock.store.database import UNFLUSHED, Connection, retrying
 from paddock.store.sql import named

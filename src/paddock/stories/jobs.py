@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from paddock.domain.endings import Ending
-from paddock.domain.intake import Passed
-from paddock.domain.jobs import EventCause
+from paddock.domain.jobs.facts import EventCause
+from paddock.domain.jobs.intake import Passed
 from paddock.domain.reading.details import JobDetails, PassedOver, RelatedRunner
 from paddock.domain.recovery.durations import duration
 from paddock.domain.recovery.thresholds import Thresholds
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import JobState, RunnerState
 from paddock.stories.story import (
     Fact,

@@ -8,13 +8,13 @@ from typing import assert_never
 
 import msgspec
 
-from paddock.domain.debts import MintOutcome
-from paddock.domain.endings import Ending, EndingEvidence
-from paddock.domain.fingerprints import describe_exit
+from paddock.domain.github.debts import MintOutcome
+from paddock.domain.pods.fingerprints import describe_exit
 from paddock.domain.reading.details import RunnerDetails
 from paddock.domain.reading.rows import JobLine, VerdictLine
 from paddock.domain.recovery.durations import duration
 from paddock.domain.recovery.thresholds import Thresholds
+from paddock.domain.runners.endings import Ending, EndingEvidence
 from paddock.domain.states import JobState, RunnerState
 from paddock.stories.story import (
     Fact,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-from paddock.domain.jobs import EventCause
+from paddock.domain.jobs.facts import EventCause
 from paddock.domain.reading.rows import ActionLine, EventLine
 from paddock.domain.recovery.records import ActionOutcome
 from paddock.domain.recovery.table import RULES

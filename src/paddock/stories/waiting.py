@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import BackOffCause
-from paddock.domain.jobs import UnservedCause
+from paddock.domain.github.backoffs import BackOffCause
+from paddock.domain.jobs.facts import UnservedCause
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.pauses import Pause
 from paddock.domain.reading.details import JobDetails, RelatedRunner, Wait

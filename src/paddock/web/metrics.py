@@ -21,11 +21,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paddock.dispatch.minting import MINTED, MINTS, TOO_LATE
-from paddock.domain.endings import Ending
-from paddock.domain.github_errors import Kind
+from paddock.domain.github.errors import Kind
 from paddock.domain.reading.overview import Levels
 from paddock.domain.recovery.records import ActionOutcome
 from paddock.domain.recovery.table import RULES
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import RunnerState
 from paddock.forensics.conclusion import ENDINGS
 from paddock.listener import HANDSHAKE_FAILURES

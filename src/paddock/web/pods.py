@@ -24,10 +24,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from paddock.dispatch.dispatcher import Dispatcher
 from paddock.dispatch.identity import Identities
 from paddock.dispatch.vitals import VitalsBatches
-from paddock.domain.handover import Answer, Handover, Leave, NothingYet
 from paddock.domain.plain_text import escaped
-from paddock.domain.pods import Audience, PodIdentity
-from paddock.domain.vitals import MOST_REPORTED, Sample, VitalsReport
+from paddock.domain.pods.pod import Audience, PodIdentity
+from paddock.domain.runners.handover import Answer, Handover, Leave, NothingYet
+from paddock.domain.runners.vitals import MOST_REPORTED, Sample, VitalsReport
 from paddock.github.payloads import PayloadError
 from paddock.github.webhooks import JSON_TYPE
 from paddock.ports import Clock, FleetUnavailable, ReviewsExhausted

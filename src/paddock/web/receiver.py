@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from paddock.dispatch.inbox import Inbox, NotStored, Overloaded
 from paddock.dispatch.installations import RegisteredApp
-from paddock.domain.deliveries import NewDelivery
-from paddock.domain.github import AppKey
+from paddock.domain.github.deliveries import NewDelivery
+from paddock.domain.github.objects import AppKey
 from paddock.github.webhooks import (
     APPLIED_EVENTS,
     PING,

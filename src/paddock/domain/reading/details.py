@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.backoffs import BackOffCause, BackOffScope
+from paddock.domain.github.backoffs import BackOffCause, BackOffScope
 from paddock.domain.ids import JobId
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.pauses import Pause

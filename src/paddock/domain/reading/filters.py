@@ -12,10 +12,10 @@ from uuid import UUID
 
 import msgspec
 
-from paddock.domain.deliveries import DeliveryState
-from paddock.domain.endings import Ending
+from paddock.domain.github.deliveries import DeliveryState
 from paddock.domain.reading.rows import ReadModel
 from paddock.domain.recovery.records import ActionOutcome
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import JobState, RunnerState
 
 #: A page people read; and the most a program may ask for at once.

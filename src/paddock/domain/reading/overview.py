@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from paddock.domain.endings import Ending
 from paddock.domain.reading.rows import ActionLine, PoolLine, ReadModel
-from paddock.domain.runner_versions import NOTICE
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.versions import NOTICE
 from paddock.domain.states import JobState, RunnerState
 
 #: The most cells that are drawn; the counts are of all runners.

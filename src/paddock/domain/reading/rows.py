@@ -11,12 +11,12 @@ from uuid import UUID
 
 import msgspec
 
-from paddock.domain.deliveries import DeliveryState
-from paddock.domain.endings import Ending
+from paddock.domain.github.deliveries import DeliveryState
 from paddock.domain.limits import Limits, Resources
 from paddock.domain.recovery.records import ActionOutcome
+from paddock.domain.runners.endings import Ending
+from paddock.domain.runners.vitals import Sample
 from paddock.domain.states import JobState, RunnerState
-from paddock.domain.vitals import Sample
 
 
 class ReadModel(msgspec.Struct, frozen=True, kw_only=True):

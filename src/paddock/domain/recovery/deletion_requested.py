@@ -22,12 +22,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from paddock.domain.endings import Retired
 from paddock.domain.recovery.actions import RunnerAction
 from paddock.domain.recovery.evidence import Evidence, Subject
 from paddock.domain.recovery.predicates import alive
 from paddock.domain.recovery.required_answers import NO_JOB_ON_IT
 from paddock.domain.recovery.rule import Rule
+from paddock.domain.runners.endings import Retired
 from paddock.domain.states import RunnerState
 
 _WITHOUT_A_JOB: Final = frozenset(

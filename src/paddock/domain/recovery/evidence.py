@@ -17,11 +17,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar, Final, Literal
 
-from paddock.domain.dialects import RunnerProgram, only_polls, program_of_log, shows_a_job
-from paddock.domain.fingerprints import RUNNER_CONTAINER, ContainerStatus
-from paddock.domain.github import Absent, JobRecord, RunnerRecord
+from paddock.domain.github.objects import Absent, JobRecord, RunnerRecord
 from paddock.domain.ids import GitHubRunnerId
-from paddock.domain.pods import Pod
+from paddock.domain.pods.fingerprints import RUNNER_CONTAINER, ContainerStatus
+from paddock.domain.pods.pod import Pod
+from paddock.domain.runners.dialects import RunnerProgram, only_polls, program_of_log, shows_a_job
 from paddock.domain.states import JobState, RunnerState
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from paddock.domain.jobs import LONGEST_QUEUED
+from paddock.domain.jobs.facts import LONGEST_QUEUED
 from paddock.domain.recovery.actions import JobAction
 from paddock.domain.recovery.durations import HOUR, seconds
 from paddock.domain.recovery.evidence import JobEvidence, JobWord, Subject

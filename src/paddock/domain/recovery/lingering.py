@@ -28,13 +28,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from paddock.domain.endings import Retired
 from paddock.domain.recovery.actions import RunnerAction
 from paddock.domain.recovery.durations import MINUTE, seconds
 from paddock.domain.recovery.evidence import Evidence, Subject
 from paddock.domain.recovery.predicates import alive, ended
 from paddock.domain.recovery.required_answers import GITHUB_SAYS_NOT_BUSY
 from paddock.domain.recovery.rule import Rule
+from paddock.domain.runners.endings import Retired
 from paddock.domain.states import RunnerState
 
 LINGER_DEFAULT: Final = seconds(

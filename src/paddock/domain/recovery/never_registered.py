@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from paddock.domain.endings import Retired
 from paddock.domain.recovery.actions import RunnerAction
 from paddock.domain.recovery.durations import MINUTE, seconds
 from paddock.domain.recovery.evidence import Evidence, RecordWord, Subject
@@ -35,6 +34,7 @@ from paddock.domain.recovery.required_answers import (
     record_is,
 )
 from paddock.domain.recovery.rule import Rule
+from paddock.domain.runners.endings import Retired
 
 NEVER_REGISTERED_DEFAULT: Final = seconds(
     5 * MINUTE,

@@ -25,13 +25,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from paddock.domain.endings import Retired
 from paddock.domain.recovery.actions import RunnerAction
 from paddock.domain.recovery.durations import MINUTE, seconds
 from paddock.domain.recovery.evidence import Container, Evidence, Subject
 from paddock.domain.recovery.predicates import alive
 from paddock.domain.recovery.required_answers import NO_JOB_ON_IT
 from paddock.domain.recovery.rule import Rule
+from paddock.domain.runners.endings import Retired
 from paddock.domain.states import RunnerState
 
 if TYPE_CHECKING:

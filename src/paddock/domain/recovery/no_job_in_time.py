@@ -8,7 +8,7 @@
 lost it.
 
 **What paddock does.** It fences the runner and retires it. The job then waits before it gets another
-one (`domain.backoffs.NOT_ASSIGNED`), or its key backs off after three such ends (I69).
+one (`domain.github.backoffs.NOT_ASSIGNED`), or its key backs off after three such ends (I69).
 
 **Why this threshold.** GitHub assigns within seconds, and its assignment service was seen to be late
 by a minute. 15 minutes is beyond every delay that was seen.
@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from paddock.domain.endings import Retired
 from paddock.domain.recovery.actions import RunnerAction
 from paddock.domain.recovery.durations import MINUTE, seconds
 from paddock.domain.recovery.evidence import Evidence, RecordWord, Subject
 from paddock.domain.recovery.predicates import at_work_for
 from paddock.domain.recovery.required_answers import LOG_SHOWS_NO_JOB, record_is
 from paddock.domain.recovery.rule import Rule
+from paddock.domain.runners.endings import Retired
 
 NO_JOB_DEFAULT: Final = seconds(
     15 * MINUTE,

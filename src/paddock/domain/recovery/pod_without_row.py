@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from paddock.domain.endings import Retired
 from paddock.domain.recovery.actions import PodAction
 from paddock.domain.recovery.durations import MINUTE, seconds
 from paddock.domain.recovery.evidence import (
@@ -43,6 +42,7 @@ from paddock.domain.recovery.evidence import (
 from paddock.domain.recovery.predicates import alive, ended, log_reading, record_answer
 from paddock.domain.recovery.required_answers import GITHUB_SAYS_NOT_BUSY, LOG_NEVER_SHOWED_A_JOB
 from paddock.domain.recovery.rule import Rule
+from paddock.domain.runners.endings import Retired
 
 if TYPE_CHECKING:
     from paddock.domain.recovery.thresholds import Thresholds

@@ -8,10 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from paddock.domain.comparison import ActiveRepository
-from paddock.domain.endings import Ending
-from paddock.domain.fingerprints import Fingerprint
-from paddock.domain.github import InstallationKey, Scope
+from paddock.domain.github.objects import InstallationKey, Scope
 from paddock.domain.ids import (
     AccountId,
     GitHubRunnerId,
@@ -21,8 +18,11 @@ from paddock.domain.ids import (
     PoolId,
     RunnerId,
 )
+from paddock.domain.jobs.comparison import ActiveRepository
 from paddock.domain.names import PodName, RunnerName
+from paddock.domain.pods.fingerprints import Fingerprint
 from paddock.domain.recovery.evidence import ExecutorState, JobWord
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import JobState, RunnerState
 
 

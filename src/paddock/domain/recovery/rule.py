@@ -13,7 +13,6 @@ from enum import StrEnum
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from paddock.domain.endings import Retired
 from paddock.domain.recovery.actions import AnyAction, NoAction
 from paddock.domain.recovery.durations import in_words
 from paddock.domain.recovery.evidence import (
@@ -23,6 +22,7 @@ from paddock.domain.recovery.evidence import (
     PodEvidence,
     Subject,
 )
+from paddock.domain.runners.endings import Retired
 
 if TYPE_CHECKING:  # it is put together from the files of the rules, which import this one
     from paddock.domain.recovery.thresholds import Thresholds

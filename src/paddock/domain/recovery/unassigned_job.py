@@ -17,7 +17,7 @@ minute. `refusals`, 2 answers in a row: the first may have been just before the 
 **Why it cannot hurt a live job.** Only a sentence is written.
 
 **What it does not cover.** The runner that gets nothing: `no_job_in_time`. Its key's back-off:
-`domain.backoffs.NOT_ASSIGNED`.
+`domain.github.backoffs.NOT_ASSIGNED`.
 """
 
 from __future__ import annotations

@@ -27,13 +27,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from paddock.domain.endings import Retired
 from paddock.domain.recovery.actions import RunnerAction
 from paddock.domain.recovery.durations import MINUTE, seconds
 from paddock.domain.recovery.evidence import Evidence, RecordWord, Subject
 from paddock.domain.recovery.predicates import alive, silence
 from paddock.domain.recovery.required_answers import LOG_SHOWS_NO_JOB, ran, record_is
 from paddock.domain.recovery.rule import Rule
+from paddock.domain.runners.endings import Retired
 from paddock.domain.states import RunnerState
 
 UNDELIVERED_DEFAULT: Final = seconds(

@@ -15,9 +15,9 @@ from typing import Final
 
 import structlog
 
-from paddock.domain.fingerprints import RUNNER_CONTAINER
 from paddock.domain.names import PodName
-from paddock.domain.pods import Pod
+from paddock.domain.pods.fingerprints import RUNNER_CONTAINER
+from paddock.domain.pods.pod import Pod
 from paddock.fleet.kube.api import KubeApi, KubeCall, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.logs import LogState, beginning_is_gone, is_lost, last_lines
 from paddock.ports import FleetUnavailable

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import Host, Pod, PodList, PodOrder
+from paddock.domain.pods.pod import Host, Pod, PodList, PodOrder
 from paddock.fleet.kube.announced_ends import AnnouncedEnds
 from paddock.fleet.kube.api import MERGE, STRATEGIC, KubeApi, KubeCall, RequestRefused, Resource
 from paddock.fleet.kube.death_logs import DeathLogBuffer, DeathLogs, end_is_announced

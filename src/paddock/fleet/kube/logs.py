@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from paddock.domain.fingerprints import RUNNER_CONTAINER
+from paddock.domain.pods.fingerprints import RUNNER_CONTAINER
 from paddock.ports.fleet import LOG_IS_CUT
 
 #: The start script prints before the runner starts. On a node under full load even that takes time.

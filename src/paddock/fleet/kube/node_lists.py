@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from paddock.domain.pods import Host
+from paddock.domain.pods.pod import Host
 from paddock.fleet.kube.api import SILENCE, KubeApi, KubeCall, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.nodes import host
 from paddock.fleet.kube.objects import Listed, NodeObject, WatchEvent

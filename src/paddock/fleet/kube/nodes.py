@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from paddock.domain.limits import Resources
-from paddock.domain.pods import Host, Taint
-from paddock.domain.quantities import mebibytes, milli
+from paddock.domain.pods.pod import Host, Taint
+from paddock.domain.pods.quantities import mebibytes, milli
 from paddock.fleet.kube.objects import NodeObject
 
 #: Taints of a node that is about to be removed.

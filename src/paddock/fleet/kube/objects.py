@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from paddock.domain.fingerprints import ContainerStatus
+from paddock.domain.pods.fingerprints import ContainerStatus
 
 POOL_LABEL: Final = "paddock.dev/pool"
 OWNER_LABEL: Final = "paddock.dev/owner"

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.fleet.kube.api import KubeApi, KubeCall, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.objects import Listed, ListMetadata, PodObject
 from paddock.fleet.kube.pods import is_ours, shown

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.fleet.kube.api import SILENCE, KubeApi, KubeCall, RequestRefused, Resource, Unreached
 from paddock.fleet.kube.pod_lists import PodLists
 from paddock.fleet.kube.watch_state import Expired, Failed, Lines, WatchState

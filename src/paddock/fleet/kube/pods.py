@@ -13,10 +13,15 @@ from typing import Final
 
 import msgspec
 
-from paddock.domain.fingerprints import RUNNER_CONTAINER, ContainerState, ContainerStatus, Waiting
 from paddock.domain.names import PodName
-from paddock.domain.pods import Phase, Pod
-from paddock.domain.runner_versions import RunnerVersion, runner_version
+from paddock.domain.pods.fingerprints import (
+    RUNNER_CONTAINER,
+    ContainerState,
+    ContainerStatus,
+    Waiting,
+)
+from paddock.domain.pods.pod import Phase, Pod
+from paddock.domain.runners.versions import RunnerVersion, runner_version
 from paddock.fleet.kube.objects import VERDICT_FINALIZER, Condition, PodObject
 
 #: The init container that asks for work.

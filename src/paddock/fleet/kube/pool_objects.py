@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from paddock.domain.pool_objects import (
+from paddock.domain.pools.objects import (
     API_VERSION,
     GROUP,
     KIND,

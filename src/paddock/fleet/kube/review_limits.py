@@ -16,7 +16,7 @@ from typing import Final
 
 import prometheus_client
 
-from paddock.domain.budgets import TokenBucket
+from paddock.domain.github.budgets import TokenBucket
 from paddock.ports import Clock, ReviewsExhausted
 
 #: Connections for reviews alone. A review takes milliseconds, so these serve a thousand per second.

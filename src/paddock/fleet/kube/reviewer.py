@@ -11,7 +11,7 @@ from typing import Final
 
 from prometheus_client import Counter
 
-from paddock.domain.pods import PodIdentity
+from paddock.domain.pods.pod import PodIdentity
 from paddock.fleet.kube.api import KubeApi, KubeCall, Resource
 from paddock.fleet.kube.review_limits import ReviewLimits
 from paddock.fleet.kube.reviews import TokenReview, identity, review_request

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import PodIdentity
+from paddock.domain.pods.pod import PodIdentity
 from paddock.fleet.kube.token_claims import AUDIENCES, only_audience
 
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"

@@ -25,11 +25,11 @@ from uuid import UUID
 
 import msgspec
 
-from paddock.domain.fingerprints import RUNNER_CONTAINER
 from paddock.domain.ids import RunnerId
+from paddock.domain.jobs.trust import Forks
 from paddock.domain.names import PodName
-from paddock.domain.pods import Audience, PodOrder
-from paddock.domain.trust import Forks
+from paddock.domain.pods.fingerprints import RUNNER_CONTAINER
+from paddock.domain.pods.pod import Audience, PodOrder
 from paddock.fleet.kube.objects import (
     FORKS_LABEL,
     POOL_LABEL,

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from paddock.domain.fingerprints import RUNNER_CONTAINER
 from paddock.domain.limits import Resources
-from paddock.domain.quantities import MOST, mebibytes, milli
+from paddock.domain.pods.fingerprints import RUNNER_CONTAINER
+from paddock.domain.pods.quantities import MOST, mebibytes, milli
 from paddock.fleet.kube.pod_checks import Json, malformed
 
 PULL: Final = "pull"

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from paddock.domain.pods import Audience
+from paddock.domain.pods.pod import Audience
 
 #: The audiences named in the Pod's template and in the review; a token for any other is not for us.
 AUDIENCES: Final[Mapping[str, Audience]] = {

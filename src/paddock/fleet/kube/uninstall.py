@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from paddock.domain.endings import LOG_WANTED_FOR
-from paddock.domain.pool_objects import DRAIN_FINALIZER, GROUP, PLURAL, VERSION
+from paddock.domain.pools.objects import DRAIN_FINALIZER, GROUP, PLURAL, VERSION
+from paddock.domain.runners.endings import LOG_WANTED_FOR
 from paddock.fleet.kube.api import (
     MERGE,
     STRATEGIC,

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import Phase, Pod
+from paddock.domain.pods.pod import Phase, Pod
 from paddock.fleet.kube.api import Status
 from paddock.fleet.kube.objects import Metadata, PodObject, WatchEvent
 from paddock.fleet.kube.pods import is_ours, shown

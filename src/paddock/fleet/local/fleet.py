@@ -23,9 +23,9 @@ from typing import Final, Literal, ParamSpec, TypeVar
 import msgspec
 import structlog
 
-from paddock.domain.dialects import RunnerProgram
 from paddock.domain.names import PodName
-from paddock.domain.pods import Audience, Host, Phase, Pod, PodList, PodOrder
+from paddock.domain.pods.pod import Audience, Host, Phase, Pod, PodList, PodOrder
+from paddock.domain.runners.dialects import RunnerProgram
 from paddock.fleet.local import layout
 from paddock.fleet.local.installation import Installation
 from paddock.fleet.local.pod_directory import (

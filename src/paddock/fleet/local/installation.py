@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from paddock.domain.dialects import RunnerProgram
-from paddock.domain.runner_versions import RunnerVersion, runner_version
+from paddock.domain.runners.dialects import RunnerProgram
+from paddock.domain.runners.versions import RunnerVersion, runner_version
 
 #: The programs, with what is linked for each.
 _PROGRAMS: Final = {

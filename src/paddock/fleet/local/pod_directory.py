@@ -17,16 +17,16 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from paddock.domain.fingerprints import (
+from paddock.domain.names import PodName
+from paddock.domain.pods.fingerprints import (
     ContainerState,
     ContainerStatus,
     Running,
     Terminated,
     Waiting,
 )
-from paddock.domain.names import PodName
-from paddock.domain.pods import Audience, Phase, Pod
-from paddock.domain.runner_versions import RunnerVersion
+from paddock.domain.pods.pod import Audience, Phase, Pod
+from paddock.domain.runners.versions import RunnerVersion
 from paddock.fleet.local import layout, processes
 from paddock.fleet.local.cgroup import Cgroup
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from paddock.domain.pods import Pod
+from paddock.domain.pods.pod import Pod
 from paddock.fleet.local.pod_directory import (
     NODE_LOST,
     PodDirectory,

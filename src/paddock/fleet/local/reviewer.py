@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from paddock.domain.names import PodName
-from paddock.domain.pods import Audience, PodIdentity
+from paddock.domain.pods.pod import Audience, PodIdentity
 from paddock.fleet.local import layout
 from paddock.fleet.local.pod_directory import PodDirectory, PodUnreadable, pod_names, token_hash
 from paddock.ports import Clock, FleetUnavailable

@@ -313,7 +313,7 @@ CREATE TABLE jobs (
     known_queued_at timestamptz,
     -- When it last fell from in_progress back to queued.
     requeued_at    timestamptz,
-    -- From when its age counts (I76), by the rule of paddock.domain.jobs.JobFacts.queued_at.
+    -- From when its age counts (I76), by the rule of paddock.domain.jobs.facts.JobFacts.queued_at.
     queued_at      timestamptz NOT NULL GENERATED ALWAYS AS (coalesce(requeued_at,
         CASE WHEN waited OR known_queued_at - created_at > interval '24 hours'
              THEN greatest(created_at, known_queued_at) ELSE created_at END)) STORED,
@@ -566,7 +566,7 @@ CREATE TABLE runners (
     proved_at   timestamptz,
     -- Written before the fleet is asked: if its Pod is found ended later, the row says that paddock requested it.
     deletion_asked_at timestamptz,
-    -- Why it is retired (paddock.domain.endings.Retired).
+    -- Why it is retired (paddock.domain.runners.endings.Retired).
     retired     text CHECK (retired IN ('unwanted', 'surplus', 'given-up', 'finished', 'deleted', 'forced')),
     -- The operator who ended it by force. From then on no rule, no event and no answer of GitHub brings it back.
     forced_by   text CHECK (forced_by <> ''),
@@ -851,7 +851,7 @@ CREATE TABLE budgets (
     PRIMARY KEY (app_id, installation_id, bucket),
     CHECK (tokens <= capacity)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE budgets IS 'Token buckets shared by all replicas (paddock.domain.budgets). One that is not there is full.';
+COMMENT ON TABLE budgets IS 'Token buckets shared by all replicas (paddock.domain.github.budgets). One that is not there is full.';
 CREATE INDEX budgets_of_mints ON budgets (app_id, installation_id) WHERE bucket = 'mint';
 
 -- What a bucket holds at a time.

@@ -46,7 +46,7 @@ SELECT r.id AS repository_id, k.id AS key_id,
  ORDER BY t.position
 
 -- name: merge
--- Merge the reports into the rows by the rules of paddock.domain.jobs.merge. Every replica locks rows in the same
+-- Merge the reports into the rows by the rules of paddock.domain.jobs.facts.merge. Every replica locks rows in the same
 -- order, so that two batches wait for each other instead of deadlocking.
 INSERT INTO jobs AS j (host_id, id, account_id, repository_id, run_id, run_attempt, name, workflow, labels,
                        state, key_id, refusal, refusal_detail, created_at, waited, known_queued_at,

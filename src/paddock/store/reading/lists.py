@@ -11,7 +11,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from paddock.domain.fingerprints import describe_exit
+from paddock.domain.pods.fingerprints import describe_exit
 from paddock.domain.reading.filters import (
     ActionFilter,
     BadCursor,

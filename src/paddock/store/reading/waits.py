@@ -18,7 +18,7 @@ from paddock.domain.reading.details import (
     Wait,
 )
 from paddock.domain.reading.rows import JobCheck
-from paddock.domain.runners import WaitingPod, WaitingPods
+from paddock.domain.runners.runner import WaitingPod, WaitingPods
 from paddock.domain.states import JobState
 from paddock.ports import Clock
 from paddock.store.database import Connection, Database

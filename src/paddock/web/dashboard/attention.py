@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 from urllib.parse import quote
 
-from paddock.domain.endings import Ending
 from paddock.domain.pauses import describe_pause
 from paddock.domain.reading.overview import LimitBypassLine, Overview, PauseLine, UnfitHost
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import JobState
 from paddock.web.dashboard.formatting import count, length
 

@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from paddock.domain.deliveries import DeliveryState
-from paddock.domain.endings import Ending
+from paddock.domain.github.deliveries import DeliveryState
 from paddock.domain.reading.filters import (
     ActionFilter,
     BadCursor,
@@ -24,6 +23,7 @@ from paddock.domain.reading.filters import (
     VerdictFilter,
 )
 from paddock.domain.recovery.evidence import Subject
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import RunnerState
 from paddock.ports import Clock
 from paddock.ports.reading import Reading

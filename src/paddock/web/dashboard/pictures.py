@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from paddock.domain.endings import Ending
 from paddock.domain.reading.details import RunnerDetails
 from paddock.domain.reading.overview import TREND_STEP, LatencyPoint, Trends
 from paddock.domain.reading.rows import DecisionLine, EndingCount, VitalsLine
+from paddock.domain.runners.endings import Ending
 from paddock.web.dashboard.charts import (
     Chart,
     area,

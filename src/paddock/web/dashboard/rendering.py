@@ -15,9 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import Response
 
 import paddock
-from paddock.domain.endings import Ending
 from paddock.domain.pauses import describe_pause
 from paddock.domain.plain_text import escaped
+from paddock.domain.runners.endings import Ending
 from paddock.domain.states import JobState, RunnerState
 from paddock.web.dashboard import formatting
 

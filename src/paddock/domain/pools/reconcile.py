@@ -19,11 +19,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from paddock.domain.pods import Host
-from paddock.domain.pool_terms import Terms
-from paddock.domain.runners import Runner
+from paddock.domain.pods.pod import Host
+from paddock.domain.pools.surveys import PoolState, SurveyedPool
+from paddock.domain.pools.terms import Terms
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
-from paddock.domain.surveys import PoolState, SurveyedPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

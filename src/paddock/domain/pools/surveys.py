@@ -11,10 +11,10 @@ from paddock.domain.allocation import Withheld
 from paddock.domain.ids import AccountId, PoolId, RepositoryId
 from paddock.domain.limits import Resources
 from paddock.domain.pauses import Pause
+from paddock.domain.pools.scaling import Allowance, KeyLoad
+from paddock.domain.pools.sizing import Decision
 from paddock.domain.reading.overview import UnfitHost
-from paddock.domain.runners import Runner
-from paddock.domain.scaling import Allowance, KeyLoad
-from paddock.domain.sizing import Decision
+from paddock.domain.runners.runner import Runner
 
 PoolState = Literal["active", "draining", "deleted"]
 

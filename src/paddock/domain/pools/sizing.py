@@ -15,9 +15,8 @@ import msgspec
 
 from paddock.domain.ids import AccountId, PoolId, RepositoryId
 from paddock.domain.limits import NOTHING, Limits, Resources
-from paddock.domain.pods import Host
-from paddock.domain.pool_terms import Terms, shown
-from paddock.domain.scaling import (
+from paddock.domain.pods.pod import Host
+from paddock.domain.pools.scaling import (
     Allowance,
     Desired,
     KeyLoad,
@@ -28,6 +27,7 @@ from paddock.domain.scaling import (
     settle,
     share,
 )
+from paddock.domain.pools.terms import Terms, shown
 
 #: Where no maximum is given. More than there will ever be, and PostgreSQL can still count it.
 UNBOUNDED: Final = 2**31 - 1

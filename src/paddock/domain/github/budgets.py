@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 
-from paddock.domain.github import AppKey, GitHubAppId, GitHubHost, InstallationId, Operation
+from paddock.domain.github.objects import AppKey, GitHubAppId, GitHubHost, InstallationId, Operation
 
 #: Points of the per-minute limit that a request costs.
 READ_POINTS: Final = 1

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from paddock.domain.dialects import RunnerProgram
 from paddock.domain.ids import PoolId
 from paddock.domain.limits import Resources
+from paddock.domain.runners.dialects import RunnerProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from paddock.domain.github import ActiveRuns, JobRecord
+from paddock.domain.github.objects import ActiveRuns, JobRecord
 from paddock.domain.ids import AccountId, AppId, HostId, JobId, RepositoryId
 from paddock.domain.states import JobState
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NewType
 
-from paddock.domain.github import InstallationKey, Scope
+from paddock.domain.github.objects import InstallationKey, Scope
 from paddock.domain.ids import AccountId, KeyId
 
 RunnerVersion = NewType("RunnerVersion", str)

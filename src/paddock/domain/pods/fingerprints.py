@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from paddock.domain.dialects import RunnerProgram, dialect
+from paddock.domain.runners.dialects import RunnerProgram, dialect
 
 #: The container that executes jobs, in every Pod shape.
 RUNNER_CONTAINER: Final = "runner"

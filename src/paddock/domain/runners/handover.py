@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 from uuid import UUID
 
-from paddock.domain.runners import Runner
+from paddock.domain.runners.runner import Runner
 from paddock.domain.states import RunnerState
 
 

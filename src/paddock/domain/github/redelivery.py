@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from paddock.domain.github import DeliveryRecord
+from paddock.domain.github.objects import DeliveryRecord
 
 #: Other events are answered and counted, and mean nothing here.
 APPLIED_EVENTS: Final = frozenset({"workflow_job", "installation", "installation_repositories"})

@@ -8,11 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from paddock.domain.fingerprints import ContainerStatus
 from paddock.domain.ids import RunnerId
 from paddock.domain.limits import Resources
 from paddock.domain.names import PodName
-from paddock.domain.runner_versions import RunnerVersion
+from paddock.domain.pods.fingerprints import ContainerStatus
+from paddock.domain.runners.versions import RunnerVersion
 from paddock.domain.states import RunnerState
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from paddock.domain.ids import AccountId, HostId, PoolId
-from paddock.domain.jobs import JobFacts, JobReport, Refusal, RepositoryFacts, UnservedCause
-from paddock.domain.labels import LabelSet, Resolved, resolve
+from paddock.domain.jobs.facts import JobFacts, JobReport, Refusal, RepositoryFacts, UnservedCause
+from paddock.domain.jobs.labels import LabelSet, Resolved, resolve
+from paddock.domain.jobs.trust import Forks
 from paddock.domain.names import PoolName
-from paddock.domain.trust import Forks
 
 
 class Passed(StrEnum):

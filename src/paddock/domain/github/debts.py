@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from paddock.domain.github import InstallationKey, Scope
+from paddock.domain.github.objects import InstallationKey, Scope
 from paddock.domain.ids import GitHubRunnerId
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from paddock.domain.github import Absent, RunId, RunRecord
+from paddock.domain.github.objects import Absent, RunId, RunRecord
 from paddock.domain.ids import AppId, HostId, JobId, RepositoryId
 
 

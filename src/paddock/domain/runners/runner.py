@@ -12,8 +12,6 @@ from uuid import UUID
 import msgspec
 
 from paddock.domain.allocation import Withheld
-from paddock.domain.dialects import RunnerProgram
-from paddock.domain.endings import Retired
 from paddock.domain.ids import (
     AccountId,
     AppId,
@@ -25,7 +23,9 @@ from paddock.domain.ids import (
 )
 from paddock.domain.limits import NOTHING, Resources
 from paddock.domain.names import PodName, RunnerName
-from paddock.domain.runner_versions import RunnerVersion
+from paddock.domain.runners.dialects import RunnerProgram
+from paddock.domain.runners.endings import Retired
+from paddock.domain.runners.versions import RunnerVersion
 from paddock.domain.states import RunnerState
 
 

@@ -21,7 +21,7 @@ from typing import Final, Literal
 import msgspec
 
 from paddock.domain.ids import PoolId
-from paddock.domain.pods import Host, Taint
+from paddock.domain.pods.pod import Host, Taint
 
 #: These taints report a host's state, which is judged separately. They do not set it apart for pools.
 _STATES: Final = "node.kubernetes.io/"

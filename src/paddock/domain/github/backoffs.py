@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from paddock.domain.github_errors import BackOff, Failure
+from paddock.domain.github.errors import BackOff, Failure
 from paddock.domain.ids import AppId
-from paddock.domain.runner_versions import REFUSED
-from paddock.domain.runners import Claim
+from paddock.domain.runners.runner import Claim
+from paddock.domain.runners.versions import REFUSED
 
 
 class BackOffScope(StrEnum):
@@ -79,7 +79,7 @@ ENDED_WITHOUT_A_JOB: Final = BackOffTerms(
 
 
 #: GitHub refused a runner whose version is not known, so all Pods of the key wait. (Of a known version
-#: only its Pods wait: `paddock.domain.runner_versions.REFUSED`, whose times these are.)
+#: only its Pods wait: `paddock.domain.runners.versions.REFUSED`, whose times these are.)
 VERSION_REFUSED: Final = BackOffTerms(
     cause=BackOffCause.VERSION_REFUSED,
     reason="GitHub refused the version of its runner",

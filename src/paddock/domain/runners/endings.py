@@ -20,8 +20,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from paddock.domain.dialects import Dialect, dialect
-from paddock.domain.fingerprints import Certainty, Fingerprint
+from paddock.domain.pods.fingerprints import Certainty, Fingerprint
+from paddock.domain.runners.dialects import Dialect, dialect
 
 #: For this long after an end was seen, paddock retries to read its log and circumstances (I79). A
 #: restarted API server answers for its nodes again within a minute. A Pod kept in vain costs nothing.

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from paddock.domain.github import AppKey, Operation
+from paddock.domain.github.objects import AppKey, Operation
 
 #: GitHub's rate windows are an hour long: a longer wait is a misread clock or a confused proxy.
 LONGEST_TOLD_S: Final = 3600.0

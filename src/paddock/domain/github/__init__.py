@@ -1,0 +1,1 @@
+"""What paddock knows of GitHub: its objects, errors, limits and webhook deliveries."""

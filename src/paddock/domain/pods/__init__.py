@@ -1,0 +1,1 @@
+"""A Pod and the host that it runs on."""

@@ -1,0 +1,1 @@
+"""A pool: its description, and how many runners it should have."""

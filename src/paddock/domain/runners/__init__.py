@@ -1,0 +1,1 @@
+"""A runner: its row, its program, and how it ended."""
