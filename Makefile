@@ -27,7 +27,7 @@ $(READY): requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("paddock needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Choose another with: make PYTHON=python3.12 ...")'
 	@echo "setup: installing the locked dependencies into $(VENV) (once; about a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@# The lock names every dependency. Without --no-deps, pip resolves extras such as psycopg[pool] anew and refuses a newer release.
+	@# The lock names every dependency. Without --no-deps, pip resolves extras such as psycopg[pool] again and refuses a newer release.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@rm -f $(VENV)/.ready-* && touch $@
@@ -146,7 +146,7 @@ release: setup ## Write its versions, pins and changelog, to be committed and ta
 bench: setup ## Measure beside peers (ARGS="claims --quick")
 	@$(BIN)/python -m bench $(ARGS)
 
-lock: setup ## Resolve the dependencies anew and write the lock files
+lock: setup ## Resolve the dependencies again and write the lock files
 	@$(LOCK) pyproject.toml -o requirements/run.lock
 	@$(LOCK) pyproject.toml --extra embedded --group dev --group bench -o requirements/dev.lock
 	@$(LOCK) pyproject.toml --extra embedded --group test --resolution lowest-direct -o requirements/lowest.lock

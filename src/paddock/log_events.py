@@ -34,7 +34,7 @@ EVENTS: Final[Mapping[str, str]] = {
         "The replica that minted for this claim did not finish in time. Another one goes on "
         "under a new name."
     ),
-    "clock.database_jumped": "The database's clock moved. Silence of Pods is counted anew.",
+    "clock.database_jumped": "The database's clock moved. Silence of Pods is counted from zero.",
     "comparison.failed": (
         "GitHub did not answer about a repository's jobs. The comparison is made again later."
     ),
@@ -99,13 +99,13 @@ EVENTS: Final[Mapping[str, str]] = {
     "kubernetes.node_watch_denied": (
         "The role may not watch nodes. They are listed every five seconds instead."
     ),
-    "kubernetes.node_watch_ended": "The watch of nodes ended and begins anew.",
+    "kubernetes.node_watch_ended": "The watch of nodes ended and begins again.",
     "kubernetes.pod_unreadable": "A Pod of the list cannot be read, so the list proves no absence.",
     "kubernetes.watch_expired": (
         "The API server no longer has the position of the watch of Pods. The Pods are listed, "
-        "and the watch begins anew."
+        "and the watch begins again."
     ),
-    "kubernetes.watch_failed": "The watch of Pods ended with an error and begins anew.",
+    "kubernetes.watch_failed": "The watch of Pods ended with an error and begins again.",
     "leader.acquired": "This replica runs a loop that only one replica runs.",
     "listener.connections_closed": (
         "A listener closed connections to make room, by the limit of a peer or for memory; at "

@@ -182,6 +182,6 @@ def test_what_keeps_the_rules_does_not_stop_itself(mac: Mac) -> None:
     file = mac.root / f"Library/LaunchDaemons/{KEEPER}.plist"
     file.write_text("old")
     outcome = mac.bootstrap(started_as=KEEPER).attempt()
-    assert outcome.words == f"wrote {KEEPER} anew, for the next boot."
+    assert outcome.words == f"wrote {KEEPER} again, for the next boot."
     assert KEEPER in mac.jobs
     assert file.read_text() != "old"

@@ -253,7 +253,7 @@ class _Up:
         if self._demo is not None:
             (self._settings.data_dir.expanduser() / _CHAOS).unlink(missing_ok=True)
             await store.apply_pools(parse_pools(POOL, name="the demonstration"))
-            await store.abandon_jobs(HOST, why="the demonstration's GitHub starts anew")
+            await store.abandon_jobs(HOST, why="the demonstration's GitHub starts again")
         elif not await store.list_pools():
             [pool] = parse_pools(_own_pool(), name="this machine")
             await store.apply_pools([pool])

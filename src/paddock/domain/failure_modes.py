@@ -281,7 +281,7 @@ _PEOPLE: Final = (
         party=Party.PEOPLE,
         what="An operator deletes a Pod",
         rules=("leaving", "retiring"),
-        job="If it has one: over, by that hand. Kubernetes cannot be made to wait.",
+        job="If it has one, it ends with the Pod. Kubernetes cannot be made to wait.",
         endings=(Ending.TERMINATED, Ending.LEFT),
     ),
     FailureMode(

@@ -66,7 +66,7 @@ class GitHubAppSettings(BaseModel):
 
     app_id: PositiveInt = Field(description="the App's id at GitHub")
     private_key_file: Path = Field(
-        description="its private key, RSA in PEM; read anew for every JWT, so it can be replaced"
+        description="its private key, RSA in PEM; read again for every JWT, so it can be replaced"
     )
     webhook_secret: Secrets = Field(
         default=(), description="what signs its webhooks; several while it is being changed"

@@ -109,7 +109,7 @@ def _options() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser(
         "bootstrap",
-        help="packet-filter rules for virtual machines, what launchd starts, and the word of it",
+        help="set up packet-filter rules and launchd jobs, and report the result to the cluster",
         description="Sets up this Mac to run runners' virtual machines. It may be run again at any "
         "time, and does only what is not so already.",
     )
@@ -121,7 +121,7 @@ def _options() -> argparse.ArgumentParser:
     one.add_argument(
         "--reload",
         action="store_true",
-        help="start the program for virtual machines anew where its description changed; drain the "
+        help="start the program for virtual machines again where its description changed; drain the "
         "host before, since that ends what runs in them",
     )
     one.add_argument("--dry-run", action="store_true", help="print the rules and change nothing")

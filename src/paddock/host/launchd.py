@@ -82,7 +82,7 @@ class LaunchdJobs:
             return []
         if loaded and job.label == self.started_as:
             files.write(job.file, wanted)
-            return [f"wrote {job.label} anew, for the next boot"]
+            return [f"wrote {job.label} again, for the next boot"]
         if loaded and not reload:
             return [f"left {job.label} as it runs, with its old description: drain, then --reload"]
         if loaded:

@@ -95,7 +95,7 @@ class Reconciler:
         self._useless: dict[PoolId, str] = {}
 
     async def run(self) -> None:
-        # Another replica may have led meanwhile: its decisions are read anew.
+        # Another replica may have led meanwhile: its decisions are read again.
         self._past = DecisionHistory()
         async with asyncio.TaskGroup() as group:
             while True:

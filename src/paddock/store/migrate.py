@@ -177,7 +177,7 @@ def _pending(
             raise SchemaMismatch(
                 f"Migration {ours.name} is not what was applied to this database under its number "
                 f"({applied.name}, {applied.checksum[:12]}; the file has {ours.checksum[:12]}): "
-                "install paddock anew, or restore the database this program belongs to."
+                "install paddock again, or restore the database this program belongs to."
             )
     pending = [known[number] for number in sorted(known)]
     newest = max((applied.number for applied in history), default=0)

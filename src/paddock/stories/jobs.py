@@ -140,8 +140,8 @@ def _by_github(details: JobDetails) -> Iterable[Fact]:
 
 
 def _remarks(details: JobDetails) -> Iterable[str]:
-    """What else explains it: whose code it is, runners that were meant for it and came to nothing, and
-    late news."""
+    """What else explains it: whose code it is, runners that were claimed for it and ended without it,
+    and late news."""
     if details.beside_limits is not None:
         yield _beside_limits(details)
     if details.job.trusted is False and details.job.trust_why:
@@ -152,7 +152,7 @@ def _remarks(details: JobDetails) -> Iterable[str]:
         pod, runner = each.runner.pod, each.runner
         if each.verdict is not None and each.verdict.abnormal:
             yield (
-                f"{pod} was claimed for it and came to nothing: {each.verdict.ending}, "
+                f"{pod} was claimed for it and ended without it: {each.verdict.ending}, "
                 f"{clause(each.verdict.why)}."
             )
         elif runner.suspect_since is not None:

@@ -465,7 +465,7 @@ def key_unreadable(where: str, why: str) -> Failure:
         backoff_s=30.0,
         ceiling_s=5 * _MINUTE,
         retryable=False,
-        sentence=f"Could not {where}: {why}. The file is read anew at the next attempt.",
+        sentence=f"Could not {where}: {why}. The file is read again at the next attempt.",
     )
 
 

@@ -67,7 +67,7 @@ _KEPT_CLIENTS = 20_000
 
 class Ids:
     def __init__(self, rng: random.Random, epoch: int = 0) -> None:
-        """`epoch` separates successive fakes that use the same database: a GitHub that starts anew
+        """`epoch` separates successive fakes that use the same database: a GitHub that starts again
         must not repeat job numbers that the database still holds."""
         self._rng = rng
         self.account = itertools.count(210_001).__next__

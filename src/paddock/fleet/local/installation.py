@@ -57,7 +57,7 @@ class Installation:
         return f"{self._directory / _PROGRAMS[self.program][0]}"
 
     def version(self) -> RunnerVersion | None:
-        """Read anew: the program may be replaced while paddock runs. `None`: not known."""
+        """Read again: the program may be replaced while paddock runs. `None`: not known."""
         try:
             built_from = (self._directory / _BUILT_FROM).read_bytes()[:_MOST_BYTES]
         except OSError:
