@@ -17,7 +17,7 @@ import uvloop
 
 from paddock.ports.errors import Contended, DatabaseUnavailable, OutcomeUnknown, StoreError
 from paddock.store import database as database_module
-from paddock.store import pool, server_checks
+from paddock.store import server_checks, sessions
 from paddock.store.database import Database, retrying
 from paddock.store.embedded import EmbeddedPostgres
 from paddock.store.errors import DatabaseMisconfigured, SessionEnded, redacted
@@ -144,7 +144,7 @@ async def test_a_stalled_transaction_does_not_stop_the_others(database: Database
 async def test_a_lock_that_never_comes_is_given_up(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "_SESSION", "SET lock_timeout = '100ms'")
+    monkeypatch.setattr(sessions, "_SESSION", "SET lock_timeout = '100ms'")
     database = await Database.connect(database_url)
     async with database.transaction() as holder:
         await holder.execute("SELECT pg_advisory_xact_lock(7)")
@@ -157,7 +157,7 @@ async def test_a_lock_that_never_comes_is_given_up(
 async def test_a_pool_with_nothing_free_says_so(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "ACQUIRE_TIMEOUT", 0.1)
+    monkeypatch.setattr(sessions, "ACQUIRE_TIMEOUT", 0.1)
     database = await Database.connect(database_url, max_size=2)
     async with database.transaction(), database.transaction():
         with pytest.raises(DatabaseUnavailable, match="2 of 2 are open"):
@@ -191,7 +191,7 @@ async def test_sessions_at_hand_do_not_hold_up_the_close(
 ) -> None:
     """And one that is in use meanwhile is not put at hand."""
     database = await Database.connect(database_url)
-    monkeypatch.setattr(pool, "CLOSE_TIMEOUT", 60.0)
+    monkeypatch.setattr(sessions, "CLOSE_TIMEOUT", 60.0)
     async with database.transaction() as connection, database.transaction():
         await connection.execute("SELECT 1")
         closing = asyncio.create_task(database.close())
@@ -474,7 +474,7 @@ async def test_a_socket_that_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr(sessions, "CONNECT_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         error = await refusal(f"postgresql://paddock@127.0.0.1:{port}/paddock")

@@ -15,7 +15,7 @@ import pytest
 
 from paddock.ports import Topic
 from paddock.ports.errors import DatabaseUnavailable
-from paddock.store import leadership, pool, wakeups
+from paddock.store import leadership, sessions, wakeups
 from paddock.store.database import Database
 from paddock.store.leadership import leading, led
 from paddock.store.wakeups import PgWakeups
@@ -79,7 +79,7 @@ class Proxy:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(sessions, "ANSWER_TIMEOUT", 0.5)
     monkeypatch.setattr(wakeups, "_ALIVE", 0.2)
     monkeypatch.setattr(leadership, "_ALIVE", 0.2)
     monkeypatch.setattr(leadership, "_SILENT_FOR", timedelta(seconds=2))

@@ -13,7 +13,7 @@ import pytest
 import paddock
 from paddock.ports.errors import Contended, StoreError
 from paddock.store import migrate as migrate_module
-from paddock.store import pool
+from paddock.store import sessions
 from paddock.store.database import Database
 from paddock.store.errors import DatabaseMisconfigured, MigrationFailed, SchemaMismatch
 from paddock.store.migrate import check_schema, migrate, read_migrations, statements
@@ -95,7 +95,9 @@ async def test_ten_replicas_at_once_apply_each_once(
     empty_database_url: str, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that wait outlast the time-outs of their sessions."""
-    monkeypatch.setattr(pool, "_SESSION", "SET lock_timeout = '50ms'; SET statement_timeout = '2s'")
+    monkeypatch.setattr(
+        sessions, "_SESSION", "SET lock_timeout = '50ms'; SET statement_timeout = '2s'"
+    )
     write(files, "0003_slow.sql", "SELECT pg_sleep(2.5);")
     replicas = await asyncio.gather(
         *(Database.connect(empty_database_url, max_size=2) for _ in range(10))

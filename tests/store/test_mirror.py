@@ -21,6 +21,7 @@ from paddock.store.store import PgStore
 from paddock.system import SystemIds
 from tests.support.github import NoWakeups
 from tests.support.time import ManualClock
+from tests.support.world import World
 
 RUNNER = {"name": "runner", "image": "runner:1"}
 TEMPLATE = {"spec": {"containers": [RUNNER]}}
@@ -281,7 +282,7 @@ async def test_a_pool_says_how_long_github_accepts_its_runner_version(
     await mirror.round()
     assert told() is None
 
-    [account] = await _version_in(database, "linux", "2.336.0")
+    account = await _account_with_version(database, "linux", "2.336.0")
     schedule = VersionSchedule(
         version=RunnerVersion("2.336.0"),
         registration_ends_at=None,
@@ -304,20 +305,15 @@ async def test_a_pool_says_how_long_github_accepts_its_runner_version(
     assert told() is None
 
 
-async def _version_in(database: Database, pool: str, version: str) -> list[AccountId]:
+async def _account_with_version(database: Database, pool: str, version: str) -> AccountId:
     """An account that uses the pool, whose newest Pods have that version."""
-    async with database.transaction() as connection:
-        await connection.execute(
-            "INSERT INTO pod_versions SELECT spec_hash, $2 FROM pools WHERE name = $1",
-            pool,
-            version,
-        )
-        rows = await connection.fetch(
-            "WITH host AS (INSERT INTO hosts (name, api_url) VALUES ('github.com', 'x') RETURNING id),"
-            " account AS (INSERT INTO accounts (host_id, github_id, login, kind, created_at)"
-            " SELECT id, 1, 'acme', 'organization', now() FROM host RETURNING id)"
-            " INSERT INTO demand_keys (account_id, runner_group_id, pool_id)"
-            " SELECT account.id, 1, p.id FROM account, pools p WHERE p.name = $1 RETURNING account_id",
-            pool,
-        )
-    return [AccountId(row["account_id"]) for row in rows]
+    world = await World(database).begin()
+    account = await world.account()
+    [found] = await world.rows(
+        "INSERT INTO pod_versions SELECT spec_hash, $2 FROM pools WHERE name = $1"
+        " RETURNING (SELECT id FROM pools WHERE name = $1) AS pool",
+        pool,
+        version,
+    )
+    await world.key(account, PoolId(found["pool"]))
+    return account
