@@ -65,6 +65,8 @@ async def world(database: Database) -> World:
 
 
 def _literal(value: object) -> str:
+    if isinstance(value, list):
+        return f"'{{{','.join(value)}}}'::text[]"
     return f"'{value.isoformat()}'::timestamptz" if isinstance(value, datetime) else str(value)
 
 
@@ -86,6 +88,7 @@ _READ: Final[Sequence[tuple[str, str, Mapping[str, object]]]] = (
     ("recovery", "job_words", {}),
     ("recovery", "balances", {"recent": timedelta(minutes=15), "now": timedelta()}),
     ("runners", "live_marks", {}),
+    ("sizing", "failed_starts", {"since": timedelta(minutes=10), "of_images": ["pulling"]}),
 )
 
 
