@@ -17,15 +17,15 @@ from tests.support.world import World
 HISTORY = 20_000
 LIVE = 50
 
-#: Runners whose jobs have completed, with their verdicts, and runners that are busy.
+#: Runners whose jobs have completed, with their verdicts, and runners that are busy. Three never started.
 _RUNNERS = """
 INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_name, pod_uid,
                      created_at, state, since, actor, why, generation, key_id, account_id, name,
                      claimed_at, hint_job_id, github_id, delivery_id, armed_at, acknowledged_at,
-                     busy_at, job_id, gone_at)
+                     busy_at, job_id, node, heard_at, gone_at)
 SELECT gen_random_uuid(), $1, 'gated', 0, 0, '', 'linux-' || n, 'uid-' || n, t.at,
        CASE WHEN n > $5::int THEN 'busy' ELSE 'gone' END::runner_state, t.at, 'test', 'test', 1, $2, $3,
-       'linux-' || n || '-1', t.at, n, n, gen_random_uuid(), t.at, t.at, t.at, n,
+       'linux-' || n || '-1', t.at, n, n, gen_random_uuid(), t.at, t.at, t.at, n, 'node', t.at,
        CASE WHEN n <= $5::int THEN t.at + interval '1 minute' END
   FROM generate_series(1, $5::int + $6::int) AS n
  CROSS JOIN LATERAL (SELECT $4::timestamptz - interval '2 days' + n * interval '8 s' AS at) t
@@ -41,8 +41,9 @@ SELECT a.host_id, r.github_id, r.account_id, 1, 1, 1, 'build', 'ci', '{linux}',
   FROM runners r JOIN accounts a ON a.id = r.account_id
 """
 _VERDICTS = """
-INSERT INTO verdicts (runner_id, ending, abnormal, why, ended_at, evidence, written_at)
-SELECT id, 'completed', false, 'test', gone_at, '{"job": "yes", "lost_communication": "no"}', gone_at
+INSERT INTO verdicts (runner_id, ending, abnormal, why, node, ended_at, evidence, written_at)
+SELECT id, CASE WHEN rank() OVER (ORDER BY gone_at DESC) <= 3 THEN 'never-started' ELSE 'completed' END,
+       false, 'test', node, gone_at, '{"job": "yes", "lost_communication": "no"}', gone_at
   FROM runners WHERE gone_at IS NOT NULL
 """
 
@@ -88,7 +89,7 @@ _READ: Final[Sequence[tuple[str, str, Mapping[str, object]]]] = (
     ("recovery", "job_words", {}),
     ("recovery", "balances", {"recent": timedelta(minutes=15), "now": timedelta()}),
     ("runners", "live_marks", {}),
-    ("sizing", "failed_starts", {"since": timedelta(minutes=10), "of_images": ["pulling"]}),
+    ("sizing", "failed_starts", {"since": timedelta(hours=3.6), "of_images": ["pulling"]}),
 )
 
 
