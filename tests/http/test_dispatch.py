@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from paddock.dispatch import dispatcher
 from paddock.dispatch.debts import DebtCollector
-from paddock.dispatch.dispatcher import _LOOK_AGAIN, Dispatcher
+from paddock.dispatch.dispatcher import _HEAR_AGAIN, _LOOK_AGAIN, Dispatcher
 from paddock.dispatch.minting import AT_ONCE, Minter
 from paddock.dispatch.sealing import Sealer
 from paddock.domain.accounts import InstallationFacts
@@ -305,6 +305,55 @@ async def test_a_pod_that_comes_while_a_match_is_written_is_not_forgotten(
             await yard.queue(2)
             assert isinstance(await waits, Handover)
             assert isinstance(await late[0], Handover)
+
+
+async def test_a_pod_whose_request_ends_while_it_is_claimed_gets_its_jit_when_it_asks_again(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I20: its request ended after the match had chosen it. It asks again when its mint has ended."""
+    [pod] = await yard.pods(1)
+    match, is_claimed = yard.scene.store.match, asyncio.Event()
+
+    async def slowly_written(pods: Any) -> Match:
+        done = await match(pods)
+        if done.claims:
+            assert await waits == NothingYet()
+            is_claimed.set()
+        return done
+
+    assert await yard.dispatcher.poll(pod, wait=0.3) == NothingYet()
+    monkeypatch.setattr(yard.scene.store, "match", slowly_written)
+    waits = asyncio.create_task(yard.dispatcher.poll(pod, wait=2))
+    await asyncio.sleep(0.1)
+    await yard.queue()
+    await is_claimed.wait()
+    async with asyncio.timeout(60):
+        while await yard.states() != {"armed": 1}:  # noqa: ASYNC110 -- the database's doing
+            await asyncio.sleep(0.05)
+    asked = yard.clock.monotonic()
+    assert isinstance(await yard.dispatcher.poll(pod, wait=20), Handover)
+    assert yard.clock.monotonic() - asked < _HEAR_AGAIN / 2
+
+
+async def test_an_answer_that_comes_when_the_request_ends_is_not_lost(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I20: asyncio ends the request although its answer is there."""
+    [pod] = await yard.pods(1)
+    limits, timeout = dict[Any, asyncio.Timeout](), asyncio.timeout
+
+    def recorded(delay: float | None) -> asyncio.Timeout:
+        limits[asyncio.current_task()] = limit = timeout(delay)
+        return limit
+
+    monkeypatch.setattr(asyncio, "timeout", recorded)
+    request = asyncio.create_task(yard.dispatcher.poll(pod, wait=20))
+    while not len(yard.dispatcher._waiting):  # noqa: ASYNC110 -- the dispatcher's doing
+        await asyncio.sleep(0.01)
+    [waiter] = yard.dispatcher._waiting._waiters.values()
+    limits[request].reschedule(asyncio.get_running_loop().time())
+    waiter.tell(Leave("test"))
+    assert await request == Leave("test")
 
 
 async def test_a_request_that_another_replica_has_answered_keeps_no_pod_from_its_job(

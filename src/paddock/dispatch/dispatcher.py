@@ -192,6 +192,8 @@ class Dispatcher:
         #: Requests of Pods that were claimed while they waited: open until the mint has ended.
         self._claimed: dict[RunnerId, _Waiter] = {}
         self._minting: dict[RunnerId, asyncio.Task[Handover | None]] = {}
+        #: A match is being read or written. It may claim a Pod whose request ends meanwhile.
+        self._is_matching = False
         self._look = asyncio.Event()
         self._unmet = True
         #: The last match withheld demand (a budget, a back-off): time frees it, without a wake-up.
@@ -334,7 +336,10 @@ class Dispatcher:
             async with asyncio.timeout(left):
                 return await waiter.told
         except TimeoutError:
-            if pod.id not in self._minting:
+            if not waiter.told.cancelled():  # the answer came at the same moment
+                return waiter.told.result()
+            # Its row decides the next answer if it is claimed, or a match may be about to claim it.
+            if pod.id not in self._minting and not self._is_matching:
                 self._returning.expect(uid, pod, at=self._clock.monotonic())
             return NothingYet()
         finally:
@@ -401,11 +406,14 @@ class Dispatcher:
         """One match of the waiting Pods; returns whether another one should follow at once."""
         # Demand announced from here on calls for another match.
         self._unmet = False
+        self._is_matching = True
         try:
             match = await self._store.match(self._waiting.pods)
         except OutcomeUnknown:
             self._doubt()
             raise
+        finally:
+            self._is_matching = False
         BATCHES.observe(len(match.claims))
         withheld = collections.Counter(match.withheld.values())
         for reason in Withheld:
