@@ -335,6 +335,42 @@ async def test_a_pod_whose_request_ends_while_it_is_claimed_gets_its_jit_when_it
     assert yard.clock.monotonic() - asked < _HEAR_AGAIN / 2
 
 
+async def test_a_pod_that_is_claimed_while_its_row_is_read_gets_its_jit(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I20: its request ended after the match had chosen it, and it asked again before that match was
+    written. What was read is out of date when it arrives."""
+    [pod] = await yard.pods(1)
+    match, hear = yard.scene.store.match, yard.scene.store.hear_pod
+    again = list[asyncio.Task[Any]]()
+
+    async def slowly_written(pods: Any) -> Match:
+        yard.dispatcher._returning.forget()
+        again.append(asyncio.create_task(yard.dispatcher.poll(pod, wait=20)))
+        await is_read.wait()
+        return await match(pods)
+
+    async def slowly_read(name: str, *, pod_uid: str) -> Any:
+        heard = await hear(name, pod_uid=pod_uid)
+        is_read.set()
+        while again and await yard.states() != {"armed": 1}:  # noqa: ASYNC110 -- the database's doing
+            await asyncio.sleep(0.05)
+        return heard
+
+    is_read = asyncio.Event()
+    assert await yard.dispatcher.poll(pod, wait=0.3) == NothingYet()
+    is_read.clear()
+    waiting = asyncio.create_task(yard.dispatcher.poll(pod, wait=1))
+    await asyncio.sleep(0.1)
+    monkeypatch.setattr(yard.scene.store, "match", slowly_written)
+    monkeypatch.setattr(yard.scene.store, "hear_pod", slowly_read)
+    began = yard.clock.monotonic()
+    await yard.queue()
+    await waiting
+    assert isinstance(await again[0], Handover)
+    assert yard.clock.monotonic() - began < _HEAR_AGAIN / 2
+
+
 async def test_an_answer_that_comes_when_the_request_ends_is_not_lost(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,9 @@ _WITHHELD_AGAIN: Final = 2.0
 #: How often the requests of returning Pods are written. Together with the longest request this is less
 #: than the time after which recovery judges a Pod silent (`recovery.gather`).
 _HEAR_AGAIN: Final = 10.0
+#: For longer than this nothing is used that was read of a Pod: reads have ended, and a Pod that did not
+#: ask again is no longer expected.
+_MADE_LATELY: Final = 60.0
 #: A request without waiting takes part in one match, and waits for its mint if that is quick.
 _SHORTEST_WAIT: Final = 0.2
 #: How often the row of a claim is read while another replica mints for it.
@@ -192,8 +195,9 @@ class Dispatcher:
         #: Requests of Pods that were claimed while they waited: open until the mint has ended.
         self._claimed: dict[RunnerId, _Waiter] = {}
         self._minting: dict[RunnerId, asyncio.Task[Handover | None]] = {}
-        #: A match is being read or written. It may claim a Pod whose request ends meanwhile.
-        self._is_matching = False
+        #: The generation of each claim that this replica made lately, and when. What was read of a Pod
+        #: before its claim is out of date, also if it is looked at after it.
+        self._made: dict[RunnerId, tuple[int, float]] = {}
         self._look = asyncio.Event()
         self._unmet = True
         #: The last match withheld demand (a budget, a back-off): time frees it, without a wake-up.
@@ -328,6 +332,10 @@ class Dispatcher:
     async def _wait(self, pod: WaitingPod, uid: str, left: float, *, brief: bool) -> Answer | None:
         if left <= 0 or self._closing or (brief and not self._unmet):
             return NothingYet()
+        if pod.id in self._made and self._made[pod.id][0] > pod.generation:
+            # Once: a restored backup may have forgotten the claim.
+            del self._made[pod.id]
+            return None
         waiter = _Waiter(pod, asyncio.get_running_loop().create_future())
         self._waiting.enter(waiter, brief=brief)
         # Also while a match is written that may leave demand for this Pod: only its end tells.
@@ -338,9 +346,7 @@ class Dispatcher:
         except TimeoutError:
             if not waiter.told.cancelled():  # the answer came at the same moment
                 return waiter.told.result()
-            # Its row decides the next answer if it is claimed, or a match may be about to claim it.
-            if pod.id not in self._minting and not self._is_matching:
-                self._returning.expect(uid, pod, at=self._clock.monotonic())
+            self._returning.expect(uid, pod, at=self._clock.monotonic())
             return NothingYet()
         finally:
             self._waiting.leave(waiter)
@@ -383,6 +389,8 @@ class Dispatcher:
 
     async def hear_again(self, *, expected_since: float) -> None:
         """Write that Pods asked again. If a runner is no longer idle, its row decides the answer."""
+        oldest = self._clock.monotonic() - _MADE_LATELY
+        self._made = {runner: made for runner, made in self._made.items() if made[1] >= oldest}
         asked = self._returning.take(expected_since=expected_since)
         if not asked:
             return
@@ -406,14 +414,11 @@ class Dispatcher:
         """One match of the waiting Pods; returns whether another one should follow at once."""
         # Demand announced from here on calls for another match.
         self._unmet = False
-        self._is_matching = True
         try:
             match = await self._store.match(self._waiting.pods)
         except OutcomeUnknown:
             self._doubt()
             raise
-        finally:
-            self._is_matching = False
         BATCHES.observe(len(match.claims))
         withheld = collections.Counter(match.withheld.values())
         for reason in Withheld:
@@ -447,6 +452,7 @@ class Dispatcher:
         # Later matches must not see this Pod. Its request stays open for the answer.
         if (waiter := self._waiting.take(claim.runner)) is not None:
             self._claimed[claim.runner] = waiter
+        self._made[claim.runner] = claim.generation, self._clock.monotonic()
         _log.info("claim.made", **claim_fields(claim))
         task = asyncio.create_task(self._minter.mint(claim), name=f"mint {claim.name}")
         self._minting[claim.runner] = task
