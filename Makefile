@@ -42,7 +42,7 @@ $(VENVS)/%/.ready: requirements/%.lock $(READY)
 up: setup ## Run paddock on this machine, with its own PostgreSQL (ARGS="--help" for its options)
 	@exec $(BIN)/paddock up $(ARGS)
 
-test: setup ## Run the tests, in some ten minutes (ARGS="-k name" to choose)
+test: setup ## Run the tests, in some four minutes (ARGS="-k name" to choose)
 	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: setup ## Run those that start, kill or starve whole servers, a browser, a fuzzer
