@@ -678,6 +678,40 @@ async def _lost_reply(scene: Scene) -> None:
     await scene.executed(scene.queue(20.0))
 
 
+#: A Pod's request ends after 30 s. The match is written less than a second after its job came.
+_JUST_BEFORE_ITS_END: Final = 29.0
+#: A replica writes who has asked every ten seconds, and then reads whether they are idle. So one Pod
+#: may be lucky.
+_UNLUCKY: Final = 6
+
+
+@_told(
+    "request-ends-in-match",
+    "I20",
+    "Six times: a Pod's request ends after a match has claimed it, and before the replica gets the"
+    " match's answer. Then the Pod asks again.",
+)
+async def _request_ends_in_match(scene: Scene) -> None:
+    scene.serve_with_one_replica()
+    scene.delay_polls(0.5)  # the answer to the match comes first
+    await scene.sleep(WARM)
+    await scene.until(lambda: len(scene.living) >= _WARM_PODS)
+
+    async def its_request_ends(pod: SimPod) -> None:
+        asks = pod.asks
+        await scene.until(lambda: pod.asks is not asks, within=2.0)
+
+    def a_request_ends_soon() -> bool:
+        now = scene.story.stage.clock.monotonic()
+        asks = [pod.asks for pod in scene.living if pod.pool == "linux"]
+        return any(each is not None and now - each.since > _JUST_BEFORE_ITS_END for each in asks)
+
+    scene.hold_matches(its_request_ends)
+    for _ in range(_UNLUCKY):
+        await scene.until(a_request_ends_soon)
+        await scene.executed(scene.queue(5.0))
+
+
 @_told("lost-mints", "I19", "GitHub makes two records, and its replies are lost.")
 async def _lost_mints(scene: Scene) -> None:
     await scene.sleep(WARM)

@@ -19,6 +19,7 @@ import msgspec
 
 from paddock.domain.limits import Limits
 from paddock.domain.runners.handover import Answer, Handover, Leave
+from paddock.domain.runners.runner import Match
 from paddock.fakes.github import FakeGitHub, JobSpec, Reply, Request
 from paddock.fakes.github.records import Job, JobStatus
 from paddock.ports import Store
@@ -240,6 +241,35 @@ class Scene:
 
         self.github.request = changed  # type: ignore[method-assign]
 
+    def serve_with_one_replica(self) -> None:
+        """The others get no requests of Pods, and no webhooks."""
+        site = self.simulation._site  # noqa: SLF001 - the stage is the simulation's own
+        site.replicas = site.replicas[:1]
+
+    def hold_matches(self, until: Callable[[SimPod], Awaitable[object]]) -> None:
+        """A replica gets the answer to a match only after that: called for each claimed Pod."""
+        for replica in self.story.stage.replicas:
+            assert replica.dispatcher is not None
+            store: Any = replica.dispatcher._store  # noqa: SLF001 - as its network would
+            store.match = partial(self._hold, store.match, until)
+
+    async def _hold(
+        self,
+        match: Callable[[object], Awaitable[Match]],
+        until: Callable[[SimPod], Awaitable[object]],
+        pods: object,
+    ) -> Match:
+        done = await match(pods)
+        for claim in done.claims:
+            pod = self.story.stage.fleet.named(claim.name.rpartition("-")[0])
+            if pod is not None:
+                await until(pod)
+        return done
+
+    def delay_polls(self, seconds: float) -> None:
+        """So long is a Pod's request on its way to a replica."""
+        self._network(partial(_Slow, seconds))
+
     def mute_sidecars(self) -> None:
         """No replica receives the sidecars' reports that a job began."""
         self._network(_Muted)
@@ -252,7 +282,7 @@ class Scene:
         """No replica hears that a Pod holds its JIT."""
         self._network(_Unheard)
 
-    def _network(self, kind: type[_Around]) -> None:
+    def _network(self, kind: Callable[[Network], Network]) -> None:
         pods = self.story.stage.pods
         pods.network = kind(pods.network)
 
@@ -269,6 +299,16 @@ class _Around:
 
     async def report_job(self, pod: SimPod) -> None:
         await self._network.report_job(pod)
+
+
+class _Slow(_Around):
+    def __init__(self, seconds: float, network: Network) -> None:
+        super().__init__(network)
+        self._seconds = seconds
+
+    async def poll(self, pod: SimPod, wait: float) -> Answer | None:
+        await asyncio.sleep(self._seconds)
+        return await super().poll(pod, wait)
 
 
 class _Muted(_Around):

@@ -37,7 +37,7 @@ _VERSION_KNOWN: Final = timedelta(seconds=60)
 class Promise(StrEnum):
     LIVE_JOB = "a live job's Pod is never deleted"
     LIMIT = "no limit is exceeded by a new claim"
-    PROMPT = "a job whose key has a warm idle Pod is claimed within seconds"
+    PROMPT = "a job whose key has a warm idle Pod is claimed, and its JIT given, within seconds"
     ONE_HAND = "a JIT is in one Pod's hands only"
     ACCEPTED = "no JIT is given to a Pod whose runner version GitHub is known to refuse"
     CUT_OFF = "no Pod is cut off before its JIT has arrived"

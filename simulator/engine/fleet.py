@@ -77,6 +77,15 @@ class Jit:
 
 
 @dataclass(slots=True, eq=False)
+class OpenRequest:
+    """A Pod's request for work, at the replica that holds it."""
+
+    replica: ReplicaProcess
+    #: Since when the Pod has waited: since it asked, or since its last claim was made or released.
+    since: float
+
+
+@dataclass(slots=True, eq=False)
 class SimPod:
     name: PodName
     uid: str
@@ -130,8 +139,8 @@ class SimPod:
     #: A restored backup's row does not know that it holds a JIT; or its job was over, and the backup
     #: does not know that job.
     forgotten: bool = False
-    #: The replica that holds its request for work, and since when.
-    asks: tuple[ReplicaProcess, float] | None = None
+    #: Its request for work, while a replica holds it open.
+    asks: OpenRequest | None = None
     jit: Jit | None = None
     removed: bool = False
     deleted_by: str | None = None

@@ -4,7 +4,7 @@ Every half second of virtual time the check looks at GitHub's queued jobs whose 
 job is served while a runner of its scope and pool is claimed and has no job yet. If a job is not
 served although a Pod of its pool has long waited for work, one of these reasons must hold: a limit, a
 pause, a back-off, an App that is not installed, a database that does not answer. There are no other
-reasons (docs/simulation.md).
+reasons (docs/simulation.md). A Pod that was claimed gets its JIT as quickly.
 
 It counts acts and facts: webhooks that arrived, claims that were committed, requests that are open at
 a replica, jobs that began. Rows are read last, and only as an excuse: whether the Pod is idle, and
@@ -32,9 +32,11 @@ from simulator.engine.faults import Faults
 from simulator.engine.fleet import Jit, SimFleet, SimPod
 from simulator.engine.gates import Leases
 from simulator.engine.ledger import Ledger
+from simulator.engine.replica_process import ReplicaProcess
 from simulator.engine.time import BEGINNING
 
-#: A job is claimed within this long of the last moment at which it had a reason to wait.
+#: A job is claimed within this long of the last moment at which it had a reason to wait. A Pod is told
+#: its JIT within this long of the moment at which it is written and the Pod asks.
 WITHIN: Final = 5.0
 #: The same where wake-ups are lost: the loops that apply deliveries and match look again by themselves
 #: after 5 s and 4 s.
@@ -89,7 +91,10 @@ class _Claimed:
     claim: Claim
     labels: frozenset[str]
     pod: str
+    #: The replica that holds the Pod's request, and so made the claim; `None` if the Pod has hung up.
+    replica: ReplicaProcess | None
 
+    armed_at: float = math.inf
     released: bool = False
 
 
@@ -163,11 +168,18 @@ class Prompt:
             self._note(result)
         elif method == "release_runner" and not isinstance(result, Conflict):
             self._release(args[0])
+        elif method == "arm_runner" and not isinstance(result, Conflict):
+            for each in self._claims:
+                if each.claim.runner == args[0] and not each.released:
+                    each.armed_at = self.now()
 
     def _note(self, claim: Claim) -> None:
-        pod = claim.name.rpartition("-")[0]
-        self._claims.append(_Claimed(self.now(), claim, frozenset(claim.labels), pod))
-        self._look_anew(pod)
+        name = claim.name.rpartition("-")[0]
+        pod = self.fleet.named(name)
+        replica = None if pod is None or pod.asks is None else pod.asks.replica
+        labels = frozenset(claim.labels)
+        self._claims.append(_Claimed(self.now(), claim, labels, name, replica))
+        self._look_anew(name)
 
     def _release(self, runner: object) -> None:
         for each in self._claims:
@@ -179,7 +191,7 @@ class Prompt:
         """A Pod that was claimed counts as waiting from the moment it is free again."""
         pod = self.fleet.named(name)
         if pod is not None and pod.asks is not None:
-            pod.asks = (pod.asks[0], self.now())
+            pod.asks.since = self.now()
 
     def answered(self, path: str, status: int, headers: Mapping[str, str]) -> None:
         """GitHub answered a replica; 0 is no answer. A mint needs a token first."""
@@ -233,6 +245,7 @@ class Prompt:
                 if excused or self._excuse_of(job):
                     self._fine[job.id] = now
             await self._judge(owner, labels, jobs, now)
+        await self._judge_handing(now)
 
     def _waiting(self, now: float) -> Mapping[tuple[str, frozenset[str]], list[Job]]:
         """By owner and pool: queued jobs that have never begun, in the order in which their first
@@ -480,6 +493,26 @@ class Prompt:
                 f" and {pod.name} ({pool}) for {self._waits(pod, now):.1f} s",
             )
 
+    async def _judge_handing(self, now: float) -> None:
+        """A Pod that asks the replica that claimed it gets its JIT. To another replica it may still be
+        idle, until that replica writes who has asked."""
+        for each in self._claims:
+            pod = self.fleet.named(each.pod)
+            if pod is None or pod.asks is None or pod.asks.replica is not each.replica:
+                continue
+            ready = max(each.armed_at, self.faults.database_troubled_at)
+            waited = min(now - ready, self._waits(pod, now))
+            if waited > WITHIN and not each.released and await self._armed(each):
+                self.violate(
+                    Promise.PROMPT,
+                    f"{pod.name} has asked for {waited:.1f} s for the JIT of {each.claim.name},"
+                    " which is written",
+                )
+
+    async def _armed(self, each: _Claimed) -> bool:
+        query = "SELECT FROM runners WHERE name = $1 AND state = 'armed'"
+        return bool(await self.session.fetch(query, each.claim.name))
+
     def _since(self, job: Job) -> float:
         return max(self._fine[job.id], self.faults.database_troubled_at)
 
@@ -489,10 +522,10 @@ class Prompt:
             return 0.0
         if self.github.world.refuses_version(pod.version):
             return 0.0  # GitHub would give it no job
-        machine, since = pod.asks
-        if not machine.alive or machine.stalled:
+        replica = pod.asks.replica
+        if not replica.alive or replica.stalled:
             return 0.0
-        return now - max(since, machine.responsive_since)
+        return now - max(pod.asks.since, replica.responsive_since)
 
     async def _idle(self, pods: Iterable[SimPod]) -> set[str]:
         rows = await self.session.fetch(

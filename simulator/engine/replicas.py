@@ -39,7 +39,7 @@ from paddock.store.leadership import led
 from paddock.store.store import PgStore
 from simulator.engine.database import Session, database_over
 from simulator.engine.faults import Fault, Faults
-from simulator.engine.fleet import SimFleet, SimPod
+from simulator.engine.fleet import OpenRequest, SimFleet, SimPod
 from simulator.engine.gates import (
     Committed,
     FleetGate,
@@ -211,7 +211,7 @@ class SimReplica:
         identity = await self.identities.identify(headers, peer=_PEER)
         if identity is None:
             return None
-        pod.asks = asks = (self.machine, self._around.clock.monotonic())
+        pod.asks = asks = OpenRequest(self.machine, self._around.clock.monotonic())
         try:
             return await dispatcher.poll(identity, wait=wait)
         finally:

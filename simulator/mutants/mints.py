@@ -31,14 +31,28 @@ from simulator.mutants.patches import (
     "I20",
     "A JIT is handed out once; a Pod that did not receive it is told to wait.",
     "lost-reply",
+    "failover-during-mint",
     breaks=Promise.SERVED,
 )
 def _no_replay(undo: ExitStack, _session: Session) -> None:
     async def waits(self: Any, _heard: Heard) -> NothingYet:
-        await self._clock.sleep(10.0)
+        await self._clock.sleep(3.0)  # within what PROMPT allows: SERVED must notice
         return NothingYet()
 
     undo.enter_context(swapped(Dispatcher, "_replay", waits))
+
+
+@mutant(
+    "claimed-in-match-is-idle",
+    "I20",
+    "A Pod whose request ends while a match is written is taken for idle when it asks again.",
+    "request-ends-in-match",
+    breaks=Promise.PROMPT,
+)
+def _claimed_in_match(undo: ExitStack, _session: Session) -> None:
+    never = property(lambda _self: False, lambda _self, _is_matching: None)
+    setattr(Dispatcher, "_is_matching", never)  # noqa: B010 - it is an instance's only
+    undo.callback(delattr, Dispatcher, "_is_matching")
 
 
 @mutant(

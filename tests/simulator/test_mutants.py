@@ -33,6 +33,7 @@ QUICK = [
     "capacity-freed-with-the-job",
     "waiting-is-demand",
     "pool-deletion-kills",
+    "claimed-in-match-is-idle",
     "used-jit-for-new-pod",
     "old-pods-at-new-cost",
     "unfit-hosts-taken",
