@@ -50,9 +50,9 @@ def _no_replay(undo: ExitStack, _session: Session) -> None:
     breaks=Promise.PROMPT,
 )
 def _claimed_in_match(undo: ExitStack, _session: Session) -> None:
-    never = property(lambda _self: False, lambda _self, _is_matching: None)
-    setattr(Dispatcher, "_is_matching", never)  # noqa: B010 - it is an instance's only
-    undo.callback(delattr, Dispatcher, "_is_matching")
+    forgotten = property(lambda _self: {}, lambda _self, _made: None)
+    setattr(Dispatcher, "_made", forgotten)  # noqa: B010 - it is an instance's only
+    undo.callback(delattr, Dispatcher, "_made")
 
 
 @mutant(
