@@ -17,7 +17,7 @@ from tests.support.world import World
 HISTORY = 20_000
 LIVE = 50
 
-#: Runners whose jobs have completed, with their verdicts, and runners that are busy. Three never started.
+#: Runners with a completed job and a verdict, of which three never started, and runners that are busy.
 _RUNNERS = """
 INSERT INTO runners (id, pool_id, shape, vcpu_milli, memory_mib, spec_hash, pod_name, pod_uid,
                      created_at, state, since, actor, why, generation, key_id, account_id, name,
