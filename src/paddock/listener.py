@@ -58,8 +58,8 @@ _MOST_PIPELINED: Final = 8
 _OTHER_FILES: Final = 512
 #: How often connections that were closed for lack of room are logged, in seconds.
 _LOG_EVERY: Final = 60.0
-#: No client of ours sends a body with these, and no handler reads it: up to 256 KiB would be kept for
-#: each connection, for as long as the handler waits for the database.
+#: No handler reads a body of these, so it is not kept: that would be up to 256 KiB for each connection,
+#: for as long as the handler waits for the database.
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
 #: A URL's name may stand between these; a Host header has none.
 _NOT_IN_HOST: Final = frozenset("@/?#\\")
@@ -337,11 +337,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        if self.scope["method"] in _WITHOUT_BODY:
-            self._reject(HTTPStatus.BAD_REQUEST, "malformed")
         if not self.pipeline:
             self._overhead -= len(body)
-        super().on_body(body)
+        if self.scope["method"] not in _WITHOUT_BODY:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
