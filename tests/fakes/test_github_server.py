@@ -80,6 +80,17 @@ async def test_webhooks_are_posted_and_their_answers_listed(
     assert newest.guid == guid
 
 
+async def test_the_next_page_is_at_the_address_that_was_asked(
+    world: World, client: httpx2.AsyncClient
+) -> None:
+    """A client that reaches it at another address sends its token to no other host."""
+    for name in ("r1", "r2"):
+        world.mint(name)
+    path = f"/orgs/{world.installation.account.login}/actions/runners"
+    asked = await client.get(path, params={"per_page": 1}, headers={"host": "localhost:1"})
+    assert asked.links["next"]["url"].startswith(f"http://localhost:1{path}?")
+
+
 async def test_a_failed_webhook_can_be_redelivered(world: World, receiver: Receiver) -> None:
     receiver.status = 500
     world.queue("true")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import format_datetime
 from typing import Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from paddock.fakes.github import answers
 from paddock.fakes.github.accounts import Accounts
@@ -187,7 +187,10 @@ class Call:
     def link(self, links: dict[str, dict[str, str]]) -> dict[str, str]:
         if not links:
             return {}
-        base = f"{self.world.api_url}{self.request.path}"
+        # Of the address that was asked: runners may reach the fake at another.
+        origin = urlsplit(self.world.api_url)
+        host = self.request.headers.get("host", origin.netloc)
+        base = f"{origin.scheme}://{host}{origin.path}{self.request.path}"
         return {
             "link": ", ".join(
                 f'<{base}?{urlencode(dict(self.request.query) | query)}>; rel="{rel}"'
