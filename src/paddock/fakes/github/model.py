@@ -136,8 +136,9 @@ class FakeGitHub:
         path: str | None = None,
         times: int | None = 1,
         seconds: float | None = None,
-    ) -> None:
-        """Hit the next `times` calls that match; with `times=None`, all within `seconds`.
+    ) -> Injected:
+        """Hit the next `times` calls that match; with `times=None`, all within `seconds`. What is
+        returned counts down the calls that it hits; with `times` set to 0 it hits no more.
 
         A whole scope that answers 404: `inject(FaultKind.NOT_FOUND, owner=…, times=None,
         seconds=…)`.
@@ -146,9 +147,9 @@ class FakeGitHub:
         if times is None and seconds is None:
             raise ValueError("A fault without an end: give `times` or `seconds`.")
         until = None if seconds is None else self._world.later(seconds)
-        self._world.injected.append(
-            Injected(kind, route=route, owner=owner, path=path, times=times, until=until)
-        )
+        fault = Injected(kind, route=route, owner=owner, path=path, times=times, until=until)
+        self._world.injected.append(fault)
+        return fault
 
     def runner_named(self, name: str) -> Runner | None:
         """The record of that name, in any scope."""
