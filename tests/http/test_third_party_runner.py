@@ -20,7 +20,14 @@ from paddock.fakes.github import FaultKind, Faults
 from paddock.fakes.github.jobs import LOST_COMMUNICATION
 from paddock.fakes.github.records import Job
 from tests.support.processes import paddock
-from tests.support.third_party import OUTAGE, ThirdPartySite, processes_in, third_party_site
+from tests.support.third_party import (
+    OUTAGE,
+    REPEATED,
+    REPORTS_FOR,
+    ThirdPartySite,
+    processes_in,
+    third_party_site,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,8 +35,6 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks at processes in /proc"),
 ]
 
-#: For how long the runner repeats a report.
-REPORTS_FOR = 90.0
 #: What a job needs to be lost within seconds.
 SHORT_LEASE = 8.0
 #: The pool's memory is 256 MiB.
@@ -138,11 +143,8 @@ async def test_a_matrix_of_forty(site: ThirdPartySite) -> None:
 
 
 REFUSED_ONCE = (
-    (FaultKind.CONFLICT, "runner.acquire"),
-    (FaultKind.NOT_FOUND, "runner.acquire"),
-    (FaultKind.BAD_CREDENTIALS, "runner.acquire"),
+    *REPEATED,
     (FaultKind.NOT_FOUND, "runner.acknowledge"),
-    (FaultKind.CONFLICT, "runner.session"),
     (FaultKind.REPLY_LOST, "runner.complete"),
 )
 

@@ -147,11 +147,8 @@ class KubeSite:
 
     async def pod_of(self, job: Job) -> str:
         """Waits until GitHub says that it runs; its row may be behind."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE
-        while job.runner is None:
-            if asyncio.get_running_loop().time() > deadline:
-                raise AssertionError(f"job {job.id} has no runner\n{await self._state()}")
-            await asyncio.sleep(0.05)
+        await self.happens(lambda: job.runner is not None, f"{job.spec.name} begins")
+        assert job.runner is not None
         return job.runner.name.rpartition("-")[0]
 
     async def busy(self, job: Job) -> str:
@@ -159,6 +156,16 @@ class KubeSite:
         pod = await self.pod_of(job)
         await self.until("SELECT state = 'busy' FROM runners WHERE pod_name = $1", pod)
         return pod
+
+    async def happens(
+        self, seen: Callable[[], bool], what: str, *, patience: float = PATIENCE
+    ) -> None:
+        """At GitHub."""
+        deadline = asyncio.get_running_loop().time() + patience
+        while not seen():
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(f"{what}\n{await self._state()}")
+            await asyncio.sleep(0.05)
 
     async def verdict(self, pod: str) -> dict[str, Any]:
         """Waits until its log was read, or given up."""

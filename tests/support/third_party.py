@@ -29,6 +29,15 @@ from tools.ports import free_port
 LABELS = ("self-hosted", "linux")
 #: For how long GitHub is unavailable, where a test says so. An outage of minutes takes minutes.
 OUTAGE = float(os.environ.get("PADDOCK_TEST_OUTAGE", "8"))
+#: For how long the runner repeats a report.
+REPORTS_FOR = 90.0
+#: Each refuses one call, which the runner repeats within half a minute.
+REPEATED = (
+    (FaultKind.CONFLICT, "runner.session"),
+    (FaultKind.CONFLICT, "runner.acquire"),
+    (FaultKind.NOT_FOUND, "runner.acquire"),
+    (FaultKind.BAD_CREDENTIALS, "runner.acquire"),
+)
 #: From a queued job to its runner's end, on a machine with other load.
 PATIENCE = 112.0 + OUTAGE
 SECRET = "secret"
