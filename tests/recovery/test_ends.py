@@ -71,6 +71,25 @@ async def test_an_end_that_such_a_look_missed_is_found_by_a_whole_one(scene: Yar
     assert (await scene.row(runner)).state is RunnerState.GONE
 
 
+async def test_an_end_whose_row_had_moved_on_is_found_by_the_next_look(
+    scene: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I80: GitHub's report of its job's end was written at the same moment."""
+    runner, recovery = await scene.running(), scene.recovery()
+    scene.fleet.end_runner(runner.pod_name, exit_code=0)
+    await scene.viewed.refresh()
+
+    async def moved_on(_ends: object) -> list[Runner]:
+        monkeypatch.undo()
+        return []
+
+    monkeypatch.setattr(scene.world.store, "conclude_runners", moved_on)
+    await recovery.ends(whole=False)
+    assert (await scene.row(runner)).state is RunnerState.RUNNING
+    await recovery.ends(whole=False)
+    assert (await scene.row(runner)).state is RunnerState.GONE
+
+
 @pytest.mark.parametrize(
     ("program", "spec_hash", "ending"),
     [

@@ -245,8 +245,10 @@ class Recovery:
                 self._stamping.begin(group, pod.uid, partial(self._stamp, pod, str(runner.account)))
         for first in range(0, len(ended), _ENDS_AT_ONCE):
             some = ended[first : first + _ENDS_AT_ONCE]
-            for concluded in await self._runners.conclude_ended(some, look):
-                self._after(concluded, group)
+            concluded, moved_on = await self._runners.conclude_ended(some, look)
+            for each in concluded:
+                self._after(each, group)
+            self._view.show_again(moved_on)
         return look.quiet
 
     def _after(self, concluded: Concluded, group: asyncio.TaskGroup) -> None:

@@ -8,7 +8,7 @@ removes none. Only a read that may prove absence is noted in the store, where ab
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -137,6 +137,13 @@ class PodView:
         gone is not among them."""
         changed, self._changed = self._changed, {}
         return [self._seen[name].pod for name in changed if name in self._seen]
+
+    def show_again(self, pods: Sequence[Pod]) -> None:
+        """Let `take_changed` return these once more: what it was called for was not done."""
+        for pod in pods:
+            if pod.name in self._seen:
+                self._changed[pod.name] = None
+                self._tell()
 
     async def refresh(self) -> bool:
         """Read everything now; whether that was a read that may prove absence."""

@@ -64,8 +64,10 @@ class RunnerRecovery:
 
     async def conclude_ended(
         self, ended: Sequence[tuple[Runner, Pod]], look: RoundView
-    ) -> list[Concluded]:
-        """Record the ends of runners whose Pods are terminal; returns those that this call recorded."""
+    ) -> tuple[list[Concluded], list[Pod]]:
+        """Record the ends of runners whose Pods are terminal. Returns those that this call recorded,
+        and the Pods of those whose row had moved on meanwhile: GitHub reports a job's end at the same
+        moment."""
         decided = []
         for runner, pod in ended:
             evidence = self._gatherer.evidence(runner, look)
@@ -73,15 +75,18 @@ class RunnerRecovery:
             if verdict.action is RunnerAction.CONCLUDE:
                 decided.append(Decided(verdict, evidence, runner, pod))
         concluded: list[Concluded] = []
+        moved_on: list[Pod] = []
 
         async def conclude(those: Sequence[Decided]) -> set[RunnerId]:
             concluded.extend(
                 await self._conclusion.conclude([(each.runner, each.pod) for each in those])
             )
-            return {each.runner.id for each in concluded}
+            ours = {each.runner.id for each in concluded}
+            moved_on.extend(each.pod for each in those if each.runner.id not in ours)
+            return ours
 
         await self._acting.act_on_all(decided, conclude)
-        return concluded
+        return concluded, moved_on
 
     async def at_a_glance(self, runner: Runner, look: RoundView) -> bool:
         """Conclude its end if that takes no question and no request to GitHub; returns whether it
