@@ -51,8 +51,8 @@ _WITHHELD_AGAIN: Final = 2.0
 #: How often the requests of returning Pods are written. Together with the longest request this is less
 #: than the time after which recovery judges a Pod silent (`recovery.gather`).
 _HEAR_AGAIN: Final = 10.0
-#: For longer than this nothing is used that was read of a Pod: reads have ended, and a Pod that did not
-#: ask again is no longer expected.
+#: How long a claim is remembered. By then a read of its row that began before the claim has ended, and
+#: a Pod that did not ask again is no longer expected (after two of `_HEAR_AGAIN`).
 _MADE_LATELY: Final = 60.0
 #: A request without waiting takes part in one match, and waits for its mint if that is quick.
 _SHORTEST_WAIT: Final = 0.2
@@ -195,8 +195,8 @@ class Dispatcher:
         #: Requests of Pods that were claimed while they waited: open until the mint has ended.
         self._claimed: dict[RunnerId, _Waiter] = {}
         self._minting: dict[RunnerId, asyncio.Task[Handover | None]] = {}
-        #: The generation of each claim that this replica made lately, and when. What was read of a Pod
-        #: before its claim is out of date, also if it is looked at after it.
+        #: The generation of each claim that this replica made lately, and when. What is known of a Pod
+        #: with a lower generation is out of date.
         self._made: dict[RunnerId, tuple[int, float]] = {}
         self._look = asyncio.Event()
         self._unmet = True
